@@ -162,7 +162,7 @@ for name in pipe.available_methods:
     with torch.inference_mode():
         condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
         drafter = pipe.drafter if method.needs_drafter else None
-        asked = dict(sampling=knobs.sampling(), rule=knobs.rule(method), tree=method.drafts.of(knobs), seed=1, row=4)
+        asked = dict(sampling=knobs.sampling(), rule=knobs.rule(method), tree=drafts_of(method.drafts, knobs), seed=1, row=4)
         *_, last = decode(
             pipe.target, drafter, condition, num_tokens=int(tokens), method=method, neighbours=pipe.neighbours(), **asked
         )

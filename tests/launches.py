@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo.decoding.cache import ALIGNED
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.graphs import Steps
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
@@ -31,6 +32,7 @@ from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 
 META = torch.device("meta")
@@ -161,19 +163,19 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(sizes), dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = chosen.drafts.of(knobs)
+    policy = drafts_of(chosen.drafts, knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(
         chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, noise=knobs.noise
     )
-    source, verifier = parts_of(config, info.published.target.vocab)
-    draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + source.draws).shape[1]
-    if policy.side_by_side:
+    proposer, verifier = parts_of(config, info.published.target.vocab)
+    draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
+    if isinstance(policy, ZipAR):
         steps: Steps = RowSteps(runners.target, config, verifier, draws, False)
     else:
         runner = runners.drafter if chosen.needs_drafter else None
-        steps = TreeSteps(runners.target, runner, config, source, verifier, draws, False)
+        steps = TreeSteps(runners.target, runner, config, proposer, verifier, draws, False)
     for cache in steps.caches:  # the prompt is there, and of some padding
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:

@@ -215,7 +215,7 @@ def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
 # -- the released code's conventions
 
 
-def lantern_probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
     """`probabilities` with the filters in LANTERN's order, top-p before top-k. Here and in LlamaGen top-k goes first, which
     makes a difference where both are on."""
     if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:

@@ -14,15 +14,18 @@ from torch import Tensor
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
+from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticProposer, ZipAR
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
+from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import Draft, Tree
-from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput, pack_step, unpack_step
+from lantern_demo.decoding.trees import Draft, Tree, VerifyOutput
+from lantern_demo.decoding.verify import RejectionVerifier
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
@@ -42,7 +45,7 @@ SMALL = Settings(
 
 
 # Methods that both engines run.
-ON_BOTH = [method.id for method in METHODS.values() if not method.drafts.reads_back]
+ON_BOTH = [method.id for method in METHODS.values() if method.drafts is not OptTree]
 # Of these one for every kind of drafts, that of none among them: networks do not know by which rule their drafts are accepted.
 OF_EACH_KIND = list({METHODS[name].drafts: name for name in ON_BOTH}.values())
 
@@ -51,7 +54,7 @@ def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures
     whose rows have `row` tokens."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {"method": chosen, "tree": chosen.drafts.of(settings), "rule": settings.rule(chosen), "row": row}
+    return {"method": chosen, "tree": drafts_of(chosen.drafts, settings), "rule": settings.rule(chosen), "row": row}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree
@@ -84,7 +87,7 @@ def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)
-        elif method.drafts.side_by_side:
+        elif method.drafts is ZipAR:
             add(method.id, zipar_window=row)
         elif bound is not None and (limit := KNOBS[bound].limit) is not None:
             for end in (limit.low, limit.high):
@@ -108,7 +111,7 @@ class Behind:
     def __init__(self, output: Tensor, drafter: Any, cache: Any) -> None:
         self.output, self.drafter, self.cache = output, drafter, cache
 
-    def stable(self) -> Tensor:
+    def sync(self) -> Tensor:
         return self.output
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
@@ -117,17 +120,17 @@ class Behind:
 
 
 def dynamic_draft(
-    policy: Drafts, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
+    policy: DraftConfig, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
 ) -> Draft:
     """A tree grown from the drafter's last stable output [R, 1, H]."""
-    return DynamicSource(policy, sampling).draft(root, Behind(output, drafter, cache), target.head, root[:0])
+    return DynamicProposer(policy, sampling).propose(root, Behind(output, drafter, cache), target.head, root[:0])
 
 
 def static_draft(
     tree: Tree, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling, uniforms: Tensor
 ) -> Draft:
     """A static tree filled from the drafter's last stable output [R, 1, H]."""
-    return StaticSource(tree, sampling).draft(root, Behind(output, drafter, cache), target.head, uniforms)
+    return StaticProposer(tree, sampling).propose(root, Behind(output, drafter, cache), target.head, uniforms)
 
 
 def verified(

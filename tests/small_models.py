@@ -26,6 +26,7 @@ from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.settings.drafts import settings_of
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 
@@ -110,7 +111,7 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
 def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
     """What `decode` takes for a method run small, with neighbours among so many tokens."""
     vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
-    return {**small(method, **StaticTree(static).asking()), "neighbours": neighbour_table(vectors[:vocab], 7)}
+    return {**small(method, **settings_of(StaticTree(static))), "neighbours": neighbour_table(vectors[:vocab], 7)}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:

@@ -15,18 +15,18 @@ from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 from lantern_demo.bench import tvd
 from lantern_demo.bench.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.runs.changed import marked, own_logits
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.ui import texts
 from lantern_demo.ui.record_reader import checked
 
 TOKENS = 30
-WAVES = [name for name, method in METHODS.items() if method.drafts.side_by_side]
+WAVES = [name for name, method in METHODS.items() if method.drafts is ZipAR]
 
 
 def config_of(method: str, seed: int = 0, **changes: Any) -> Config:
@@ -88,7 +88,7 @@ def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: s
 
 def test_another_model_draws_otherwise() -> None:
     """Negative control."""
-    config = config_of("zipar", tree=Wavefront(6), noise="shared")
+    config = config_of("zipar", tree=ZipAR(6), noise="shared")
     assert share_changed(marked(TableTarget(12, seed=2), PREFIX, config, steps_of(config)[0])) > 0.1
 
 

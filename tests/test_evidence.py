@@ -6,20 +6,25 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from runs import decode, small
+from tables import ChainDrafter, ChainTarget
 from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
-from lantern_demo.decoding.verify import Judged
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.record_reader import read_record
@@ -42,7 +47,7 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no
     neighbours."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), method.drafts.of(settings)
+    rule, tree = settings.rule(method), drafts_of(method.drafts, settings)
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 
@@ -122,6 +127,21 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
         assert set(kept) <= {row[0] for row in rows}, "every kept guess was compared"
         before = after
     assert found
+
+
+def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
+    target = ChainTarget(torch.zeros(6, 6), torch.zeros(6, 6))
+    ways = {"independent": (small("lantern++"), "judged"), "shared": (small("lantern"), "compared")}
+    for noise, (way, told) in ways.items():
+        table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
+        found = decode(target, ChainDrafter(target), torch.tensor([0]), num_tokens=12, neighbours=table, noise=noise, **way)
+        *steps, _ = found
+        drafted = [step for step in steps if step.tree_tokens[1:]]
+        assert drafted and not any(step.judged or step.compared for step in steps)
+        for step in drafted:
+            asked = with_evidence(step)
+            assert getattr(asked, told) and asked.kept is None and with_evidence(asked) is asked
+            assert asked == replace(step, judged=asked.judged, compared=asked.compared)
 
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])

@@ -25,6 +25,7 @@ from lantern_demo.models.files import disk_cache
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import session
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import compare, files
 from lantern_demo.ui import service as service_module
@@ -89,7 +90,7 @@ def test_out_of_memory_is_tried_again_with_a_smaller_tree(
         assert done.stats.tree == "small: the device ran out of memory with the tree that was asked for"
         assert done.stats.nodes == 8
         again = pipe.settings(**{**KNOBS, **done.stats.tree_settings})
-        assert METHODS[method].drafts.of(again).nodes == 8
+        assert drafts_of(METHODS[method].drafts, again).nodes == 8
     assert isinstance(found["vanilla"], Generation)
 
 

@@ -14,12 +14,11 @@ from pydantic import TypeAdapter
 from tiny import write_tiny_model
 
 from lantern_demo.bench.calibrate import rows_of
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.window import Window
-from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
@@ -44,6 +43,7 @@ from lantern_demo.runs.fitting import (
     remember,
 )
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import describe_drafts, drafts_of, settings_of
 from lantern_demo.settings.settings import Settings
 
 ACCEPT = [(0.5, 0.2, 0.1), (0.45, 0.2), (0.4, 0.1), (0.3,)]
@@ -99,23 +99,23 @@ def test_the_choice_follows_the_machine() -> None:
         cheap = choose(kind, rows, lambda policies: [1e-3] * len(policies))
         assert dear.policy.nodes < cheap.policy.nodes
         assert small in (None, dear.policy) and large in (None, cheap.policy)
-        assert cheap.reason.startswith(f"fitted: {cheap.policy.words()}; expected ")
+        assert cheap.reason.startswith(f"fitted: {describe_drafts(cheap.policy)}; expected ")
         assert cheap.reason.endswith(f"tokens a step of 1.0 ms with {METHODS[CANDIDATES[kind].counted].label}")
     between = choose(Window, calibration.rows(Window), lambda policies: [20e-3 + 1e-3 * policy.nodes for policy in policies])
     assert between.policy == Window(8)
-    assert calibration.rows(Drafts) == calibration.rows(OptTree) == (), "nothing to choose from"
+    assert calibration.rows(DraftConfig) == calibration.rows(OptTree) == (), "nothing to choose from"
 
 
 def test_one_table_of_candidates() -> None:
     """Of every kind of drafts of the table of methods, by the relaxed method of a pair; no dynamic tree is a single guess."""
-    assert set(CANDIDATES) == {method.drafts for method in METHODS.values()} - {Drafts}
+    assert set(CANDIDATES) == {method.drafts for method in METHODS.values()} - {DraftConfig}
     for kind, told in CANDIDATES.items():
         sharing = [method for method in METHODS.values() if method.drafts is kind]
         assert told.counted in [method.id for method in sharing if not method.lossless] or len(sharing) == 1
     for top_k, depth, nodes in CANDIDATES[DynamicTree].values:
         tree = DynamicTree(top_k, depth, nodes)
         assert depth >= 1 and nodes > 1 + top_k, f"{tree} may have one level"
-        assert DynamicTree.of(Settings(**tree.asking())) == tree
+        assert drafts_of(DynamicTree, Settings(**settings_of(tree))) == tree
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         StaticTree(PROBES[3]),
         DynamicTree(3, 2, 8),
         Window(12),
-        Wavefront(4),
+        ZipAR(4),
         OptTree(0.03),
     ):
         remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
@@ -195,9 +195,9 @@ def test_a_relaxed_method_and_its_control_draft_the_same_tree(pipe: Pipeline, mo
 
 
 def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Drafts] = []
+    asked: list[DraftConfig] = []
 
-    def flat(self: StepCosts, policies: list[Drafts]) -> list[float]:
+    def flat(self: StepCosts, policies: list[DraftConfig]) -> list[float]:
         asked.extend(policies)
         return [1e-3] * len(policies)
 
@@ -229,11 +229,11 @@ def test_what_the_bundled_model_has_counted() -> None:
         rows = calibration.rows(kind)
         assert tuple(row[:-1] for row in rows) == values and min(row[-1] for row in rows) > 1
         assert kind is DynamicTree or [row[-1] for row in rows] == sorted((row[-1] for row in rows), reverse=kind is OptTree)
-    windows, tokens, changed = zip(*calibration.rows(Wavefront), strict=True)
-    assert windows == (*(lead for (lead,) in CANDIDATES[Wavefront].values if lead < 16), 16)
+    windows, tokens, changed = zip(*calibration.rows(ZipAR), strict=True)
+    assert windows == (*(lead for (lead,) in CANDIDATES[ZipAR].values if lead < 16), 16)
     assert list(tokens) == sorted(tokens, reverse=True) and changed[-1] == 0 and changed[0] == max(changed)
     assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
-    assert calibration.rows(Wavefront, Settings().zipar_changed)[0][0] == 4
+    assert calibration.rows(ZipAR, Settings().zipar_changed)[0][0] == 4
     told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
     preset = Settings(**REGISTRY["lantern-scenes"].preset)
     assert Settings(**told["settings"]).with_changes(seed=preset.seed) == preset, "counted at the preset"
@@ -241,17 +241,17 @@ def test_what_the_bundled_model_has_counted() -> None:
 
 def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the command are rows of a calibration, one for each candidate."""
-    monkeypatch.setitem(CANDIDATES, DynamicTree, Candidates("dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
+    monkeypatch.setitem(CANDIDATES, DynamicTree, Candidates("dynamic", "dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
     pipe.defaults = pipe.settings(lantern_k=5, lanternpp_k=5)
     told = {}
-    for kind in (StaticTree, DynamicTree, Wavefront):
+    for kind in (StaticTree, DynamicTree, ZipAR):
         name = CANDIDATES[kind].counted
         told[CANDIDATES[kind].table] = {name: rows_of(pipe, METHODS[name], ["a lantern"])}
     read = TypeAdapter(Calibration).validate_python(told)
     assert all(0 <= chance <= 1 for row in read.rows(StaticTree) for chance in row)
     assert [row[:3] for row in read.rows(DynamicTree)] == [(1, 1, 3), (4, 2, 8)]
     assert all(1 <= row[3] <= 1 + row[1] + 1 for row in read.rows(DynamicTree))
-    assert [row[0] for row in read.rows(Wavefront)] == [2, 3, 4, 5, 6, 8] and read.rows(Wavefront, 0.0)[-1] == (8, 1.0, 0.0)
+    assert [row[0] for row in read.rows(ZipAR)] == [2, 3, 4, 5, 6, 8] and read.rows(ZipAR, 0.0)[-1] == (8, 1.0, 0.0)
 
 
 WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
@@ -272,20 +272,20 @@ WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.
 def test_a_wavefront_follows_the_machine_and_what_it_may_change(most: float, cost: Callable[[int], float], window: int) -> None:
     measured: list[int] = []
 
-    def seconds(policies: list[Drafts]) -> list[float]:
+    def seconds(policies: list[DraftConfig]) -> list[float]:
         measured.extend(policy.lead for policy in policies)
         return [cost(policy.lead) for policy in policies]
 
-    assert choose(Wavefront, WAVES.rows(Wavefront, most), seconds).policy == Wavefront(window)
+    assert choose(ZipAR, WAVES.rows(ZipAR, most), seconds).policy == ZipAR(window)
     changed = {lead: share for lead, _, share in WAVES.wavefronts["zipar"]}
     assert max(changed[lead] for lead in measured) <= most, "what changes more is not even measured"
 
 
 def test_costs_are_measured_once_and_in_turn() -> None:
     small, large = StaticTree(PROBES[0]), StaticTree(PROBES[3])
-    asked: list[Drafts] = []
+    asked: list[DraftConfig] = []
 
-    def times(policy: Drafts) -> list[float]:
+    def times(policy: DraftConfig) -> list[float]:
         asked.append(policy)
         return [1.0 + policy.nodes, 1.1 + policy.nodes, 90.0, 1.05 + policy.nodes]
 
@@ -322,7 +322,7 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
         tuning = Tuning("a model", torch.device("cpu"), "float32")
         tuning.products = products
 
-        def times(policy: Drafts, products: str = products) -> list[float]:
+        def times(policy: DraftConfig, products: str = products) -> list[float]:
             measured.append(products)
             return [float(policy.nodes)]
 
@@ -334,12 +334,12 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
     """The last step of a run may have no tree, and is much cheaper for that."""
     seen: dict[int, list[float]] = {}
 
-    def kept(self: StepCosts, policies: list[Drafts]) -> list[float]:
+    def kept(self: StepCosts, policies: list[DraftConfig]) -> list[float]:
         for policy in policies:
             seen[policy.nodes] = self.times(policy)
         return [1.0 * policy.nodes for policy in policies]
 
-    def events(*_: object, tree: Drafts, **__: object) -> list[Step]:
+    def events(*_: object, tree: DraftConfig, **__: object) -> list[Step]:
         whole = [0] * tree.nodes
         ends = [(1.0, []), (9.0, whole), (12.0, whole), (15.5, whole), (15.6, [0])]
         return [Step(i, [0], 1, 1 + i, seconds, tree_tokens=tokens) for i, (seconds, tokens) in enumerate(ends)]
@@ -352,7 +352,7 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
 
 
 def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(self: StepCosts, policies: list[Drafts]) -> list[float]:
+    def never(self: StepCosts, policies: list[DraftConfig]) -> list[float]:
         raise AssertionError("measured")
 
     monkeypatch.setattr(StepCosts, "__call__", never)

@@ -16,6 +16,7 @@ from lantern_demo.bench.quality import command, drawing
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import drafts_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "front" / "plot.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
@@ -38,11 +39,11 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
             assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
             assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
         if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
-            policy = drawing.method_of(point.method).drafts.of(pipe.settings(**point.settings))
+            policy = drafts_of(drawing.method_of(point.method).drafts, pipe.settings(**point.settings))
             asked = {
                 name: value for name, value in point.settings.items() if name == "opt_chance"
             }  # which is what the sweep moves
-            assert policy == drawing.method_of(point.method).drafts.of(pipe.settings(tree="small", **asked))
+            assert policy == drafts_of(drawing.method_of(point.method).drafts, pipe.settings(tree="small", **asked))
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:

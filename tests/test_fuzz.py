@@ -25,6 +25,7 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.knobs import KNOBS, TREES
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link
@@ -197,7 +198,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
         value = getattr(settings, name)
         assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high
     for method in METHODS.values():
-        assert method.drafts.of(settings).nodes <= 128
+        assert drafts_of(method.drafts, settings).nodes <= 128
         settings.rule(method)
     settings.sampling()
 
@@ -210,7 +211,7 @@ def test_trees(text: str) -> None:
     if sentence:
         assert sentence.startswith("tree must be one of")
         return
-    tree = static_tree(METHODS["eagle1"].drafts.of(settings).paths)
+    tree = static_tree(settings.static_paths)
     assert tree.size <= 128 and tree.depth <= 9
     assert all(int(parent) < node for node, parent in enumerate(tree.parents) if node), "no cycles"
 

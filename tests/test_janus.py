@@ -23,6 +23,7 @@ from lantern_demo.models import checkpoints
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import drafts_of
 
 FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -154,7 +155,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
         method=chosen,
         sampling=knobs.sampling(),
         rule=knobs.rule(chosen),
-        tree=chosen.drafts.of(knobs),
+        tree=drafts_of(chosen.drafts, knobs),
         engine="plain",
     )
     assert isinstance(last, Decoded) and last.tokens == tokens

@@ -15,7 +15,7 @@ from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree, ZipAR
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern
@@ -75,7 +75,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert [step.index for step in steps] == list(range(len(steps)))
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
     assert result.tokens == [placed[place] for place in range(30)]
-    assert METHODS[method].drafts.side_by_side or list(placed) == list(range(30))
+    assert METHODS[method].drafts is ZipAR or list(placed) == list(range(30))
     assert steps[-1].committed == 30
     assert result.steps == len(steps) - 1
     assert result.accepted_lengths == [step.accepted_length for step in steps[1:]]
@@ -85,7 +85,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert result.tokens_per_second == pytest.approx(30 / result.decode_seconds)
     for step in steps[1:]:
         assert len(step.kinds) == len(step.places) == len(step.tokens)
-        if METHODS[method].drafts.side_by_side:
+        if METHODS[method].drafts is ZipAR:
             assert not step.tree_tokens and not step.path and set(step.kinds) == {"target"}
             continue
         assert len(step.path) == step.accepted_length and step.path[0] == 0
@@ -115,7 +115,7 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         assert any(sum(result.accepted_lengths) > 3 for result in found), "some run overshot"
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0
-    if count == 2 and not METHODS[method].drafts.side_by_side:
+    if count == 2 and METHODS[method].drafts is not ZipAR:
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
 
 

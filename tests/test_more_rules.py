@@ -18,7 +18,7 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import Generation, Method, load, register
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
@@ -73,10 +73,13 @@ def test_what_is_no_method_is_refused(registered: None) -> None:
         ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
         ({"id": "typical"}, "method id is 'typical', which there is already"),
         ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9, [+] and -"),
-        ({"drafts": TREE}, "they must be a class of Drafts"),
+        ({"drafts": TREE}, "they must be a class of DraftConfig"),
         ({"rule": Rule}, "it must be a Rule with its values"),
         ({"rule": LanternPlusPlus(2, 3.0)}, "method mine is said to be lossless, and its rule .* relaxes"),
-        ({"rule": LanternPlusPlus(2, 3.0), "drafts": Drafts, "lossless": False}, "method mine makes no guesses, and its rule"),
+        (
+            {"rule": LanternPlusPlus(2, 3.0), "drafts": DraftConfig, "lossless": False},
+            "method mine makes no guesses, and its rule",
+        ),
     ):
         with pytest.raises(ValueError, match=complaint):
             register(replace(row, **change))
@@ -170,5 +173,5 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(monkeypatch:
 def test_both_engines_agree_and_greedy_is_vanillas(rule: Rule) -> None:
     assert run(rule, 1, engine="fixed").tokens == run(rule, 1, engine="plain").tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
-    vanilla = run(Rule(), method=METHODS["vanilla"], tree=Drafts(), **greedy).tokens
+    vanilla = run(Rule(), method=METHODS["vanilla"], tree=DraftConfig(), **greedy).tokens
     assert run(rule, **greedy).tokens == vanilla

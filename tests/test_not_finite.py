@@ -15,6 +15,7 @@ from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 
 Spoil = Callable[[Tensor], Tensor]
@@ -78,7 +79,7 @@ def runs(
     if changes.get("sampling", Sampling(cfg_scale=2.0)).cfg_scale == 1:
         condition.features, condition.mask = condition.features[:1], condition.mask[:1]
     found = []
-    for engine in ("plain", "fixed")[: 1 if METHODS[method].drafts.reads_back else 2]:
+    for engine in ("plain", "fixed")[: 1 if METHODS[method].drafts is OptTree else 2]:
         parts = (
             modules[0] if target is None else SpoiltTarget(modules[0], *target),
             modules[1] if drafter is None else SpoiltDrafter(modules[1], *drafter),

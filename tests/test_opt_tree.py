@@ -10,8 +10,9 @@ import torch
 from runs import decode
 from tables import TableDrafter, TableTarget
 
+from lantern_demo.decoding.drafting import RunContext
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import SHARPNESS, OptSource, OptTree, comb
+from lantern_demo.decoding.opt_tree import SHARPNESS, OptTree, OptTreeProposer, comb
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import ancestor_mask
 
@@ -36,27 +37,25 @@ def test_fewer_guesses_are_checked_where_they_cost_more() -> None:
 
 
 def test_every_guess_has_the_chance_that_was_asked_for() -> None:
-    """By the drafter's noisy scores, worked out here once more, for the first level of a step."""
+    """By the drafter's add_noise scores, worked out here once more, for the first level of a step."""
     noise = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
-
-    class Asked:
-        sampling, torch_device, row_length, positions = Sampling(), torch.device("cpu"), 18, 18
 
     class Passes:
         position = torch.zeros(1, dtype=torch.int64)
 
-        def stable(self) -> torch.Tensor:
+        def sync(self) -> torch.Tensor:
             return torch.zeros(1, 1, 4)
 
         def expand(self, *_: Any) -> torch.Tensor:
             return torch.zeros(1, 1, 4)
 
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(2))
+    run = RunContext(Sampling(), torch.device("cpu"), VOCAB, 18, lambda scored, _: scored + noise)
     for chance in (0.05, 0.15, 0.3):
         policy = OptTree(chance)
-        source = OptSource(policy, Asked(), lambda scored, _: scored + noise)
+        proposer = OptTreeProposer(policy, run)
         root = torch.zeros(1, dtype=torch.int64)
-        draft = source.draft(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
+        draft = proposer.propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
         first = draft.tokens[1:][draft.tree.depths[1:] == 1] if draft.tree.size > 1 else draft.tokens[:0]
         wanted = [token for token, p in zip(chances.indices.tolist(), chances.values.tolist(), strict=True) if p >= chance][

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 import lantern_demo
+from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.runs.fitting import CANDIDATES
 from lantern_demo.settings.settings import TREES, Settings
 from lantern_demo.ui.run_view import COLOURS
 
@@ -162,7 +164,8 @@ def test_the_readme_is_short_and_leads_to_all_documents() -> None:
     for path in DOCS[1:]:
         assert f"](docs/{path.name}" in text, path.name
     rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| .*? \| (yes|no) \|", text, re.MULTILINE)
-    assert rows == [(method.id, method.drafts.name, "yes" if method.lossless else "no") for method in METHODS.values()]
+    kinds = {kind: one.name for kind, one in CANDIDATES.items()} | {DraftConfig: "none"}
+    assert rows == [(method.id, kinds[method.drafts], "yes" if method.lossless else "no") for method in METHODS.values()]
 
 
 def test_every_method_has_a_colour_of_its_own() -> None:

@@ -17,7 +17,7 @@ from runs import decode, dynamic_draft
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
@@ -38,7 +38,7 @@ def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
     return target, condition, cache, target.prefill(condition, cache)
 
 
-def policy_of(case: Golden) -> Drafts:
+def policy_of(case: Golden) -> DraftConfig:
     return DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from lantern_demo.bench.tvd import without
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import DynamicTree, StaticSource, StaticTree
+from lantern_demo.decoding.drafting import DynamicTree, StaticProposer, StaticTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.llamagen.drafter import Drafter
@@ -88,7 +88,7 @@ def test_dynamic_trees(case: Golden, probs: str) -> None:
     accepted = golden[f"c2_{probs}_hidden_states"]
     close(drafter.rope[: len(golden["drafter_freqs_cis"])], golden["drafter_freqs_cis"])
 
-    cache = drafter.new_cache(2, accepted.shape[1] + policy.expanded)
+    cache = drafter.new_cache(2, accepted.shape[1] + policy.depth * policy.top_k)
     token = golden["input_ids"][0, -1:]
     output, outputs = stable_pass(drafter, token, golden["hidden_states"], cache)
     close(outputs, golden["c1_greedy_out_hidden_0"])
@@ -125,10 +125,10 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
     target, drafter = lantern_target(case), lantern_drafter(case)
     policy = StaticTree(STATIC_TREES[name])
     tree = static_tree(policy.paths)
-    cache = drafter.new_cache(2, policy.expanded)
+    cache = drafter.new_cache(2, policy.nodes)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(StaticSource(tree, sampling).draws))
+    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(StaticProposer(tree, sampling).draws))
 
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
     assert len(spy.outputs) == len(tree.levels) - 1
@@ -157,11 +157,11 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
         out[:, : len(q)] = torch.stack([rest.pop(0)[: len(out)] for _ in range(len(q))]).t()
         return [torch.ones(out.shape[1], dtype=torch.float64) for _ in out]
 
-    cache = drafter.new_cache(2, policy.expanded)
+    cache = drafter.new_cache(2, policy.nodes)
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
     monkeypatch.setattr(drafting, "draw_in_turn", recorded)
-    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(StaticSource(tree, sampling).draws))
+    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(StaticProposer(tree, sampling).draws))
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 

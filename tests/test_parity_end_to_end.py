@@ -10,7 +10,7 @@ from released import Golden, cases, lantern_drafter, lantern_target, listed_path
 from released_rule import as_released, released_rule
 from runs import decode
 
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
@@ -26,7 +26,7 @@ def _released(monkeypatch: pytest.MonkeyPatch) -> None:
     as_released(monkeypatch)
 
 
-def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: Drafts, tokens: int) -> Iterator[Any]:
+def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: DraftConfig, tokens: int) -> Iterator[Any]:
     """The steps and the result of a run over the recorded text features of a prompt."""
     golden, target = case.tensors, lantern_target(case)
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
@@ -44,7 +44,7 @@ def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: Drafts,
     )
 
 
-def method_of(case: Golden, run: str) -> tuple[Method, Rule, Drafts]:
+def method_of(case: Golden, run: str) -> tuple[Method, Rule, DraftConfig]:
     """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header, and may hold points."""
     _, rest = run.split(".", 1)
     mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
@@ -102,7 +102,7 @@ def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
 @pytest.mark.parametrize(("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens")))
 def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, Drafts(), length)
+    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, DraftConfig(), length)
     assert isinstance(result, Decoded)
     assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
     assert result.steps == length - 1

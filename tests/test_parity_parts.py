@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from released import Golden, cases, close, image_tokenizer, lantern_probabilities, listed_paths, parts_like, same_neighbours
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, StaticProposer, StaticTree
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.llamagen.captions import clean, clean_once
@@ -56,7 +56,7 @@ def test_ties_at_the_top_k_boundary_stay(case: Golden, key: str) -> None:
 TREES = cases("tables of static trees", lambda file: list(file.about["trees"]))
 
 
-def policy_of(case: Golden, name: str) -> tuple[Drafts, dict[str, Any]]:
+def policy_of(case: Golden, name: str) -> tuple[DraftConfig, dict[str, Any]]:
     """The tree of that name, or of the file's own list of paths where no tree on offer is called so; and the tables."""
     wanted = case.about["trees"][name]
     return StaticTree(STATIC_TREES.get(name, wanted["choices"])), wanted
@@ -86,7 +86,7 @@ def test_trees_of_the_drafter(case: Golden, name: str) -> None:
     tree, passes = static_tree(policy.paths), wanted["drafter_side"]["levels"]
     group = case.about["topk_per_group"]
     assert [level.mask.int().tolist() for level in tree.levels[1:]] == [level["attn_mask"] for level in passes]
-    assert policy.expanded == sum(len(level.nodes) for level in tree.levels[1:])
+    assert StaticProposer(tree, Sampling()).slots == sum(len(level.nodes) for level in tree.levels[1:])
     places, rows = [0], []
     drawn_as = {}  # node -> row of its parent in its level, and draw number
     for level in tree.levels:

@@ -11,6 +11,7 @@ from small_models import MODELS, model_of, summary
 
 from lantern_demo.decoding import graphs
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 WAYS: dict[str, dict[str, Any]] = {
@@ -41,7 +42,7 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
     model: str, method: str, ways: dict[str, dict[str, Any]]
 ) -> None:
     of = model_of(model)
-    runners = [of.modules, of.lean] + [of.joined] * (not METHODS[method].drafts.reads_back)
+    runners = [of.modules, of.lean] + [of.joined] * (METHODS[method].drafts is not OptTree)
     for name, how in ways.items():
         found = [of.run(runner, method, **how) for runner in runners]
         assert [events[-1].engine for events in found] == [engine for *_, engine in runners]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree, grow
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, grow
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.static_trees import STATIC_TREES
 
@@ -59,7 +59,7 @@ def test_dynamic_values_out_of_range(values: tuple, complaint: str) -> None:
         DynamicTree(*values)
 
 
-def slow_growth(probs: PathProbs, policy: Drafts) -> dict[tuple[int, ...], float]:
+def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], float]:
     """Obvious reference: all proposals by their token path, the best ones with ancestors. distribution(path) ->
     log-probs."""
     top = probs(()).topk(policy.top_k)

@@ -17,10 +17,11 @@ from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, Tables, index_of
 from lantern_demo.bench.toy import VOCAB as TOY_VOCAB
 from lantern_demo.bench.tvd import watched
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import ZipAR, nodes_at_most
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.zipar import Wavefront, nodes_at_most, nodes_of, plan_of
+from lantern_demo.decoding.zipar import nodes_of, plan_of
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
@@ -28,7 +29,7 @@ SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 
 
 def run(target: Any, condition: Any, window: int, engine: str = "plain", **changes: Any) -> list[Step | Decoded]:
     knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": SAMPLING, "row": 4, **changes}
-    return list(decode(target, None, condition, method=METHODS["zipar"], tree=Wavefront(window), engine=engine, **knobs))
+    return list(decode(target, None, condition, method=METHODS["zipar"], tree=ZipAR(window), engine=engine, **knobs))
 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
@@ -67,7 +68,7 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
     """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
     newest."""
     target, _ = networks(TEXT)
-    config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
+    config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=ZipAR(window), seed=5, row=4)
     with torch.inference_mode():
         condition = condition_of(target, FULL)
         visits, tokens = watched(target, None, condition, config)
@@ -105,4 +106,4 @@ def test_less_than_a_whole_row_is_not_lossless() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
-        Wavefront(0)
+        ZipAR(0)

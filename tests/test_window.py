@@ -13,15 +13,15 @@ from torch import Tensor
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
-from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import RunContext
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.verify import VerifyOutput
+from lantern_demo.decoding.trees import VerifyOutput
 from lantern_demo.decoding.window import Window
 
 VOCAB = 6
 CHAIN = ChainTarget(random_probs(VOCAB, VOCAB, 7).log(), random_probs(VOCAB, VOCAB, 8).log())
-OBSERVE = window.DrawnWindow.observe
+OBSERVE = window.SampledWindowProposer.observe
 
 
 def run(method: str, tokens: int, nodes: int = 5, **changes: Any) -> Any:
@@ -35,14 +35,14 @@ def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: py
     """Negative control: of a chain the tokens behind a token follow its distribution even so; here whole sequences count."""
     assert run_cell(Cell("sjd", "independent", "flat"), 1000).stretch_p > 1e-5
 
-    def observe(self: window.DrawnWindow, out: VerifyOutput, scores: Tensor) -> None:
+    def observe(self: window.SampledWindowProposer, out: VerifyOutput, scores: Tensor) -> None:
         tokens, probs, ahead = self.tokens.clone(), self.probs.clone(), self.number + 1 + out.depth
         OBSERVE(self, out, scores)
-        held = ahead.clamp(max=self.slots - 1)
-        kept = (ahead < self.slots) & (self.tokens == tokens[held])
+        held = ahead.clamp(max=self.count - 1)
+        kept = (ahead < self.count) & (self.tokens == tokens[held])
         self.probs.copy_(torch.where(kept.unsqueeze(1), probs[held], self.probs))
 
-    monkeypatch.setattr(window.DrawnWindow, "observe", observe)
+    monkeypatch.setattr(window.SampledWindowProposer, "observe", observe)
     assert run_cell(Cell("sjd", "independent", "flat"), 2500).stretch_p < 1e-6
 
 
@@ -50,11 +50,11 @@ def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPat
     """Than guesses that are drawn with new random numbers in every pass."""
     steady, generator = run("sjd", 2000, 8).steps, torch.Generator().manual_seed(1)
 
-    def observe_anew(self: window.DrawnWindow, *what: Any) -> None:
+    def observe_anew(self: window.SampledWindowProposer, *what: Any) -> None:
         self.uniforms.uniform_(generator=generator)
         OBSERVE(self, *what)
 
-    monkeypatch.setattr(window.DrawnWindow, "observe", observe_anew)
+    monkeypatch.setattr(window.SampledWindowProposer, "observe", observe_anew)
     assert steady < 0.9 * run("sjd", 2000, 8).steps
 
 
@@ -66,10 +66,10 @@ def test_values_out_of_range() -> None:
 def test_the_numbers_of_a_place_are_the_runs_own() -> None:
     """Neighbouring seeds have numbers that have nothing in common."""
     tree = Window(12)
-    source = window.DrawnWindow(tree, Config(METHODS["sjd"], 16, tree=tree, row=4), VOCAB)
+    proposer = window.SampledWindowProposer(tree, RunContext(Sampling(), torch.device("cpu"), VOCAB, 16))
     found = []
     for seed in range(20):
-        source.begin(torch.tensor([1]), seed)
-        found.append(source.uniforms.clone())
+        proposer.begin(torch.tensor([1]), seed)
+        found.append(proposer.uniforms.clone())
     correlation = torch.corrcoef(torch.stack(found)).fill_diagonal_(0.0)
     assert float(correlation.abs().max()) < 0.9

@@ -31,10 +31,11 @@ from lantern_demo.bench.report import at_least, digest_of, json_file, machine_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.zipar import Wavefront
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 
 SEEDS = 500  # of rows that are held against vanilla's sequences
@@ -207,7 +208,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     rule, whole = SMALL.rule(method), cell.noise == WHOLE_ROW
-    tree = Wavefront(2) if whole else method.drafts.of(SMALL)
+    tree = ZipAR(2) if whole else drafts_of(method.drafts, SMALL)
     noise = "shared" if whole else cell.noise
 
     def play(seed: int) -> Decoded:
@@ -244,9 +245,9 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
 def ways(method: Method) -> list[str]:
     """Return the kinds of noise that a method is run with."""
     config = Config(
-        method, LENGTH, rule=SMALL.rule(method), tree=method.drafts.of(SMALL), neighbours=neighbours(), noise="shared"
+        method, LENGTH, rule=SMALL.rule(method), tree=drafts_of(method.drafts, SMALL), neighbours=neighbours(), noise="shared"
     )
-    if method.drafts.side_by_side:
+    if method.drafts is ZipAR:
         return ["shared", WHOLE_ROW]
     return ["shared", "independent"] if config.shared else ["independent"]
 

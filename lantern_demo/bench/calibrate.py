@@ -18,12 +18,12 @@ from typing import Any
 from tqdm import tqdm
 
 from lantern_demo.bench.speed import prompts_for
-from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.drafting import StaticTree, ZipAR
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.runs.fitting import CANDIDATES, FILE, acceptance_by_rank, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import settings_of
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
@@ -48,9 +48,9 @@ def rows_of(pipe: Pipeline, method: Method, prompts: list[str]) -> list[list[flo
         for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
             steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
         return [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
-    wave, rows = kind is Wavefront, list[list[float]]()
+    wave, rows = kind is ZipAR, list[list[float]]()
     for values in tqdm([values for values in CANDIDATES[kind].values if not wave or values[0] < pipe.info.grid], desc=method.id):
-        asked = kind(*values).asking()
+        asked = settings_of(kind(*values))
         done = [pipe.generate(prompt, method.id, seed=seed, **asked).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
         changed = [round(mean(run.changed for run in done), 4)] if wave else []
         rows.append([*values, round(mean(run.mean_accepted_length for run in done), 3), *changed])

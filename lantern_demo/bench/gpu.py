@@ -18,15 +18,16 @@ import torch
 
 from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.bench.report import machine_of, now, parser_of, table, write
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.models.machine.device import pick_device
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.static_trees import STATIC_TREES
 
 Row = dict[str, Any]
-FIXED = [method.id for method in METHODS.values() if not method.drafts.reads_back]  # whose steps can be captured
+FIXED = [method.id for method in METHODS.values() if method.drafts is not OptTree]  # whose steps can be captured
 BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
 TOKENS, FEW = 96, 10  # of a run with random weights, and of one in small
 NODES = (8, 16, 32, 58)
@@ -66,7 +67,7 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
         }
 
 
-def trees(kind: type[Drafts], nodes: Sequence[int]) -> list[Drafts | None]:
+def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
     """The draft trees that a method is timed with; None: that of its settings."""
     if kind is StaticTree:  # paths whose choices sum to less are likelier; a parent's sum is less than its own
         likely = sorted((*STATIC_TREES["naive_extend_57"], (5,)), key=lambda path: (sum(path) + len(path), path))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding import interfaces
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts
+from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
@@ -25,6 +25,7 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import model_info
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
@@ -49,7 +50,7 @@ class TimedModel:
     device: torch.device
 
     def run(
-        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
+        self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
     ) -> Iterator[Step | Decoded]:
         """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings)."""
         chosen = METHODS[method]
@@ -58,7 +59,7 @@ class TimedModel:
             tokens or self.tokens,
             self.knobs.sampling(),
             self.knobs.rule(chosen),
-            tree or chosen.drafts.of(self.knobs),
+            tree or drafts_of(chosen.drafts, self.knobs),
             self.neighbours,
             seed,
             self.device,

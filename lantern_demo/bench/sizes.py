@@ -20,7 +20,7 @@ import torch
 
 from lantern_demo.bench.models import MODULES, TimedModel, timed_model
 from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models.files.blank import held
@@ -75,7 +75,7 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
     return found
 
 
-def steps(timed: TimedModel, method: str, policy: Drafts) -> list[float]:
+def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
     """Seconds of a method's steps at the start of a picture with a tree, behind the first, which starts the drafter."""
     tokens = min(timed.tokens, (STEPS + 2) * policy.nodes)
     events = timed.run(method, policy, tokens, seed=1, engine="plain")
@@ -88,7 +88,7 @@ def methods(timed: TimedModel) -> Report:
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
     tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
-    chosen = {"vanilla": Drafts(), "eagle1": tree, "lantern++": tree}
+    chosen = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
     times: dict[str, list[float]] = {name: [] for name in chosen}
     for _ in range(FIT_ROUNDS):
         for name, policy in chosen.items():

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Proposer
+from lantern_demo.decoding.interfaces import Verifier
 from lantern_demo.decoding.loop import Decoded, Step, decode, parts_of
 from lantern_demo.decoding.rules import Members, Rule, columns, with_neighbours
 from lantern_demo.decoding.sampling import NOTHING, draw, guide, probabilities, running_sums
-from lantern_demo.decoding.trees import Draft, Source
-from lantern_demo.decoding.verify import Verifier, VerifyOutput
+from lantern_demo.decoding.trees import Draft, VerifyOutput
 from lantern_demo.runs.changed import own_logits
 
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
@@ -65,9 +66,9 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
     """Run a config -> the visit behind each token of its picture, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
-    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
+    def make_parts(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
         """As `loop.parts_of`, with a verifier that also notes its distributions."""
-        source, verifier = parts_of(config, vocabulary)
+        proposer, verifier = parts_of(config, vocabulary)
         sample, verify = verifier.sample, verifier.verify
 
         def sampled(scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
             return out
 
         vars(verifier).update(sample=sampled, verify=verified)
-        return source, verifier
+        return proposer, verifier
 
     *steps, last = decode(target, drafter, condition, replace(config, engine="plain"), make_parts=make_parts)
     assert isinstance(last, Decoded)

@@ -1,4 +1,4 @@
-"""A KV cache of fixed size: the nodes of a tree are written behind the committed positions, and accepted ones move up."""
+"""A KV cache of fixed size: the nodes of a tree are written after the committed positions, and accepted ones move up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KVCache:
     head_dim], so that one copy moves them. It never moves or grows, and neither does `padding` [rows, 1, 1, slots], which
     attention adds to the scores of slots: -inf for the padding of a prompt, else 0. Captured graphs may hold on to both."""
 
-    length = 0  # slots of the prefix, once it is there; how many are committed behind them is for the step to know
+    length = 0  # slots of the prefix, once it is there; how many are committed after them is for the step to know
     padded = False  # whether any slot is padding
 
     def __init__(

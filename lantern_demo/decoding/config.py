@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .drafting import DraftConfig, ZipAR, nodes_at_most
 from .rules import Rule, columns
 from .sampling import Sampling
-from .trees import Drafts
 
 ENGINES = ("auto", "plain", "fixed")
 NOISE = ("shared", "independent")
@@ -24,7 +24,7 @@ class Method:
 
     id: str
     label: str
-    drafts: type[Drafts]
+    drafts: type[DraftConfig]
     rule: Rule  # with the values that it has where no setting gives others
     lossless: bool
     summary: str
@@ -38,12 +38,12 @@ class Method:
     @property
     def alone(self) -> bool:
         """Whether the target draws token by token."""
-        return self.drafts is Drafts
+        return self.drafts is DraftConfig
 
     @property
     def guesses(self) -> bool:
         """Whether it drafts at all."""
-        return not self.alone and not self.drafts.side_by_side
+        return not self.alone and self.drafts is not ZipAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Config:
     num_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
     rule: Rule = field(default_factory=Rule)  # of the method's class, and so is the tree
-    tree: Drafts = field(default_factory=Drafts)
+    tree: DraftConfig = field(default_factory=DraftConfig)
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
@@ -81,7 +81,7 @@ class Config:
         if self.prefix_rows == 1 and scale != 1:
             raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
         if type(tree) is not method.drafts:
-            raise ValueError(f"tree is of kind {tree.name!r}; method {method.id} needs {method.drafts.name!r}")
+            raise ValueError(f"tree is of kind {type(tree).__name__}; method {method.id} needs {method.drafts.__name__}")
         if type(rule) is not type(method.rule):
             kinds = type(rule).__name__, type(method.rule).__name__
             raise ValueError(f"rule is of kind {kinds[0]}; method {method.id} needs {kinds[1]}")
@@ -107,7 +107,7 @@ class Config:
         compare that count no neighbours."""
         if self.sampling.greedy:
             return not columns(self.rule)
-        return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.by_prefix))
+        return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.fixed_by_prefix))
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:
@@ -137,11 +137,9 @@ class Config:
     @property
     def nodes(self) -> int:
         """How many tokens a pass reads at most."""
-        return self.tree.read_at_once(self.row_length)
+        return nodes_at_most(self.row_length, self.tree.lead) if isinstance(self.tree, ZipAR) else self.tree.nodes
 
     def no_draft(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to
         draft for."""
-        if self.tree.side_by_side:  # no drafts, and one kind of step
-            return False
         return self.tree.nodes == 1 or missing == 1

@@ -1,45 +1,117 @@
-"""Trees that a drafter fills: of fixed paths, or grown where it is sure. A kind of drafts is a value (see `trees.Drafts`), and
-its source fills a tree in every step."""
+"""Where drafts come from. A `DraftConfig` is a value: the shape of a run's drafts. Its `Proposer` fills one draft tree per step.
+
+Static trees have fixed paths (EAGLE-1, LANTERN++). Dynamic trees grow where the drafter is sure (EAGLE-2, LANTERN). `window`,
+`opt_tree` and `zipar` have the others. Proposers read no number back to the host, unless they say so, so that steps can be
+captured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from .sampling import NOTHING, Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
-from .trees import (
-    Asked,
-    Draft,
-    Head,
-    Noisy,
-    Passes,
-    Path,
-    Source,
-    Tree,
-    at_least_one,
-    checked_paths,
-    static_tree,
-    whole_tree,
-)
-from .trees import Drafts as Drafts
+from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
+
+Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
+AddNoise = Callable[[Tensor, Tensor], Tensor]  # scores [m, V], and the position [1] that they draw -> scores with noise
+
+
+class RunContext(NamedTuple):
+    """The values of a run that proposers read."""
+
+    sampling: Sampling
+    device: torch.device
+    vocabulary: int
+    positions: int  # tokens that there is room for
+    add_noise: AddNoise | None = None  # None unless the run shares its noise
+
+
+class Passes(Protocol):
+    """The drafter's passes of one step."""
+
+    position: Tensor  # [1] int64, the position of the picture whose token the root draws
+
+    def sync(self) -> Tensor:
+        """Read the tokens committed since the step before. Return the last output [R, 1, H], the root's."""
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
+        """Read m nodes of one depth (1 = the root's children). Return their outputs [R, m, H]. tokens [m] are the nodes' tokens,
+        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
+        of this tree wrote, then those of its own pass."""
+
+
+class Proposer:
+    """Fills draft trees. This one drafts nothing: its tree is the root alone."""
+
+    depth = 0  # of the deepest node
+    draws = 0  # uniforms per step
+    slots = 0  # tree slots that the drafter fills at most
+    needs_host_sync = False  # the host reads numbers in every step, which then cannot be captured
+    tree: Tree | None  # where it is the same in every step
+    state: tuple[Tensor, ...] = ()  # tensors kept from step to step, changed in place
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.tree = static_tree((), device)
+
+    def begin(self, root: Tensor, seed: int) -> None:
+        """Start a run with its first token root [1] int64."""
+
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        """Return the tree after the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
+        assert self.tree is not None
+        return Draft(self.tree, root, root.new_empty(0, 0))
+
+    def observe(self, out: VerifyOutput, scores: Tensor) -> None:
+        """Learn which drafts a step accepted, by the target's scores [n, V]."""
 
 
 @dataclass(frozen=True)
-class StaticTree(Drafts):
+class DraftConfig:
+    """The shape of a run's drafts. This one drafts nothing."""
+
+    needs_drafter: ClassVar[bool] = False
+    fixed_by_prefix: ClassVar[bool] = False  # the drafts depend on the tokens before them and on no random number
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of a draft tree, the root included."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """Children of a node, at most."""
+        return 0
+
+    @property
+    def deepest(self) -> int:
+        """The depth of the deepest node."""
+        return 0
+
+    def proposer(self, run: RunContext) -> Proposer:
+        """Return what fills the draft trees of a run."""
+        return Proposer(run.device)
+
+
+def check_at_least_one(name: str, value: int) -> None:
+    """Raise ValueError for a value below 1."""
+    if value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class StaticTree(DraftConfig):
     """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths
     that make no tree."""
 
     paths: tuple[Path, ...]
 
-    name: ClassVar[str] = "static"
     needs_drafter: ClassVar[bool] = True
-    reads: ClassVar[dict[str, str]] = {"paths": "static_paths"}
-    asks: ClassVar[dict[str, str]] = {"paths": "tree"}
 
     def __init__(self, paths: Iterable[Sequence[int]]) -> None:
         object.__setattr__(self, "paths", checked_paths(paths))
@@ -56,45 +128,24 @@ class StaticTree(Drafts):
     def deepest(self) -> int:
         return len(self.paths[-1])
 
-    @property
-    def expanded(self) -> int:
-        return len({path[:-1] for path in self.paths} - {()})
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
-        return StaticSource(static_tree(self.paths, asked.torch_device), asked.sampling, noisy)
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.fits_tree
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        return f"{settings.tree}: as asked"
-
-    def asking(self) -> dict[str, Any]:
-        return {"tree": " ".join("".join(map(str, path)) for path in self.paths)}
-
-    def words(self) -> str:
-        guesses, levels = len(self.paths), self.deepest
-        return f"static chain of {guesses}" if guesses == levels else f"static tree of {guesses} in {levels} levels"
+    def proposer(self, run: RunContext) -> Proposer:
+        return StaticProposer(static_tree(self.paths, run.device), run.sampling, run.add_noise)
 
 
 @dataclass(frozen=True)
-class DynamicTree(Drafts):
-    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes`
-    are kept, the root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
+class DynamicTree(DraftConfig):
+    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes after the first level. The best `nodes` are kept,
+    the root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
 
     top_k: int = 10
     depth: int = 4
     nodes: int = 59
 
-    name: ClassVar[str] = "dynamic"
     needs_drafter: ClassVar[bool] = True
-    by_prefix: ClassVar[bool] = True
-    asks: ClassVar[dict[str, str]] = {"top_k": "draft_top_k", "depth": "draft_depth", "nodes": "draft_nodes"}
+    fixed_by_prefix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        at_least_one("tree top_k", self.top_k)
+        check_at_least_one("tree top_k", self.top_k)
         if self.depth < 0:
             raise ValueError(f"tree depth is {self.depth}; it must be 0 or more")
         most = 1 + self.top_k + self.depth * self.top_k * self.top_k
@@ -111,45 +162,39 @@ class DynamicTree(Drafts):
     def deepest(self) -> int:
         return self.depth + 1
 
-    @property
-    def expanded(self) -> int:
-        return self.depth * self.top_k
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
-        return DynamicSource(self, asked.sampling)
-
-    @classmethod
-    def of(cls, settings: Any) -> DynamicTree:
-        return cls(*settings.dynamic_shape)
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.fits_tree and not settings.shape_given
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        if settings.shape_given:
-            return f"{cls.of(settings).words()}: as asked"
-        return f"{settings.tree}: as asked" if settings.names_a_shape else f"small: {settings.tree} is no dynamic tree"
-
-    def words(self) -> str:
-        guesses, levels = self.nodes - 1, min(self.nodes - 1, self.deepest)
-        return f"dynamic chain of {guesses}" if self.top_k == 1 else f"dynamic tree of {guesses} in up to {levels} levels"
+    def proposer(self, run: RunContext) -> Proposer:
+        return DynamicProposer(self, run.sampling)
 
 
-class StaticSource(Source):
-    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's
-    noise (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
+@dataclass(frozen=True)
+class ZipAR(DraftConfig):
+    """No drafts: rows drawn side by side (see `zipar`), each `lead` tokens ahead of the next. Raises ValueError for a lead below
+    1."""
 
-    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None) -> None:
+    lead: int = 4
+
+    def __post_init__(self) -> None:
+        check_at_least_one("window", self.lead)
+
+
+def nodes_at_most(row: int, window: int) -> int:
+    """How many nodes a pass has at most in a picture with rows of `row` tokens."""
+    return 1 if window >= row else row // window + 1
+
+
+class StaticProposer(Proposer):
+    """Fills a tree of fixed paths with tokens drawn from the drafter without replacement. With shared noise they are the top of
+    its noisy scores (Kool and others 2019), at temperature 0 of its scores. Otherwise they are drawn in turn with uniforms."""
+
+    def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
         self.tree: Tree = tree
-        self.noisy = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy
-        self.sampling, self.depth = sampling, tree.depth
-        self.draws = 0 if self.noisy is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
+        self.add_noise = (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
+        self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
+        self.draws = 0 if self.add_noise is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
         self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, which draws are no nodes
 
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        tree, sampling, output = self.tree, self.sampling, passes.stable()
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        tree, sampling, output = self.tree, self.sampling, passes.sync()
         assert tree.drawn_at is not None
         last = tree.levels[-1].span.stop
         tokens = root.new_empty(last + 1)
@@ -162,36 +207,37 @@ class StaticSource(Source):
                 output = passes.expand(tokens.index_select(0, level.own), parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
-            if self.noisy is not None:
-                scored = self.noisy(scores(logits, sampling, spent=True), passes.position + depth)
+            if self.add_noise is not None:
+                scored = self.add_noise(scores(logits, sampling, overwrite=True), passes.position + depth)
                 top = scored.topk(level.draws)
                 drawn[:, : len(level.nodes)] = top.indices.t()
                 best.append(top.values[:, 0])
             else:
-                probs.append(probabilities(logits, sampling, spent=True))
+                probs.append(probabilities(logits, sampling, overwrite=True))
                 masses += draw_in_turn(probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
                 used += count
         found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
-        if self.noisy is not None:
+        if self.add_noise is not None:
             return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best))
         rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
         fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)  # a finite distribution has a first token
         return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
 
 
-class DynamicSource(Source):
+class DynamicProposer(Proposer):
     """A `DynamicTree`, whose children are fixed by the prefix: all proposals of the beam gather in a pool, scored by the sum of
     log-probabilities along the path, and the best are the tree."""
 
     def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
-        self.policy, self.sampling, self.depth, self.tree = policy, sampling, policy.depth + 1, None
+        self.policy, self.sampling, self.tree = policy, sampling, None
+        self.depth, self.slots = policy.deepest, policy.depth * policy.top_k
 
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        beam = passes.stable()
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        beam = passes.sync()
 
         def log_probs() -> Tensor:
-            return probabilities(guide(head(beam), self.sampling.cfg_scale), self.sampling, spent=True).log_()
+            return probabilities(guide(head(beam), self.sampling.cfg_scale), self.sampling, overwrite=True).log_()
 
         def expand(tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
             nonlocal beam
@@ -207,15 +253,14 @@ class DynamicSource(Source):
 def grow(
     root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
 ) -> tuple[Tree, Tensor, Tensor]:
-    """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy, and whether a log-probability is no number,
-    [1] bool.
+    """The tree and its tokens [n] int64 (0 in the root's position) of a dynamic policy, and whether a log-probability is no
+    number, [1] bool.
 
     root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
     depth, mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes'
     parents in the beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals
-    have mass, the nodes left over hang on the tree as padding that no child table names, so they are never accepted. Raises
-    ValueError when the vocabulary is smaller than the beam.
-    """
+    have probability, the nodes left over are attached to the tree as padding that no child table names, so they are never
+    accepted. Raises ValueError when the vocabulary is smaller than the beam."""
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")

@@ -1,33 +1,24 @@
-"""Tell why drafts were accepted or refused: judge the nodes of one step's accepted path again, and read the numbers."""
+"""Tell why drafts were accepted or refused: judge the nodes of one step's accepted path again, and read the numbers. The decoding
+loop never does so. A caller that shows the numbers asks for them after a step, outside the run's clock."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from .trees import Draft
-from .verify import (
-    Children,
-    Compared,
-    Judged,
-    RejectionVerifier,
-    SharedNoiseVerifier,
-    Step,
-    Verifier,
-    VerifyOutput,
-    decide,
-    decide_greedy,
-)
+from .results import Compared, Judged, Step
+from .verify import Children, RejectionVerifier, SharedNoiseVerifier, decide, decide_greedy
 
 
-def evidence(verifier: Verifier, step: Step, draft: Draft, out: VerifyOutput, scores: Tensor, uniforms: Tensor) -> Step:
-    """The step with what each draft that was tried was judged by, read back to the host. The tensors are those that the step was
-    verified with."""
-    tree = draft.tree
-    if tree.size == 1:
+@torch.inference_mode()
+def with_evidence(step: Step) -> Step:
+    """Return the step with the numbers that each tried draft was judged by, and without the tensors that it kept. A step that
+    kept none is returned as it is: one without drafts, or one of fixed shapes."""
+    if step.kept is None:
         return step
+    verifier, draft, out, scores, uniforms = step.kept
+    step, tree = replace(step, kept=None), draft.tree
     inner_rows, children = tree.inner_rows.tolist(), tree.children.tolist()
     nodes = [node for node in step.path if inner_rows[node] >= 0]
     at = torch.tensor(nodes, device=scores.device)

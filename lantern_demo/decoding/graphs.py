@@ -1,6 +1,6 @@
 """Runners of steps: one by one on any device, or as captured CUDA graphs, and those that outlive their run.
 
-Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one behind the copy of its results:
+Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one after the copy of its results:
 device work, whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where
 torch can record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are
 read once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from .config import Config
+from .interfaces import Verifier
+from .results import Step
 from .timing import Clock, Part
-from .verify import Step, Verifier
 
 WARM_UP = 2  # steps before a runner's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
@@ -220,7 +221,7 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """The shares of draft, verify and commit, from the events before and behind them; all is verify's when they cannot be
+    """The shares of draft, verify and commit, from the events before and after them; all is verify's when they cannot be
     read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
@@ -280,7 +281,7 @@ class Engines:
 
 
 def _scarce(device: torch.device) -> bool:
-    """Whether a GPU has little memory left beside what is in use."""
+    """Whether a GPU has little memory left next to what is in use."""
     if device.type != "cuda":
         return False
     free, total = torch.cuda.mem_get_info(device)

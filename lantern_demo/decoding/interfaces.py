@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from .cache import KVCache
+from .trees import Draft, VerifyOutput
 
 
 class Target(Protocol):
@@ -56,3 +57,18 @@ class Drafter(Protocol):
         """Outputs [R, m, H] of the last m of n slots. A slot pairs the state before a token, hidden [R, n, H], with that token,
         tokens [n] int64: the target's state for committed tokens, the parent's output for nodes of a draft tree. positions, slots
         and visible [m, S] are as in `Target.forward`; None: the last slot's output alone, which attends to all up to itself."""
+
+
+class Verifier(Protocol):
+    """Draws a run's tokens and verifies its drafts. `scores` are `sampling.warp`'s; `uniforms` are the step's."""
+
+    draws: int  # uniforms that a step needs
+
+    def begin(self, seed: int) -> None:
+        """Prepare for a run."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0 or V for none."""
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]; the root draws the token at position [1] int64."""

@@ -18,15 +18,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
+from .drafting import Proposer, RunContext, ZipAR
 from .graphs import Engines, GraphRunner, Runner, Steps
-from .interfaces import Drafter, Target
+from .interfaces import Drafter, Target, Verifier
+from .results import Step as Step
 from .sampling import NO_PROBS, uniforms_of, warp
 from .step import TreeSteps
 from .timing import Clock
-from .trees import Source
-from .verify import RejectionVerifier, SharedNoiseVerifier, Verifier
-from .verify import Step as Step
-from .zipar import RowSteps, Wavefront
+from .verify import RejectionVerifier, SharedNoiseVerifier
+from .zipar import RowSteps
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,13 @@ class Decoded:
     engine_reason: str  # why it is not what it could be, if so
 
 
-def parts_of(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
+def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
     """What fills a run's draft trees, and what verifies them."""
+    run = RunContext(config.sampling, config.torch_device, vocabulary, config.positions)
     if config.shared:
         shared = SharedNoiseVerifier(config, vocabulary)
-        return config.tree.source(config, vocabulary, shared.add_noise), shared
-    return config.tree.source(config, vocabulary, None), RejectionVerifier(config, vocabulary)
+        return config.tree.proposer(run._replace(add_noise=shared.add_noise)), shared
+    return config.tree.proposer(run), RejectionVerifier(config, vocabulary)
 
 
 def decode(
@@ -61,7 +62,7 @@ def decode(
     config: Config,
     clock: Clock | None = None,
     engines: Engines | None = None,
-    make_parts: Callable[[Config, int], tuple[Source, Verifier]] = parts_of,
+    make_parts: Callable[[Config, int], tuple[Proposer, Verifier]] = parts_of,
 ) -> Iterator[Step | Decoded]:
     """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run.
     `engines` keeps what the fixed engine has set up for later runs. `make_parts` is `parts_of`, or adds an observer to it.
@@ -70,12 +71,10 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    if config.engine == "fixed" and config.tree.reads_back:
-        raise ValueError(f"engine is 'fixed'; method {config.method.id} reads numbers back in every step: 'plain' or 'auto'")
     return _events(target, drafter, condition, config, clock, engines, make_parts)
 
 
-# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
+# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend on which of several is chosen.
 ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -99,10 +98,12 @@ class Run:
     ) -> None:
         """make_parts is that of `decode`."""
         self.target, self.drafter, self.config = target, drafter, config
-        self.source, self.verifier = make_parts(config, target.vocab_size)
-        self.draws = self.verifier.draws + self.source.draws
+        self.proposer, self.verifier = make_parts(config, target.vocab_size)
+        self.draws = self.verifier.draws + self.proposer.draws
         cuda = config.torch_device.type == "cuda"
-        self.exact = config.tree.reads_back or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
+        if config.engine == "fixed" and self.proposer.needs_host_sync:
+            raise ValueError(f"engine is 'fixed'; method {config.method.id} reads numbers back in every step: 'plain' or 'auto'")
+        self.exact = self.proposer.needs_host_sync or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
         self.engines = None if self.exact else engines
         self.runner = self._make() if self.engines is None else self.engines.take(self._key, self._make)
         self.runner.clock, self.steps = clock, self.runner.steps
@@ -112,10 +113,10 @@ class Run:
 
     def _make(self) -> Runner:
         config = self.config
-        if isinstance(config.tree, Wavefront):
+        if isinstance(config.tree, ZipAR):
             steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.exact)
         else:
-            steps = TreeSteps(self.target, self.drafter, config, self.source, self.verifier, self.draws, self.exact)
+            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.exact)
         if self.exact or config.torch_device.type != "cuda":
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.engines is None else self.engines.clear)
@@ -174,7 +175,7 @@ def _events(
     config: Config,
     clock: Clock,
     engines: Engines | None,
-    make_parts: Callable[[Config, int], tuple[Source, Verifier]],
+    make_parts: Callable[[Config, int], tuple[Proposer, Verifier]],
 ) -> Iterator[Step | Decoded]:
     """The steps and the result of a run."""
     run: Run | None = None

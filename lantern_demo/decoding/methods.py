@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .config import Method as Method
-from .drafting import Drafts, DynamicTree, StaticTree
+from .drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
 from .opt_tree import OptTree
 from .rules import Lantern, LanternPlusPlus, Rule
 from .window import Window
-from .zipar import Wavefront
 
 _BY_DEFAULT = (
-    Method("vanilla", "Vanilla", Drafts, Rule(), True, "One target pass per token, no drafts."),
+    Method("vanilla", "Vanilla", DraftConfig, Rule(), True, "One target pass per token, no drafts."),
     Method("eagle1", "EAGLE-1", StaticTree, Rule(), True, "A fixed draft tree of sampled tokens, exact acceptance."),
     Method("eagle2", "EAGLE-2", DynamicTree, Rule(), True, "A draft tree grown where the drafter is sure, exact acceptance."),
     Method(
@@ -48,7 +47,7 @@ _OTHERS = (
     Method(
         "zipar",
         "ZipAR",
-        Wavefront,
+        ZipAR,
         Rule(),
         False,
         "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.",
@@ -66,8 +65,8 @@ def register(method: Method) -> Method:
         raise ValueError(f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -")
     if name in METHODS:
         raise ValueError(f"method id is {name!r}, which there is already; take another")
-    if not isinstance(method.drafts, type) or not issubclass(method.drafts, Drafts):
-        raise ValueError(f"method {name} has the drafts {method.drafts!r:.80}; they must be a class of Drafts")
+    if not isinstance(method.drafts, type) or not issubclass(method.drafts, DraftConfig):
+        raise ValueError(f"method {name} has the drafts {method.drafts!r:.80}; they must be a class of DraftConfig")
     if not isinstance(rule, Rule):
         raise ValueError(f"method {name} has the rule {rule!r:.80}; it must be a Rule with its values")
     if rule.relaxes and (method.lossless or not method.guesses):

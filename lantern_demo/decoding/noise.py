@@ -1,11 +1,10 @@
-"""Gumbel noise: one vector G_i for each place i of a picture, made of the picture's seed alone. argmax(logits + G_i) is a draw
+"""Gumbel noise: one vector G_i for each position i of a picture, made of the picture's seed alone. argmax(logits + G_i) is a draw
 from softmax(logits).
 
-Each number comes of its own seed, place and token by SplitMix64 (Steele and others 2014), so that it is the same for every
-method, engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E
+Each number is derived from its own seed, position and token by SplitMix64 (Steele and others 2014), so that it is the same for
+every method, engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E
 decides which token wins, they keep all of a float32's digits, and u is never 0 nor 1. What a draw's distribution is off by
-through this is below 1e-6, on flat distributions over 16,384 tokens and on sharp ones.
-"""
+through this is below 1e-6, on flat distributions over 16,384 tokens and on sharp ones."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _MOST = 1 - 2.0**-24  # the largest float32 below 1
 
 
 def gumbel_(out: Tensor, seed: int) -> Tensor:
-    """Fill out [places, V] float32 with the noise of the places 0, 1, ... of a seed."""
+    """Fill out [positions, V] float32 with the noise of the positions 0, 1, ... of a seed."""
     positions, vocabulary = out.shape
     numbers = torch.arange(1, 1 + max(positions, vocabulary), device=out.device) * _STEP
     keys = _mixed(_mixed(numbers[:1] * (seed + 1)) + numbers[:positions]).unsqueeze(1)

@@ -1,25 +1,25 @@
-"""A tree that is chosen anew in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
+"""A tree that is chosen again in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
 next guess is not worth a node.
 
 How likely a guess is to be the target's own draw is known before it is checked. With shared noise the drafter draws by its own
-scores with the noise of the place, and the target by its own: the more the winner stands out among the drafter's, the likelier it
-is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
+scores with the noise of the position, and the target by its own: the more the winner stands out among the drafter's, the likelier
+it is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
 reaches a guess is the product along its path (section 3 of the paper). A guess is kept where that is at least `chance`, which is
 what a node costs in tokens on a machine: expected tokens and cost are sums over nodes, so that each is worth its own or not. The
-drafter goes on behind the likeliest guess alone, as long as what it may find there is worth a pass of its own.
-"""
+drafter goes on after the likeliest guess alone, as long as what it may find there is worth a pass of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from .drafting import DraftConfig, Head, Passes, Proposer, RunContext
 from .sampling import NO_DRAFT_PROBS, guide, scores
-from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, whole_tree
+from .trees import Draft, Tree, whole_tree
 
 # Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted:
 # 841 steps of chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in
@@ -27,21 +27,18 @@ from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, whol
 SHARPNESS = 0.9
 WIDTH, DEPTH = 3, 7  # children of a node, and levels, at most
 CHANCE = 0.15  # where nothing is fitted
-# The drafter goes on behind a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
+# The drafter goes on after a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
 # come to twice that, and of its first guesses 6 in 10 are right.
 WORTH_A_PASS = 3.2
 
 
 @dataclass(frozen=True)
-class OptTree(Drafts):
+class OptTree(DraftConfig):
     """Guesses that verification reaches with a chance of at least `chance`. Raises ValueError for one that is none."""
 
     chance: float = CHANCE
 
-    name: ClassVar[str] = "opt"
     needs_drafter: ClassVar[bool] = True
-    reads_back: ClassVar[bool] = True
-    asks: ClassVar[dict[str, str]] = {"chance": "opt_chance"}
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
@@ -59,40 +56,31 @@ class OptTree(Drafts):
     def deepest(self) -> int:
         return DEPTH
 
-    @property
-    def expanded(self) -> int:
-        return DEPTH - 1
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
-        return OptSource(self, asked, noisy)
-
-    @classmethod
-    def of(cls, settings: Any) -> OptTree:
-        return cls(settings.opt_chance or CHANCE)
-
-    def words(self) -> str:
-        return f"OPT-Tree, chance {self.chance:g} or more"
+    def proposer(self, run: RunContext) -> Proposer:
+        return OptTreeProposer(self, run)
 
 
-class OptSource(Source):
+class OptTreeProposer(Proposer):
     """An `OptTree`. Each level's chances are read back to the host, which decides on the next one."""
 
-    def __init__(self, policy: OptTree, asked: Asked, noisy: Noisy | None) -> None:
-        """noisy: where noise is shared. Without it, as at temperature 0, children are the drafter's likeliest tokens, fixed by
-        the prefix."""
-        super().__init__(asked.torch_device)
-        self.policy, self.sampling, self.noisy, self.depth = policy, asked.sampling, noisy, policy.deepest
-        self.seen = [torch.ones(1, depth, dtype=torch.bool, device=asked.torch_device) for depth in range(policy.deepest)]
+    needs_host_sync = True
+    slots = DEPTH - 1
 
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        policy, output, reached = self.policy, passes.stable(), 1.0
+    def __init__(self, policy: OptTree, run: RunContext) -> None:
+        """Without shared noise, as at temperature 0, children are the drafter's likeliest tokens, fixed by the prefix."""
+        super().__init__(run.device)
+        self.policy, self.sampling, self.add_noise, self.depth = policy, run.sampling, run.add_noise, policy.deepest
+        self.seen = [torch.ones(1, depth, dtype=torch.bool, device=run.device) for depth in range(policy.deepest)]
+
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        policy, output, reached = self.policy, passes.sync(), 1.0
         tokens, counts = [root], list[int]()
         for depth in range(policy.deepest):
             if depth > 0:
                 output = passes.expand(tokens[-1][:1], output, depth, self.seen[depth])
-            scored = scores(guide(head(output), self.sampling.cfg_scale), self.sampling, spent=True)
-            if self.noisy is not None:
-                scored = self.noisy(scored, passes.position + depth) / SHARPNESS
+            scored = scores(guide(head(output), self.sampling.cfg_scale), self.sampling, overwrite=True)
+            if self.add_noise is not None:
+                scored = self.add_noise(scored, passes.position + depth) / SHARPNESS
             likeliest = scored.softmax(-1)[0].topk(policy.width)
             chances = [reached * chance for chance in likeliest.values.tolist()]
             if not chances[0] > 0:
@@ -106,7 +94,7 @@ class OptSource(Source):
             if reached < WORTH_A_PASS * policy.chance:
                 break
         if not counts:
-            return super().draft(root, passes, head, uniforms)
+            return super().propose(root, passes, head, uniforms)
         tree, nodes = comb(tuple(counts), policy.width, root.device), torch.cat(tokens)
         return Draft(tree, nodes, nodes[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1))
 

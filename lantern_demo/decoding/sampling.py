@@ -64,42 +64,42 @@ def guide(logits: Tensor, scale: float) -> Tensor:
 
 def warp(logits: Tensor, sampling: Sampling) -> Tensor:
     """The `scores` [n, V] of logits [R, n, V], which nobody reads again."""
-    return scores(guide(logits, sampling.cfg_scale), sampling, spent=True)
+    return scores(guide(logits, sampling.cfg_scale), sampling, overwrite=True)
 
 
-def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
     """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
     then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of
-    the mass lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
-    differences of large numbers badly. Greedy: the logits, without filters. spent: nobody reads the logits again, so that they
-    may be overwritten."""
+    the probability lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
+    differences of large numbers badly. Greedy: the logits, without filters. overwrite: the logits may be
+    overwritten."""
     if sampling.greedy:
         return logits
     if sampling.temperature != 1:
-        logits, spent = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST), True
-    logits = _cut(logits, sampling.top_k, spent)
+        logits, overwrite = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST), True
+    logits = _cut(logits, sampling.top_k, overwrite)
     if sampling.top_p < 1:
         logits = logits.masked_fill(_behind(logits.softmax(-1), sampling.top_p), -math.inf)
     return logits
 
 
-def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
     """Probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy: the plain
-    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: as there."""
+    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. overwrite: as there."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
         if sampling.temperature < COLD:  # the quotient would overflow, and its softmax would not be finite
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
-    probs = _cut(logits, sampling.top_k, spent).softmax(-1)
+    probs = _cut(logits, sampling.top_k, overwrite).softmax(-1)
     if sampling.top_p < 1:
         kept = probs.masked_fill(_behind(probs, sampling.top_p), 0.0)
         probs = kept / kept.sum(-1, keepdim=True)
     return probs
 
 
-def _cut(logits: Tensor, top_k: int, spent: bool) -> Tensor:
+def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
     """Logits [..., V], minus infinity for all below the top_k highest."""
     if not 0 < top_k < logits.shape[-1]:
         return logits
@@ -108,7 +108,7 @@ def _cut(logits: Tensor, top_k: int, spent: bool) -> Tensor:
     else:
         smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
     cut = logits < smallest
-    return logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
+    return logits.masked_fill_(cut, -math.inf) if overwrite else logits.masked_fill(cut, -math.inf)
 
 
 def _behind(probs: Tensor, top_p: float) -> Tensor:
@@ -150,9 +150,9 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = residual.cumsum(-1)  # anew: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
+        sums = residual.cumsum(-1)  # again: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
         mass = sums[:, -1:]
-        # The first token at which the sums reach a height above 0 has mass.
+        # The first token at which the sums reach a height above 0 has probability.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
         masses.append(mass[:, 0])
         if i + 1 < out.shape[0]:

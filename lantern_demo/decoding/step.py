@@ -1,10 +1,11 @@
 """One step of decoding: draft, verify, commit.
 
-It runs in two ways. On a processor, where reading a number is free, it is `exact`: attention covers what is committed and the
-tree, the drafter reads the accepted tokens, and the host reads the step before the next one. On an accelerator it has fixed
-shapes and reads nothing, so that it can be captured once and replayed. Where it stands is then in tensors that stay where they
-are. Attention covers a bucket of slots [0, S), the drafter reads D + 1 slots for a tree of depth D, of which those up to `last`
-count, and D + 1 slots move up, of which those behind the accepted path are garbage behind the length.
+It runs in two ways. On a processor reading a number is free, and the step is `exact`. Attention covers the committed slots and
+the tree, and the drafter reads the accepted tokens. The host reads the step before it starts the next one.
+
+On an accelerator the step has fixed shapes and reads nothing, so that it can be captured once and replayed. Its state is in
+tensors that stay in place. Attention covers a bucket of slots [0, S). For a tree of depth D the drafter reads D + 1 slots, and
+those up to `last` count. D + 1 slots move up, and those after the accepted path are garbage beyond the length.
 
 Vanilla is the step of the root alone, which needs no mask.
 """
@@ -12,6 +13,7 @@ Vanilla is the step of the root alone, which needs no mask.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,34 +22,34 @@ from torch import Tensor
 
 from .cache import ALIGNED
 from .config import Config
-from .evidence import evidence
-from .interfaces import Drafter, Target
+from .drafting import Proposer
+from .interfaces import Drafter, Target, Verifier
+from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import guide, warp
 from .timing import Part
-from .trees import Draft, Source, VerifyOutput
-from .verify import Step, Verifier, pack_step, row_length, unpack_step
+from .trees import Draft, VerifyOutput
 
 
 class TreeSteps:
-    """The steps of one run after the other, each behind its prefill. Raises what the models raise."""
+    """Takes the steps of a run, and of the next run once `begin` is called. Raises the models' errors."""
 
     def __init__(
         self,
         target: Target,
         drafter: Drafter | None,
         config: Config,
-        source: Source,
+        proposer: Proposer,
         verifier: Verifier,
         draws: int,
         exact: bool,
     ) -> None:
         """draws: uniforms of a step."""
         self.target, self.drafter, self.config, self.exact = target, drafter, config, exact
-        self.source, self.verifier, self.alone = source, verifier, Source(config.torch_device)
+        self.proposer, self.verifier, self.alone = proposer, verifier, Proposer(config.torch_device)
         self.num_tokens = config.num_tokens if exact else config.positions
-        self.depth, self.size = source.depth, config.nodes
-        # slots behind the committed ones that a step writes
-        self.ahead = max(config.tree.nodes, config.tree.expanded, self.depth + 1)
+        self.depth, self.size = proposer.depth, config.nodes
+        # slots after the committed ones that a step writes
+        self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = self.num_tokens + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
         self.drafter_cache = drafter and drafter.new_cache(1 if drafter.guided else config.rows, room)
@@ -58,7 +60,7 @@ class TreeSteps:
         self.numbers = torch.zeros(5, dtype=torch.int64, device=config.torch_device)
         self.length, self.number, self.last, self.position, self.root = self.numbers.split(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=config.torch_device)
-        # what the drafter has not seen: tokens, and the target's states before them
+        # pending, since the drafter has not seen them: tokens, and the target's states before them
         self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
         self.results = self.numbers.new_zeros(self.num_tokens, row_length(self.size, self.depth))  # a `pack_step` per step
         self.done: Step | None = None  # of an exact step
@@ -78,7 +80,7 @@ class TreeSteps:
         self.numbers.zero_()
         self.root.copy_(root)
         self.position.fill_(1)
-        self.source.begin(root, config.seed)
+        self.proposer.begin(root, config.seed)
         if self.exact:
             self.uniforms, self.tokens, self.hidden = uniforms, self.root.clone(), hidden[:, -1:]
             self.length, self.number = self.prefix, 1  # the host's
@@ -92,13 +94,13 @@ class TreeSteps:
         self.hidden[:, :1] = hidden[:, -1:]
 
     def state(self) -> list[Tensor]:
-        """All that a step of fixed shapes changes, but for cache slots behind the length."""
-        return [self.numbers, self.tokens, self.hidden, self.results, *self.source.state]
+        """Return the tensors that a step of fixed shapes changes, except for cache slots beyond the length."""
+        return [self.numbers, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """The step behind at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
+        """The step after at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
         commits at most. None while steps are in flight on which it hangs whether tokens are missing, or of which kind it is."""
         missing = self.config.num_tokens - committed
         if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
@@ -107,7 +109,7 @@ class TreeSteps:
         return self.bucket(committed), drafts, self.depth + 1 if drafts else 1
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers with at most `committed` tokens behind the prefix: one of about four sizes, so that
+        """The slots S that attention covers with at most `committed` tokens after the prefix: one of about four sizes, so that
         few graphs are captured and short lengths do not pay for long ones. An exact step knows better."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
@@ -130,8 +132,8 @@ class TreeSteps:
                 self.row = self.uniforms.index_select(0, self.number)[0]
                 self.scratch = self.length + self.arange[: self.ahead]
                 self.committed = self.arange[:slots] < self.length
-            source = self.source if drafts else self.alone
-            draft = source.draft(self.root, self, self.target.head, self.row[self.verifier.draws :])
+            proposer = self.proposer if drafts else self.alone
+            draft = proposer.propose(self.root, self, self.target.head, self.row[self.verifier.draws :])
         with part("verify"):
             tree = draft.tree
             at = self.behind(0, tree.size)
@@ -149,7 +151,7 @@ class TreeSteps:
         torch.clamp(out.bonus, 0, last, out=self.root)
         if self.exact:
             step = self.unpack(row.tolist(), draft)
-            self.done = evidence(self.verifier, step, draft, out, scores, self.row)
+            self.done = replace(step, kept=Kept(self.verifier, draft, out, scores, self.row)) if draft.tree.size > 1 else step
             depth = step.accepted_length - 1
             path, in_place = path[: depth + 1], step.path[-1] == depth
         else:
@@ -159,7 +161,7 @@ class TreeSteps:
                 self.cache.move(self.length + path, self.behind(0, len(path)))
             if self.drafter is not None:
                 self._leave_to_drafter(out, self._for_drafter(hidden.index_select(1, path)), last)
-            self.source.observe(out, scores)
+            self.proposer.observe(out, scores)
         if self.exact:
             self.length, self.number = self.length + depth + 1, self.number + 1
             self.position += depth + 1
@@ -169,7 +171,7 @@ class TreeSteps:
             self.length.add_(out.depth)
 
     def _leave_to_drafter(self, out: VerifyOutput, hidden: Tensor, last: int) -> None:
-        """What the drafter reads next: the accepted tokens, the new root behind them, and the states before these."""
+        """Keep the drafter's next input: the accepted tokens, the new root after them, and the states before these."""
         if self.exact:
             self.tokens, self.hidden = out.tokens[: hidden.shape[1]], hidden
         else:
@@ -187,27 +189,27 @@ class TreeSteps:
     # -- parts of it
 
     def behind(self, first: int, count: int) -> Tensor:
-        """`count` slots, the first one `first` behind the committed ones."""
+        """Return `count` slots, the first one `first` after the committed ones."""
         first = int(self.length) + first if self.exact else first
         return (self.arange if self.exact else self.scratch)[first : first + count]
 
     def visible(self, mask: Tensor, depth: int) -> Tensor | None:
-        """What nodes see [n, S] bool: all that is committed, and of the w slots behind it what mask [n, w] says. None for a node
-        alone that has a slot for each of its `depth` ancestors, itself among them."""
+        """Return which slots nodes see, [n, S] bool: all committed ones, and of the w slots after them those of mask [n, w]. None
+        for a lone node with a slot for each of its `depth` ancestors, itself included."""
         n, width = mask.shape
         if self.exact:
             return None if n == 1 and width == depth else F.pad(mask, (int(self.length), 0), value=True)
         return self.committed.expand(n, -1).index_copy(1, self.scratch[:width], mask)
 
     def _for_drafter(self, hidden: Tensor) -> Tensor:
-        """Target states [R, n, H] as the drafter reads them."""
+        """Return the target's states [R, n, H] as the drafter reads them."""
         if self.drafter is None or not self.drafter.guided:
             return hidden
         return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)
 
     # -- the drafter's passes: see `trees.Passes`
 
-    def stable(self) -> Tensor:
+    def sync(self) -> Tensor:
         assert self.drafter is not None
         if self.exact:
             at = self.behind(-len(self.tokens), len(self.tokens))

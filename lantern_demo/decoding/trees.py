@@ -1,30 +1,19 @@
-"""Draft trees: the tensors that describe a tree to target and rule, a tree with its tokens, and what kinds of drafts are asked. A
-kind of drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its source (`Source`)
-fills a draft tree in every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
+"""Draft trees as tensors: the shape of a tree, a tree with its tokens, and the output of its verification.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from typing import Self  # which Python 3.10 lacks
-
 Path = tuple[int, ...]
-
-
-def at_least_one(name: str, value: int) -> None:
-    """Raises ValueError for a value below 1."""
-    if value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
@@ -64,13 +53,13 @@ class Tree:
     children: Tensor  # [n, width], node by draw number, -1 for none
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I], nodes to which the rule is applied
-    inner_rows: Tensor  # [n], a node's place in `inner` or -1
+    inner_rows: Tensor  # [n], a node's position in `inner` or -1
     nodes: Tensor  # [n], all of them
     size: int
     depth: int  # of the deepest node a path may reach
     width: int
     levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
-    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and behind them a
+    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and after them a
     # token that stands for none. These are the indices in it of the nodes' tokens, then of what was drawn at the
     # inner nodes.
     drawn_at: Tensor | None = None
@@ -78,8 +67,8 @@ class Tree:
 
     @cached_property
     def onward(self) -> Tensor:
-        """[n, width + 1], where a walk goes from a node: to the child of a draw number; in the last column, and where there is no
-        child, to the node itself."""
+        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the node itself where there is none
+        and in the last column."""
         itself = self.nodes.unsqueeze(1)
         return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
 
@@ -121,12 +110,12 @@ class Draft:
 class VerifyOutput(NamedTuple):
     """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
 
-    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; after the end the last one again
     depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
-    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; after it anything
     bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
     relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
-    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
+    target_tokens: Tensor  # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -189,7 +178,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
         levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
-    # Where the draws that are nodes always come first, those behind them are as if they were not made.
+    # Where the draws that are nodes always come first, those after them are as if they were not made.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
@@ -208,127 +197,3 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         drawn_at=long([drawn_at[name] for name in names] + proposed),
         offered=None if gapless else table[long(inner)] >= 0,
     )
-
-
-# -- where drafts come from
-
-Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
-
-
-class Passes(Protocol):
-    """One step's way to the drafter."""
-
-    position: Tensor  # [1] int64, the position of the picture whose token the root draws
-
-    def stable(self) -> Tensor:
-        """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """Read m nodes of one depth (1 = the root's children) -> their outputs [R, m, H]. tokens [m] are the nodes' tokens,
-        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
-        of this tree wrote, then its own pass."""
-
-
-Noisy = Callable[[Tensor, Tensor], Tensor]  # scores [m, V] and the positions [1] that they draw -> scores with noise
-
-
-class Asked(Protocol):
-    """What a source is told of its run, as `config.Config` has it."""
-
-    @property
-    def sampling(self) -> Any: ...
-    @property
-    def torch_device(self) -> torch.device: ...
-    @property
-    def row_length(self) -> int: ...
-    @property
-    def positions(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Drafts:
-    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads: see
-    `lantern_demo.settings.settings`."""
-
-    name: ClassVar[str] = "none"
-    needs_drafter: ClassVar[bool] = False
-    reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
-    side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
-    by_prefix: ClassVar[bool] = False  # the prefix alone says what is drafted, and no random number
-    reads: ClassVar[dict[str, str]] = {}  # its fields, each with what settings call its value
-    # those that a machine may choose, each with the setting that asks for it; where that is 0 the machine is to choose
-    asks: ClassVar[dict[str, str]] = {}
-
-    @property
-    def nodes(self) -> int:
-        """Of a draft tree, the root included."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """How many children a node has at most."""
-        return 0
-
-    @property
-    def deepest(self) -> int:
-        """The depth of the deepest node."""
-        return 0
-
-    @property
-    def expanded(self) -> int:
-        """How many tree slots the drafter fills at most."""
-        return 0
-
-    def read_at_once(self, row_length: int) -> int:
-        """How many tokens a pass reads at most, of a picture with rows of so many."""
-        return self.nodes
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it."""
-        return Source(asked.torch_device)
-
-    @classmethod
-    def of(cls, settings: Any) -> Self:
-        """Those of some settings, where the machine does not choose."""
-        return cls(**{name: getattr(settings, setting) for name, setting in cls.reads.items()})
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        """Whether the machine is to choose them."""
-        return any(getattr(settings, setting) == 0 for setting in cls.asks.values())
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        """What `of` gives, in words."""
-        return f"{cls.of(settings).words()}: as asked" if cls.reads else cls().words()
-
-    def asking(self) -> dict[str, Any]:
-        """The settings that give them again."""
-        return {setting: getattr(self, name) for name, setting in self.asks.items()}
-
-    def words(self) -> str:
-        """Their shape; the root is no guess and does not count."""
-        return "no tree"
-
-
-class Source:
-    """Fills draft trees. This one drafts nothing: the root alone."""
-
-    depth = 0  # of the deepest node
-    draws = 0  # uniforms that it takes in a step
-    tree: Tree | None  # where it is the same in every step
-    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
-
-    def __init__(self, device: torch.device | str) -> None:
-        self.tree = static_tree((), device)
-
-    def begin(self, root: Tensor, seed: int) -> None:
-        """A run starts with its first token root [1] int64."""
-
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """The tree of the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
-        assert self.tree is not None
-        return Draft(self.tree, root, root.new_empty(0, 0))
-
-    def observe(self, out: Any, scores: Tensor) -> None:
-        """Learn what a step with drafts accepted, and by which scores [n, V] of the target."""

@@ -1,4 +1,4 @@
-"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token behind.
+"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token after it.
 
 Two verifiers do it, without a host read, and give one `VerifyOutput`; `pack_step` puts it into the row of integers that the host
 reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
@@ -18,8 +18,7 @@ where the prefix fixes the children. Where they are drawn it would be another ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,24 +26,8 @@ from torch import Tensor
 from .config import Config
 from .noise import gumbel_
 from .rules import Members, Rule, with_neighbours
-from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw, numbers
-from .trees import Draft, Tree
-from .trees import VerifyOutput as VerifyOutput
-
-
-class Verifier(Protocol):
-    """Draws a run's tokens and verifies its drafts. `scores` are `sampling.warp`'s; `uniforms` are the step's."""
-
-    draws: int  # uniforms that a step needs
-
-    def begin(self, seed: int) -> None:
-        """Prepare for a run."""
-
-    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0 or V for none."""
-
-    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
-        """Verify a draft of n nodes by the target's scores [n, V]; the root draws the token at position [1] int64."""
+from .sampling import NOTHING, draw, numbers
+from .trees import Draft, Tree, VerifyOutput
 
 
 class SharedNoiseVerifier:
@@ -55,7 +38,7 @@ class SharedNoiseVerifier:
     def __init__(self, config: Config, vocabulary: int) -> None:
         self.rule = Rule() if config.sampling.greedy else config.rule
         self.neighbours = config.neighbours
-        # drafts may reach behind the picture's end
+        # drafts may reach beyond the picture's end
         positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
         self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
 
@@ -80,7 +63,7 @@ class SharedNoiseVerifier:
         else:
             accepted = draft.drawn == tree.of_inner(target).unsqueeze(1)
         path = walk(tree, next_node(tree, first(accepted)))
-        own = target.index_select(0, path)  # behind the end the bonus token again
+        own = target.index_select(0, path)  # after the end the bonus token again
         if not self.rule.relaxes:
             return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
         relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
@@ -108,7 +91,7 @@ class RejectionVerifier:
         return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
 
     def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
-        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token after it."""
         tree, rule = draft.tree, self.rule
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
@@ -145,7 +128,7 @@ class Children(NamedTuple):
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
     # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
-    # worked out
+    # computed
     rest: Tensor | None = None
 
 
@@ -186,9 +169,10 @@ def in_turn(
     depth: Tensor | float = 0.0,
     to_the_end: bool = False,
 ) -> tuple[Members, Tensor, Tensor]:
-    """Find the sets of drafts with their neighbours ids [P, C, 1 + k], of which those are tried that tried [P, C] bool says, each
-    under what the rejection of those before it leaves of p [P, V]. The distribution of a draft is q [P, V] times weight [P, C].
-    Returns the sets, and to the end also what the last rejection leaves of p and how much each one leaves of 1, [P, C]."""
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool says which drafts there are. Each set is
+    found under the p [P, V] that the rejections before it leave. The distribution of a draft is q [P, V] times weight [P, C].
+    Return the sets, the p after the last rejection, and the sum [P, C] after each one. The last rejection is left out unless
+    `to_the_end`."""
     found, left = list[Members](), list[Tensor]()
     q = None if q is None else q.clone()
     for i in range(ids.shape[1]):
@@ -251,7 +235,7 @@ def next_node(tree: Tree, rank: Tensor) -> Tensor:
 
 
 def walk(tree: Tree, following: Tensor) -> Tensor:
-    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
+    """The path [D + 1] from the root along following [n]; after the end the last node again."""
     path = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         path.append(following.index_select(0, path[-1]))
@@ -264,13 +248,13 @@ def depth_of(tree: Tree, path: Tensor) -> Tensor:
 
 
 def accepted_tokens(draft: Draft, path: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
-    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes behind the root, then bonus [1]."""
+    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes after the root, then bonus [1]."""
     depth = depth_of(draft.tree, path)
     return depth, torch.cat([draft.tokens.index_select(0, path[1:]), bonus]).scatter_(0, depth, bonus)
 
 
 def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:
-    """The output for a tree of the root alone, behind which the target drew token [1]."""
+    """The output for a tree of the root alone, after which the target drew token [1]."""
     return VerifyOutput(tree.parents, tree.depths, token, token, None, token)
 
 
@@ -278,77 +262,3 @@ def argmax_or_invalid(scores: Tensor) -> Tensor:
     """The likeliest tokens [m] of scores or probabilities [m, V]; -2 where no finite number is the highest."""
     top, best = scores.max(-1)
     return torch.where(top.abs() < torch.inf, best, -2)
-
-
-# -- steps on the host
-
-
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
-
-
-class Compared(NamedTuple):
-    """A draft that was compared with the target's own draw."""
-
-    node: int
-    drawn: int  # the token that the target itself drew there
-    near: int  # 0: it is the draft; j: it is the j-th of the draft's neighbours, which count; -1: neither
-    tokens: int  # how many tokens stand for the draft, itself counted
-
-
-class Judged(NamedTuple):
-    """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
-
-    node: int
-    p: float  # the target's probability of it, without what siblings that were tried before it took along
-    score: float  # see `rules.Rule.score`
-    threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the
-    image's end the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
-
-    index: int  # this, `committed` and `seconds` are the loop's to know
-    tokens: list[int]  # newly committed tokens: those of the accepted nodes behind the root, then the bonus token
-    accepted_length: int  # accepted drafts and the bonus token
-    committed: int = 0  # tokens so far
-    seconds: float = 0.0  # decode seconds so far
-    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
-    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
-    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
-    path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; see `evidence`
-    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
-    places: list[int] = field(default_factory=list)
-
-
-def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
-    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
-    tree = draft.tree
-    relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
-    parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
-    return torch.cat(parts if draft.fault is None else [*parts, draft.fault])
-
-
-def row_length(size: int, deepest: int) -> int:
-    """The most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
-    return 4 + 3 * deepest + 2 * size
-
-
-def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
-    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises FloatingPointError for probabilities
-    that are not finite."""
-    depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
-    parts = []
-    for end in ends:
-        parts.append(row[at : at + end])
-        at += end
-    path, tokens, relaxed, tree_tokens, parents = parts
-    if size > 1 and any(row[at:]):
-        raise FloatingPointError(NO_DRAFT_PROBS)
-    if not 0 <= tokens[depth] < vocabulary:
-        raise FloatingPointError(NO_PROBS)
-    kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
-    return Step(0, tokens[: depth + 1], depth + 1, 0, 0.0, [*kinds, "target"], tree_tokens, parents, path[: depth + 1])

@@ -1,43 +1,38 @@
-"""Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding, arXiv
+"""Drafts without a drafter: the target drafts the next tokens itself, in the pass before (speculative Jacobi decoding, arXiv
 2410.01699).
 
-A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's distribution
-p_i at every slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what
-the slots behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. A slot that the pass before has not seen
-gets the token to its left.
+A window of W nodes is a chain after the last committed token: W - 1 slots hold drafts. One pass gives the target's distribution
+p_i at every slot i, given the drafts before it, and with shared noise the target's own draw there. Those draws fill the slots
+after the first wrong draft: Jacobi iteration to vanilla's picture. A slot that the last pass has not seen gets the token to its
+left.
 
-With the paper's rule the guesses are tried from left to right, each against the probabilities q_i that it was drawn with. Behind
-the first rejection the slots are guessed anew from this very pass, and their distributions become q: x_i is the token at which
-the sums of p_i reach u, one number u for each place of the picture. The paper says x_i ~ p_i, and not by which random numbers;
-with the same one for a place in every pass a guess changes less often. What a slot holds depends on earlier passes only through
-tokens that are given when it is tried and on its place's number alone: with the exact rule every token follows p. The
-distribution of a guess for a slot that no pass has seen is a point mass.
+By the paper's rule drafts are tried from left to right, each against the distribution q_i that it was drawn from. The slots after
+the first rejection are drawn again from this pass, and its p_i become their q_i. The paper says x_i ~ p_i, and not by which
+random numbers. Here x_i is the token at which the cumulative p_i reaches u. Each position has one u for all passes, so that a
+draft changes less often. A draft depends on earlier passes only through tokens that are given when it is tried, and on its
+position's u: with the exact rule every token follows p. A slot that no pass has seen has a point mass for its distribution.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from .drafting import DraftConfig, Head, Passes, Proposer, RunContext, check_at_least_one
 from .sampling import draw
-from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, VerifyOutput, at_least_one, static_tree
+from .trees import Draft, Tree, VerifyOutput, static_tree
 
 
 @dataclass(frozen=True)
-class Window(Drafts):
+class Window(DraftConfig):
     """A chain of `nodes` nodes, the root counted, that the target guesses itself. Raises ValueError for fewer than 1."""
 
     nodes: int = 8
 
-    name: ClassVar[str] = "window"
-    reads: ClassVar[dict[str, str]] = {"nodes": "window_asked"}
-    asks: ClassVar[dict[str, str]] = {"nodes": "window"}
-
     def __post_init__(self) -> None:
-        at_least_one("window", self.nodes)
+        check_at_least_one("window", self.nodes)
 
     @property
     def width(self) -> int:
@@ -47,47 +42,44 @@ class Window(Drafts):
     def deepest(self) -> int:
         return self.nodes - 1
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
+    def proposer(self, run: RunContext) -> Proposer:
         if self.nodes == 1:
-            return super().source(asked, vocabulary, noisy)
-        return DrawnWindow(self, asked, vocabulary) if noisy is None else WindowSource(self, asked)
-
-    def words(self) -> str:
-        return f"window of {self.nodes}"
+            return super().proposer(run)
+        return SampledWindowProposer(self, run) if run.add_noise is None else WindowProposer(self, run)
 
 
-class WindowSource(Source):
-    """The window of a run with shared noise. All its tensors stay where they are, so that a captured step may hold on to them."""
+class WindowProposer(Proposer):
+    """Fills the window of a run with shared noise. All its tensors stay in place, so that a step can be captured."""
 
-    def __init__(self, policy: Window, asked: Asked) -> None:
-        self.slots = self.depth = policy.nodes - 1
-        self.tree: Tree = static_tree([(0,) * depth for depth in range(1, policy.nodes)], asked.torch_device)
-        self.number = torch.arange(self.slots, device=asked.torch_device)
-        self.tokens = torch.zeros_like(self.number)  # the guesses
+    def __init__(self, policy: Window, run: RunContext) -> None:
+        self.count = self.depth = policy.nodes - 1
+        self.tree: Tree = static_tree([(0,) * depth for depth in range(1, policy.nodes)], run.device)
+        self.number = torch.arange(self.count, device=run.device)
+        self.tokens = torch.zeros_like(self.number)  # the drafts
         self.state: tuple[Tensor, ...] = (self.tokens,)
 
     def begin(self, root: Tensor, seed: int) -> None:
-        self.tokens.copy_(root.expand(self.slots))
+        self.tokens.copy_(root.expand(self.count))
 
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Let the target's own draws be the guesses, and its last one stand in every slot behind it."""
-        ahead = (self.number + 1 + out.depth).clamp(max=self.slots)
+        """Let the target's own draws be the guesses, and its last one stand in every slot after it."""
+        ahead = (self.number + 1 + out.depth).clamp(max=self.count)
         torch.clamp(out.target_tokens.index_select(0, ahead), min=0, out=self.tokens)
 
 
-class DrawnWindow(WindowSource):
-    """The window of a run with the paper's rule: each guess is kept with the distribution that it was drawn from."""
+class SampledWindowProposer(WindowProposer):
+    """Fills the window of a run with the paper's rule, and keeps the distribution that each draft was drawn from."""
 
-    def __init__(self, policy: Window, asked: Asked, vocabulary: int) -> None:
-        super().__init__(policy, asked)
-        self.draws = 2 * self.slots  # nothing reads them: a seed's tokens hang on how many numbers a step has
+    def __init__(self, policy: Window, run: RunContext) -> None:
+        super().__init__(policy, run)
+        self.draws = 2 * self.count  # nothing reads them: a seed's tokens depend on how many numbers a step has
         self.place = self.number.new_zeros(1)  # of the root
-        self.probs = self.number.new_zeros(self.slots, vocabulary, dtype=torch.float32)
-        # a number for every place, as fine as the sums that a token is drawn off
-        self.uniforms = self.number.new_ones(asked.positions + 2 * policy.nodes, dtype=torch.float64)
+        self.probs = self.number.new_zeros(self.count, run.vocabulary, dtype=torch.float32)
+        # a number for every position, as fine as the sums that a token is drawn off
+        self.uniforms = self.number.new_ones(run.positions + 2 * policy.nodes, dtype=torch.float64)
         self.state = (self.tokens, self.place, self.probs)
 
     def begin(self, root: Tensor, seed: int) -> None:
@@ -99,18 +91,18 @@ class DrawnWindow(WindowSource):
             generator = torch.Generator(self.uniforms.device).manual_seed((2654435761 * seed + 12345) % 2**32)
             self.uniforms.uniform_(generator=generator)
 
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        return replace(super().draft(root, passes, head, uniforms), q=self.probs.clone())
+    def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        return replace(super().propose(root, passes, head, uniforms), q=self.probs.clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Move the window on by what was committed, and guess its slots anew."""
+        """Move the window on by what was committed, and guess its slots again."""
         length = out.depth + 1
         ahead = self.number + length
-        probs = scores.index_select(0, ahead.clamp(max=self.slots)).softmax(-1)
+        probs = scores.index_select(0, ahead.clamp(max=self.count)).softmax(-1)
         self.place.add_(length)
         u = self.uniforms.index_select(0, self.place + 1 + self.number)
         token = draw(probs, u).clamp_(max=probs.shape[1] - 1)
-        last = self.slots - length  # of the slots that this pass gave a distribution; below 0 where there is none
+        last = self.count - length  # of the slots that this pass gave a distribution; below 0 where there is none
         left = torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), out.bonus)
         known = self.number <= last
         torch.where(known, token, left, out=self.tokens)

@@ -1,75 +1,49 @@
 """Rows of a picture drawn side by side (ZipAR, arXiv 2412.04062): a row begins once the row above is `window` tokens ahead, and
 one pass draws the next token of every open row.
 
-A node of a pass reads a token at its own place in the picture and draws the one behind it. It sees the tokens that have been read
-at places before its own, those of this pass included, and not what open rows above it have yet to draw: so its distribution is
-not the distribution of the model in raster order, and the method is lossy. The first node of a row would read the last token of
-the row above, which is not there yet. The newest token of that row stands in for it, seen like any other, until the true token is
-read at its place. What has not been read is hidden; the released code leaves such slots of the cache zeroed and visible.
+A node of a pass reads a token at its own position in the picture and draws the one after it. It sees the tokens that have been
+read at positions before its own, those of this pass included, and not what open rows above it have yet to draw: so its
+distribution is not the distribution of the model in raster order, and the method is lossy. The first node of a row would read the
+last token of the row above, which is not there yet. The newest token of that row stands in for it, seen like any other, until the
+true token is read at its position. What has not been read is hidden; the released code leaves such slots of the cache zeroed and
+visible.
 
-Which places a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a window
-as long as a row there is one node a pass, in raster order: vanilla.
-"""
+Which positions a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a
+window as long as a row there is one node a pass, in raster order: vanilla."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .cache import ALIGNED
 from .config import Config
-from .interfaces import Target
+from .drafting import ZipAR, nodes_at_most
+from .interfaces import Target, Verifier
+from .results import Step
 from .sampling import NO_PROBS, warp
 from .timing import Part
-from .trees import Drafts, at_least_one
-from .verify import Step, Verifier
 
-Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
-
-
-@dataclass(frozen=True)
-class Wavefront(Drafts):
-    """No drafts: rows drawn side by side, each `lead` tokens ahead of the next. Raises ValueError for a lead below 1."""
-
-    lead: int = 4
-
-    name: ClassVar[str] = "wavefront"
-    side_by_side: ClassVar[bool] = True
-    reads: ClassVar[dict[str, str]] = {"lead": "lead_asked"}
-    asks: ClassVar[dict[str, str]] = {"lead": "zipar_window"}
-
-    def __post_init__(self) -> None:
-        at_least_one("window", self.lead)
-
-    def read_at_once(self, row_length: int) -> int:
-        return nodes_at_most(row_length, self.lead)
-
-    def words(self) -> str:
-        return f"rows side by side, window of {self.lead}"
+Node = tuple[int, int, int]  # the position whose token it reads, the position that it stands at, the position that it draws
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no place: idle nodes stand
+    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no position: idle nodes stand
     there."""
 
     passes: tuple[tuple[Node, ...], ...]
     table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last
-    since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
-
-
-def nodes_at_most(row: int, window: int) -> int:
-    """How many nodes a pass has at most in a picture with rows of `row` tokens."""
-    return 1 if window >= row else row // window + 1
+    since: Tensor  # [T + 1] int64, the first pass that reads a token at a position: from then on it is seen by what lies after it
 
 
 def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...]:
-    """The nodes of a pass, the uppermost row first, and behind them the one that draws nothing, if there is one."""
+    """The nodes of a pass, the uppermost row first, and after them the one that draws nothing, if there is one."""
     lag, found, finishing = min(window, row), [], []
     for r in range(-(-tokens // row)):
         column, first = number - r * lag, r * row
@@ -96,15 +70,15 @@ def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
 
 
 class RowSteps:
-    """The passes of one run: nothing is drafted, verified or moved. Keys and values of a place lie in the slot of that place. A
-    pass of fixed shape has as many nodes as there may be open rows, and attention covers the whole cache; an exact one has as
-    many as there are, and attention covers the places up to the last of them."""
+    """The passes of one run: nothing is drafted, verified or moved. Keys and values of a position lie in the slot of that
+    position. A pass of fixed shape has as many nodes as there may be open rows, and attention covers the whole cache; an exact
+    one has as many as there are, and attention covers the positions up to the last of them."""
 
     done: Step | None = None
 
     def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, exact: bool) -> None:
         """draws: uniforms of a step."""
-        assert isinstance(config.tree, Wavefront)
+        assert isinstance(config.tree, ZipAR)
         device, self.target, self.config, self.verifier, self.exact = config.torch_device, target, config, verifier, exact
         self.num_tokens = config.num_tokens if exact else config.positions
         self.cache = target.new_cache(config.rows, self.num_tokens + 2 * ALIGNED)
@@ -112,7 +86,7 @@ class RowSteps:
         self.plan = plan_of(self.num_tokens, config.row_length, config.tree.lead, device)
         self.columns = torch.arange(self.slots, device=device)
         self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
-        self.tokens = torch.zeros_like(self.plan.since)  # of each place, and of what nobody asked for
+        self.tokens = torch.zeros_like(self.plan.since)  # of each position, and of what nobody asked for
         self.number = self.columns.new_ones(1)  # of the pass, from 1
         self.prefix = self.columns.new_zeros(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=device)
@@ -141,7 +115,7 @@ class RowSteps:
         return [self.number, self.tokens, self.results]
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """The next pass, see `step.TreeSteps.upcoming`; None behind the last."""
+        """The next pass, see `step.TreeSteps.upcoming`; None after the last."""
         if self.launched + 1 >= len(self.plan.passes):
             return None
         self.launched += 1
@@ -154,7 +128,7 @@ class RowSteps:
         return [(self.slots, True)]
 
     def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None:
-        """One pass: read, and draw what lies behind."""
+        """Take one pass: read tokens, and draw those after them."""
         with part("draft"):
             if self.exact:
                 row, nodes = (

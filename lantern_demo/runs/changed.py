@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.interfaces import Target
 from lantern_demo.decoding.loop import Step, parts_of
+from lantern_demo.decoding.results import AcceptKind
 from lantern_demo.decoding.sampling import uniforms_of, warp
-from lantern_demo.decoding.verify import AcceptKind
-from lantern_demo.decoding.zipar import Wavefront, plan_of
+from lantern_demo.decoding.zipar import plan_of
 
 CHUNK = 32  # tokens that a pass over a finished picture takes at once
 
@@ -31,13 +32,13 @@ def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]
     The model reads all tokens before it, and draws with the run's random number. With shared noise that is the number of the
     position. With independent noise it is the uniform of the pass, by the same inverse of the cumulative distribution.
     """
-    assert isinstance(config.tree, Wavefront)
+    assert isinstance(config.tree, ZipAR)
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
     count, device = config.num_tokens, config.torch_device
     tokens = [placed[place] for place in range(count)]
-    source, verifier = parts_of(config, target.vocab_size)
+    proposer, verifier = parts_of(config, target.vocab_size)
     verifier.begin(config.seed)
-    uniforms = uniforms_of(config.seed, device, count, verifier.draws + source.draws)
+    uniforms = uniforms_of(config.seed, device, count, verifier.draws + proposer.draws)
     drawn = plan_of(count, config.row_length, config.tree.lead, device).table[2, :, : uniforms.shape[1]]
     by_place = uniforms.new_zeros(count + 1).index_put_((drawn,), uniforms[: drawn.shape[0], : drawn.shape[1]])
     own = tokens[:1]  # which the model draws after reading the prompt

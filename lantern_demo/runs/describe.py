@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.settings.drafts import describe_drafts, drafts_of
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings
 
@@ -19,7 +20,7 @@ def describe_run(entry: dict[str, Any], settings: Settings) -> str:
 
 def tree_of(entry: dict[str, Any], settings: Settings) -> str:
     """Return the shape of an entry's draft tree, or of what it has instead."""
-    return METHODS[entry["method"]].drafts.of(settings.with_changes(**entry["tree_settings"])).words()
+    return describe_drafts(drafts_of(METHODS[entry["method"]].drafts, settings.with_changes(**entry["tree_settings"])))
 
 
 def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:

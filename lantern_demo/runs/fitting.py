@@ -28,15 +28,15 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.window import Window
-from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.models.files.disk_cache import locked, put, root
 from lantern_demo.models.machine.tuning import Tuning
+from lantern_demo.settings.drafts import describe_drafts, drafts_of, settings_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.static_trees import read_paths
 
@@ -50,7 +50,7 @@ PROBES = tuple(
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
 
-Seconds = Callable[[list[Drafts]], list[float]]  # of a step with each tree, measured in turn
+Seconds = Callable[[list[DraftConfig]], list[float]]  # of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
 Rows = tuple[tuple[Any, ...], ...]  # of a calibration's table
 
@@ -59,22 +59,24 @@ Rows = tuple[tuple[Any, ...], ...]  # of a calibration's table
 class Candidates:
     """The drafts of one kind that are compared: `values` make each. Of static trees every one of up to MOST_NODES is compared."""
 
+    name: str  # of the file that keeps the choice
     table: str  # the field of a calibration
     counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are what is shown
     values: tuple[tuple[Any, ...], ...] = ()
 
 
-CANDIDATES: dict[type[Drafts], Candidates] = {
-    StaticTree: Candidates("static", "lantern++"),
+CANDIDATES: dict[type[DraftConfig], Candidates] = {
+    StaticTree: Candidates("static", "static", "lantern++"),
     # top_k, depth and nodes. All have two levels or more: a single guess is no tree.
     DynamicTree: Candidates(
+        "dynamic",
         "dynamic",
         "lantern",
         ((1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4), (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16)),
     ),
-    OptTree: Candidates("chances", "opt-tree", ((0.03,), (0.06,), (0.1,), (0.15,), (0.2,), (0.25,), (0.3,))),
-    Window: Candidates("windows", "sjd", ((2,), (4,), (8,), (16,), (32,), (64,))),
-    Wavefront: Candidates("wavefronts", "zipar", ((2,), (3,), (4,), (5,), (6,), (8,), (12,), (16,), (24,))),
+    OptTree: Candidates("opt", "chances", "opt-tree", ((0.03,), (0.06,), (0.1,), (0.15,), (0.2,), (0.25,), (0.3,))),
+    Window: Candidates("window", "windows", "sjd", ((2,), (4,), (8,), (16,), (32,), (64,))),
+    ZipAR: Candidates("wavefront", "wavefronts", "zipar", ((2,), (3,), (4,), (5,), (6,), (8,), (12,), (16,), (24,))),
 }
 
 
@@ -89,7 +91,7 @@ class Calibration:
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
-    def rows(self, kind: type[Drafts], most_changed: float = 1.0) -> Rows:
+    def rows(self, kind: type[DraftConfig], most_changed: float = 1.0) -> Rows:
         """The rows from which drafts of a kind are chosen, of wavefronts those that change at most a share of the tokens; none
         where nothing was counted."""
         if kind not in CANDIDATES:
@@ -97,14 +99,14 @@ class Calibration:
         rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
         if kind is DynamicTree:  # older files have trees of one level, too
             rows = [row for row in rows if row[1] > 0]
-        return tuple(row for row in rows if kind is not Wavefront or row[2] <= most_changed)
+        return tuple(row for row in rows if kind is not ZipAR or row[2] <= most_changed)
 
 
 @dataclass(frozen=True)
 class Choice:
     """A tree, and why."""
 
-    policy: Drafts
+    policy: DraftConfig
     reason: str
 
 
@@ -127,15 +129,20 @@ def read_calibration(folder: Path | None) -> Calibration | None:
 
 def choose(kind: Any, rows: Rows, seconds: Seconds) -> Choice:
     """The drafts of a kind with the most tokens a second, by the rows of a calibration."""
-    made = len(kind.asks)  # values
-    tokens = static_trees(rows, seconds) if kind is StaticTree else {kind(*row[:made]): row[made] for row in rows}
+    tokens = static_trees(rows, seconds) if kind is StaticTree else counted_drafts(kind, rows)
     measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
     best = max(tokens, key=lambda drafts: tokens[drafts] / measured[drafts])
     told = f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms"
-    return Choice(best, f"fitted: {best.words()}; {told} with {METHODS[CANDIDATES[kind].counted].label}")
+    return Choice(best, f"fitted: {describe_drafts(best)}; {told} with {METHODS[CANDIDATES[kind].counted].label}")
 
 
-def static_trees(accept: Rows, seconds: Seconds) -> dict[Drafts, float]:
+def counted_drafts(kind: Any, rows: Rows) -> dict[DraftConfig, float]:
+    """The drafts of a calibration's rows, each with its tokens a step."""
+    count = len(CANDIDATES[kind].values[0])
+    return {kind(*row[:count]): row[count] for row in rows}
+
+
+def static_trees(accept: Rows, seconds: Seconds) -> dict[DraftConfig, float]:
     """The static trees that are worth a measurement, each with its tokens a step: the best by a plane through the costs of
     PROBES, and those themselves."""
     cost = plane(dict(zip(PROBES, seconds([StaticTree(paths) for paths in PROBES]), strict=True)))
@@ -230,14 +237,14 @@ class StepCosts:
     """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short
     run."""
 
-    def __init__(self, times: Callable[[Drafts], list[float]], rounds: int) -> None:
+    def __init__(self, times: Callable[[DraftConfig], list[float]], rounds: int) -> None:
         self.times, self.rounds = times, rounds
         self.steady = True
-        self._known: dict[Drafts, float] = {}
+        self._known: dict[DraftConfig, float] = {}
 
-    def __call__(self, policies: list[Drafts]) -> list[float]:
+    def __call__(self, policies: list[DraftConfig]) -> list[float]:
         """The lower quartile over all steps of each policy: what disturbs a step only ever makes it longer."""
-        found: dict[Drafts, list[float]] = {policy: [] for policy in policies if policy not in self._known}
+        found: dict[DraftConfig, list[float]] = {policy: [] for policy in policies if policy not in self._known}
         for _ in range(self.rounds):
             for policy, times in found.items():  # in turn, so that what disturbs the machine disturbs all of them
                 times += self.times(policy)
@@ -284,11 +291,11 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
     return cost
 
 
-def recall(file: Path, kind: type[Drafts]) -> Choice | None:
+def recall(file: Path, kind: type[DraftConfig]) -> Choice | None:
     """A choice of this kind that `remember` wrote, None where there is none that can be used."""
     try:
         told = json.loads(file.read_text())
-        return Choice(kind.of(Settings(**told["settings"])), str(told["reason"]))
+        return Choice(drafts_of(kind, Settings(**told["settings"])), str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
 
@@ -296,7 +303,7 @@ def recall(file: Path, kind: type[Drafts]) -> Choice | None:
 def remember(file: Path, choice: Choice) -> None:
     """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
     with suppress(OSError):
-        put(file, json.dumps({"reason": choice.reason, "settings": choice.policy.asking()}) + "\n")
+        put(file, json.dumps({"reason": choice.reason, "settings": settings_of(choice.policy)}) + "\n")
 
 
 class TreeFitting:
@@ -304,14 +311,14 @@ class TreeFitting:
 
     def __init__(self, tuning: Tuning, calibration: Calibration, costs: StepCosts) -> None:
         self.tuning, self.calibration, self.costs = tuning, calibration, costs
-        self._fitted: dict[tuple[type[Drafts], Rows], Choice] = {}
+        self._fitted: dict[tuple[type[DraftConfig], Rows], Choice] = {}
 
-    def fitted(self, kind: type[Drafts], most_changed: float) -> Choice | None:
+    def fitted(self, kind: type[DraftConfig], most_changed: float) -> Choice | None:
         """The drafts of a kind, chosen when first asked for, which takes seconds; None where none were calibrated.
         most_changed: the largest share of changed tokens that a wavefront may have."""
         rows = self.calibration.rows(kind, most_changed)
         if rows and (kind, rows) not in self._fitted:
-            file = self.tuning.file(kind.name, (rows, self.tuning.products))
+            file = self.tuning.file(CANDIDATES[kind].name, (rows, self.tuning.products))
             with locked(file):
                 choice = recall(file, kind)
                 if choice is None:

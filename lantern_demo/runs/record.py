@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.verify import Judged
+from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Text, Whole

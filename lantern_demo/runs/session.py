@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts
+from lantern_demo.decoding.drafting import DraftConfig, ZipAR
+from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS, Method
@@ -44,8 +45,9 @@ from lantern_demo.runs.fitting import (
 )
 from lantern_demo.runs.record import Entry, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
+from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, smaller_drafts, why_these_drafts
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.settings import Settings, smaller_tree
+from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
@@ -98,7 +100,7 @@ class Session:
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
         # by method, tree, guidance and noise, the tree to run with
-        self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
+        self._warm: dict[tuple[str, DraftConfig, bool, str], Choice] = {}
         self._engines = Engines()
         self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
@@ -208,13 +210,13 @@ class Session:
             if isinstance(event, Decoded):
                 outcome = event
             else:
-                steps.append(event)
-                yield event
+                steps.append(with_evidence(event))  # outside the clock
+                yield steps[-1]
                 self._go_on()
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        if config.tree.side_by_side:
+        if isinstance(config.tree, ZipAR):
             steps = marked(self.target, condition, config, steps)
         entry = Entry(
             **self._numbers(config, tree, outcome, clock),
@@ -240,7 +242,7 @@ class Session:
             **{f"{part}_seconds": clock.seconds[part] for part in TIMED},
             "nodes": outcome.nodes,
             "tree": choice.reason,
-            "tree_settings": choice.policy.asking(),
+            "tree_settings": settings_of(choice.policy),
             "device": device_name(self.device),
             "dtype": self.dtype,
             "products": self.products,
@@ -253,7 +255,7 @@ class Session:
         }
 
     def asked_for(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: Drafts, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: DraftConfig, kept: bool = True
     ) -> tuple[Config, Condition]:
         """Return the config of a run and the condition that it draws from. kept: its engine may be used again."""
         with torch.inference_mode():
@@ -274,7 +276,7 @@ class Session:
         return config, condition
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: Drafts, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: DraftConfig, kept: bool = True
     ) -> Iterator[Step | Decoded]:
         config, condition = self.asked_for(method, knobs, encoded, tokens, tree, kept)
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
@@ -285,19 +287,19 @@ class Session:
         """Return the draft tree that a method runs with, and why. A tree that is to fit is chosen for all methods with drafts of
         its kind when first asked for, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
         kind = method.drafts
-        if not kind.fits(knobs):
-            return Choice(kind.of(knobs), kind.asked(knobs))
+        if not are_fitted(kind, knobs):
+            return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
         fitted = self._trees.fitted(kind, knobs.zipar_changed)
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
-        named = "small" if method.needs_drafter else kind.of(knobs).words()
-        return fitted or Choice(kind.of(knobs), f"{named}: {self._no_fit}")
+        named = "small" if method.needs_drafter else describe_drafts(drafts_of(kind, knobs))
+        return fitted or Choice(drafts_of(kind, knobs), f"{named}: {self._no_fit}")
 
-    def _step_seconds(self, policy: Drafts) -> list[float]:
+    def _step_seconds(self, policy: DraftConfig) -> list[float]:
         """Time the steps of a short run, in seconds, but the first, which starts the drafter, and a last one without drafts."""
         clock, encoded = Clock(self.device), self.read(self.own_prompt).encoded
         plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
-        wave = policy.side_by_side
+        wave = isinstance(policy, ZipAR)
         tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
         events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
         if wave:  # as many rows are open as ever once the first one is done
@@ -360,7 +362,7 @@ def as_image(pixels: Tensor) -> Image.Image:
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
     """Return a smaller tree to draft with where one was too large for the memory; None for another fault, or where nothing is
     smaller."""
-    policy = smaller_tree(method)
+    policy = smaller_drafts(method)
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None
     return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

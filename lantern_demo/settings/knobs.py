@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
-from lantern_demo.decoding.drafting import Drafts, DynamicTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, ZipAR
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
-from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
@@ -70,7 +69,7 @@ def _has_a_tree(method: Method) -> bool:
     return method.needs_drafter
 
 
-def _drafts_by(*kinds: type[Drafts]) -> Callable[[Method], bool]:
+def _drafts_by(*kinds: type[DraftConfig]) -> Callable[[Method], bool]:
     return lambda method: issubclass(method.drafts, kinds)
 
 
@@ -244,7 +243,7 @@ class Knobs:
         "whole row is vanilla. 0 is chosen for this machine among those that change no more than the share below, or "
         f"{WINDOW} where that cannot be told.",
         Limit(0, 256, whole=True),
-        reads=_drafts_by(Wavefront),
+        reads=_drafts_by(ZipAR),
         swept=(2, 3, 4, 6, 8),
         explored=(2, 3, 4, 6, 8),
         explore="ZipAR's window: how far a row is ahead",
@@ -261,7 +260,7 @@ class Knobs:
         "itself draws otherwise, with the same picture before them and the same random numbers.",
         Limit(0, 1),
         step=0.01,
-        reads=_drafts_by(Wavefront),
+        reads=_drafts_by(ZipAR),
         short="changed",
         later=True,
     )

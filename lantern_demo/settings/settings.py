@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
-from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, Knobs, shown
+from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, Knobs, shown
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 
@@ -47,17 +47,10 @@ class Settings(Knobs):
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         return top_k, depth, nodes
 
-    # What the kinds of drafts ask: see `decoding.trees.Drafts`.
-
     @property
     def shape_given(self) -> bool:
         """Whether part of the dynamic tree's shape is given beside its name."""
         return (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None)
-
-    @property
-    def names_a_shape(self) -> bool:
-        """Whether the draft tree's name is that of a dynamic one."""
-        return self.tree in DYNAMIC_TREES
 
     @property
     def static_paths(self) -> tuple[Path, ...]:
@@ -66,21 +59,6 @@ class Settings(Knobs):
             return SMALL_STATIC
         named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
         return _own_paths(self.tree) if named is None else named
-
-    @property
-    def fits_tree(self) -> bool:
-        """Whether the machine is to choose the draft tree."""
-        return self.tree == FIT
-
-    @property
-    def window_asked(self) -> int:
-        """Nodes of a window where the machine does not choose."""
-        return self.window or WINDOW
-
-    @property
-    def lead_asked(self) -> int:
-        """The lead of a wavefront where the machine does not choose."""
-        return self.zipar_window or WINDOW
 
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
@@ -158,11 +136,6 @@ def without_retired(values: dict[str, Any]) -> dict[str, Any]:
         if values.get(name, usual) != usual:
             raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")
     return {name: value for name, value in values.items() if name not in RETIRED and name not in UNREAD}
-
-
-def smaller_tree(method: Method) -> Drafts:
-    """The draft tree of a method where memory is short."""
-    return method.drafts.of(Settings(tree="small", window=2, zipar_window=WINDOW))
 
 
 def method_of(value: Any) -> Method:

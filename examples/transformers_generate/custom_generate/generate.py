@@ -35,7 +35,7 @@ from transformers import GenerationMixin, LogitsProcessorList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern_demo.decoding.config import Config, Method
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
@@ -43,6 +43,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.metrics import acceptance
 from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.settings.drafts import describe_drafts
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 from .adapter import ModelTarget, Prompt, TextReader, reader_of
@@ -119,7 +120,7 @@ def decode_with(
     )
     target, drafter = ModelTarget(reader, input_ids, processors), None
     if row.needs_drafter and lantern_drafter is not None:
-        positions = reader.prompt.shape[1] + config.num_tokens + tree.nodes + tree.expanded
+        positions = reader.prompt.shape[1] + config.num_tokens + 2 * tree.nodes
         drafter = EagleDrafter(read_weights(lantern_drafter, reader), reader, positions)
         reader.drafting, target.drafted = True, len(reader.prompt) * drafter.dim
     drawn, drafted, accepted = list[int](), list[int](), list[int]()
@@ -136,7 +137,7 @@ def decode_with(
     sequences = ids if reader.alone else torch.cat([input_ids, ids], 1)
     if not generation_config.return_dict_in_generate:
         return sequences
-    told = {"steps": len(drafted), "method": lantern_method, "seed": config.seed, "drafts": tree.words()}
+    told = {"steps": len(drafted), "method": lantern_method, "seed": config.seed, "drafts": describe_drafts(tree)}
     return SpeculativeOutput(sequences=sequences, speculative_decoding=acceptance(drafted, accepted, tree.deepest) | told)
 
 
@@ -149,10 +150,10 @@ def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor
     return False
 
 
-def drafts_of(row: Method, window: int, tree: str) -> Drafts:
+def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
     """The drafts of a method. Raises ValueError for those that cannot be."""
     if row.drafts is not StaticTree:
-        return Window(window) if row.drafts is Window else Drafts()
+        return Window(window) if row.drafts is Window else DraftConfig()
     try:
         return StaticTree(STATIC_TREES.get(tree) or read_paths(tree))
     except (ValueError, TypeError, AttributeError) as error:

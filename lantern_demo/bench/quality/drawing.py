@@ -16,6 +16,7 @@ from lantern_demo.bench.report import digest_of, write_file
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import method_of
 
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
@@ -97,7 +98,7 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     """Draw a picture without warm-up or previews, neither of which changes its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
-    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, method.drafts.of(knobs))
+    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, drafts_of(method.drafts, knobs))
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
     return {"point": job.point.name, "picture": job.picture, "tokens": last.tokens, "steps": last.steps}

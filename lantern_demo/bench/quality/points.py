@@ -9,6 +9,7 @@ from typing import Any, Literal
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.drafts import settings_of
 from lantern_demo.settings.knobs import KNOBS, short_name, swept_by
 from lantern_demo.settings.settings import Settings, method_of
 
@@ -31,7 +32,7 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
     base = pipe.settings(tree=tree)
     named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
     # the settings that ask for a method's very tree, so that all processes and all points of a method use the same
-    trees = {name: pipe.tree_of(METHODS[name], base).policy.asking() for name in named}
+    trees = {name: settings_of(pipe.tree_of(METHODS[name], base).policy) for name in named}
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():

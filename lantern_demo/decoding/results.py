@@ -1,0 +1,94 @@
+"""The result of a step: packed on the device into one row of integers, which is all that the host reads, and unpacked there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .interfaces import Verifier
+from .sampling import NO_DRAFT_PROBS, NO_PROBS
+from .trees import Draft, VerifyOutput
+
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
+
+
+class Compared(NamedTuple):
+    """A draft that was compared with the target's own draw."""
+
+    node: int
+    drawn: int  # the token that the target itself drew there
+    near: int  # 0: it is the draft; j: it is the j-th of the draft's neighbours, which count; -1: neither
+    tokens: int  # how many tokens stand for the draft, itself counted
+
+
+class Judged(NamedTuple):
+    """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
+
+    node: int
+    p: float  # the target's probability of it, without what siblings that were tried before it took along
+    score: float  # see `rules.Rule.score`
+    threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the
+    image's end the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
+
+    index: int  # this, `committed` and `seconds` are the loop's to know
+    tokens: list[int]  # newly committed tokens: those of the accepted nodes after the root, then the bonus token
+    accepted_length: int  # accepted drafts and the bonus token
+    committed: int = 0  # tokens so far
+    seconds: float = 0.0  # decode seconds so far
+    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
+    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
+    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
+    path: list[int] = field(default_factory=list)  # accepted nodes, root first
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; `with_evidence` fills it in
+    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
+    kept: Kept | None = field(default=None, repr=False, compare=False)  # of an exact step with drafts, for `with_evidence`
+    # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
+    places: list[int] = field(default_factory=list)
+
+
+class Kept(NamedTuple):
+    """The tensors of one step that `with_evidence` reads. They take memory for as long as the step is kept."""
+
+    verifier: Verifier
+    draft: Draft
+    out: VerifyOutput
+    scores: Tensor  # [n, V] float32, the target's
+    uniforms: Tensor  # of the step
+
+
+def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
+    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
+    tree = draft.tree
+    relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
+    parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
+    return torch.cat(parts if draft.fault is None else [*parts, draft.fault])
+
+
+def row_length(size: int, deepest: int) -> int:
+    """The most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
+    return 4 + 3 * deepest + 2 * size
+
+
+def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
+    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises FloatingPointError for probabilities
+    that are not finite."""
+    depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
+    parts = []
+    for end in ends:
+        parts.append(row[at : at + end])
+        at += end
+    path, tokens, relaxed, tree_tokens, parents = parts
+    if size > 1 and any(row[at:]):
+        raise FloatingPointError(NO_DRAFT_PROBS)
+    if not 0 <= tokens[depth] < vocabulary:
+        raise FloatingPointError(NO_PROBS)
+    kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
+    return Step(0, tokens[: depth + 1], depth + 1, 0, 0.0, [*kinds, "target"], tree_tokens, parents, path[: depth + 1])

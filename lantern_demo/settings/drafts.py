@@ -1,0 +1,84 @@
+"""Draft configurations made of settings, the settings that give them again, and their words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
+from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.opt_tree import CHANCE, OptTree
+from lantern_demo.decoding.window import Window
+from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, WINDOW
+from lantern_demo.settings.settings import Settings
+
+
+def drafts_of(kind: type[DraftConfig], settings: Settings) -> DraftConfig:
+    """Return the drafts of a kind under some settings, where they are not fitted to the machine. A kind that no setting shapes
+    is made as it is."""
+    if issubclass(kind, StaticTree):
+        return kind(settings.static_paths)
+    if issubclass(kind, DynamicTree):
+        return kind(*settings.dynamic_shape)
+    if issubclass(kind, OptTree):
+        return kind(settings.opt_chance or CHANCE)
+    if issubclass(kind, Window):
+        return kind(settings.window or WINDOW)
+    if issubclass(kind, ZipAR):
+        return kind(settings.zipar_window or WINDOW)
+    return kind()
+
+
+def smaller_drafts(method: Method) -> DraftConfig:
+    """Return the drafts of a method where memory is short."""
+    return drafts_of(method.drafts, Settings(tree="small", window=2, zipar_window=WINDOW))
+
+
+def are_fitted(kind: type[DraftConfig], settings: Settings) -> bool:
+    """Tell whether the settings leave the drafts of a kind to be fitted to the machine."""
+    if issubclass(kind, (StaticTree, DynamicTree)):
+        return settings.tree == FIT and not (issubclass(kind, DynamicTree) and settings.shape_given)
+    if issubclass(kind, OptTree):
+        return settings.opt_chance == 0
+    if issubclass(kind, Window):
+        return settings.window == 0
+    return issubclass(kind, ZipAR) and settings.zipar_window == 0
+
+
+def settings_of(drafts: DraftConfig) -> dict[str, Any]:
+    """Return the settings from which `drafts_of` makes these drafts again."""
+    if isinstance(drafts, StaticTree):
+        return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
+    if isinstance(drafts, DynamicTree):
+        return {"draft_top_k": drafts.top_k, "draft_depth": drafts.depth, "draft_nodes": drafts.nodes}
+    if isinstance(drafts, OptTree):
+        return {"opt_chance": drafts.chance}
+    if isinstance(drafts, Window):
+        return {"window": drafts.nodes}
+    return {"zipar_window": drafts.lead} if isinstance(drafts, ZipAR) else {}
+
+
+def describe_drafts(drafts: DraftConfig) -> str:
+    """Return the shape of drafts in words: "static chain of 3". The root is no guess and does not count."""
+    guesses = drafts.nodes - 1
+    if isinstance(drafts, StaticTree):
+        levels = drafts.deepest
+        return f"static chain of {guesses}" if guesses == levels else f"static tree of {guesses} in {levels} levels"
+    if isinstance(drafts, DynamicTree):
+        levels = min(guesses, drafts.deepest)
+        return f"dynamic chain of {guesses}" if drafts.top_k == 1 else f"dynamic tree of {guesses} in up to {levels} levels"
+    if isinstance(drafts, OptTree):
+        return f"OPT-Tree, chance {drafts.chance:g} or more"
+    if isinstance(drafts, Window):
+        return f"window of {drafts.nodes}"
+    return f"rows side by side, window of {drafts.lead}" if isinstance(drafts, ZipAR) else "no tree"
+
+
+def why_these_drafts(kind: type[DraftConfig], settings: Settings) -> str:
+    """Return the reason for the drafts that `drafts_of` makes where the settings ask for them."""
+    words = describe_drafts(drafts_of(kind, settings))
+    if issubclass(kind, DynamicTree) and not settings.shape_given:
+        known = settings.tree in DYNAMIC_TREES
+        return f"{settings.tree}: as asked" if known else f"small: {settings.tree} is no dynamic tree"
+    if issubclass(kind, StaticTree):
+        return f"{settings.tree}: as asked"
+    return words if kind is DraftConfig else f"{words}: as asked"
