@@ -177,7 +177,7 @@ def test_interleaved_runs_do_not_disturb_each_other() -> None:
         ("vanilla", {"seed": -1}, "seed is -1; it must be between 0 and 4294967295"),
         ("vanilla", {"seed": 2**32}, "seed is 4294967296; it must be between 0 and 4294967295"),
         ("vanilla", {"tree": STATIC}, "tree is of kind StaticTree; method vanilla needs DraftConfig"),
-        ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree'"),
+        ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree"),
         (
             "eagle1",
             {"rule": Lantern(2, 0.1)},
