@@ -176,8 +176,8 @@ def test_interleaved_runs_do_not_disturb_each_other() -> None:
         ("vanilla", {"tokens": 0}, "num_tokens is 0"),
         ("vanilla", {"seed": -1}, "seed is -1; it must be between 0 and 4294967295"),
         ("vanilla", {"seed": 2**32}, "seed is 4294967296; it must be between 0 and 4294967295"),
-        ("vanilla", {"tree": STATIC}, "tree is of kind 'static'; method vanilla needs 'none'"),
-        ("eagle2", {"tree": STATIC}, "method eagle2 needs 'dynamic'"),
+        ("vanilla", {"tree": STATIC}, "tree is of kind StaticTree; method vanilla needs DraftConfig"),
+        ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree"),
         (
             "eagle1",
             {"rule": Lantern(2, 0.1)},
