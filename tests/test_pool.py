@@ -193,7 +193,7 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, model: Model)
 
 
 def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:
-    engines, large = Engines(), Model(replace(TEXT, grid=16))
+    engines, large = Engines(), Model(replace(TEXT, layers=1, grid=16))
     for method in ("vanilla", "eagle1"):
         knobs = {"engines": engines, "room": 200}
         list(large.run(method, num_tokens=3, **knobs))
