@@ -61,8 +61,6 @@ class LeanDecoder(ABC):
     """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions. A family adds how
     its layers are packed, how prompts and tokens enter, and its head."""
 
-    padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
-
     def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
         """layers: only the first so many, for a look at what passes take."""
         c = target.config
@@ -79,10 +77,6 @@ class LeanDecoder(ABC):
         """A block as a layer of packed products."""
 
     @abstractmethod
-    def read(self, condition: Condition) -> Tensor:
-        """What a picture is drawn from as the vectors of the prefix [R, T, H] float32."""
-
-    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Image tokens [n] int64 -> their vectors [n, H] float32."""
 
@@ -97,10 +91,10 @@ class LeanDecoder(ABC):
 
     def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
         """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
-        x = self.read(condition)
+        x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
+        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
         return self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables(0, n))
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: LeanCache) -> Tensor:
@@ -146,10 +140,6 @@ class LeanSequence(LeanDecoder):
             packing.matmul(m.down_proj),
             a.heads,
         )
-
-    def read(self, condition: Condition) -> Tensor:
-        """As `LeanDecoder.read`: words are rows of a table."""
-        return self.original.embed_tokens(condition.features).float()
 
 
 class Packed(nn.Module):

@@ -55,4 +55,4 @@ class AnoleDrafter(SequenceDrafter):
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
         store = partial(cache.write, 0, slots, n)
-        self.run(self.embed_tokens(following), hidden, cache.positions(slots), cache.bias(None, n), store, 1)
+        self.run(self.embed_tokens(following), hidden, self.rope_at(slots, cache), cache.bias(None, n), store, 1)

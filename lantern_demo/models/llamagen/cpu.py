@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.common import Condition
 from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
@@ -30,7 +29,6 @@ class LeanTarget(LeanDecoder):
         """As `LeanDecoder` and `Packing`."""
         packing = Packing(kind, spent)
         super().__init__(target, packing, layers)
-        self.padding = target.config.padding
         self.output = packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
         packing.take(target.tok_embeddings)
@@ -49,10 +47,6 @@ class LeanTarget(LeanDecoder):
             packing.matmul(f.w2),
             self.config.heads,
         )
-
-    def read(self, condition: Condition) -> Tensor:
-        """As `LeanDecoder.read`."""
-        return self.original.embed_condition(condition).float()
 
     def embed(self, tokens: Tensor) -> Tensor:
         """As `LeanDecoder.embed`."""

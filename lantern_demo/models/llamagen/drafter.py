@@ -10,15 +10,14 @@ A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.decoder import DecoderDrafter
 from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, turns
 from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
 
@@ -72,7 +71,7 @@ class DrafterLayer(Layer):
         super().__init__(None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn))
 
 
-class Drafter(nn.Module):
+class Drafter(DecoderDrafter):
     """Implements `decoding.interfaces.Drafter`.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
@@ -80,7 +79,7 @@ class Drafter(nn.Module):
     mask: padded rows of the prefix are read like the others, as published.
     """
 
-    rope: Tensor
+    config: DrafterConfig
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
@@ -98,15 +97,6 @@ class Drafter(nn.Module):
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
-    @property
-    def layer(self) -> DrafterLayer:
-        return cast(DrafterLayer, self.layers[0])
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c, weight = self.config, self.fc.weight
-        slots = c.prefix + length
-        return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
-
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
         """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
         self.config.check_states(hidden)
@@ -115,14 +105,8 @@ class Drafter(nn.Module):
         slots = torch.arange(n, device=hidden.device)
         self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
 
-    def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
-        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        x = self.fuse(self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1), hidden)
-        turn, store = turns(self.rope[positions])[None], partial(cache.write, 0, slots, end)
-        return self.layer(x, turn, (cache.bias(visible, end), store, asked))
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
