@@ -129,17 +129,11 @@ def load_part(folder: Path, part: nn.Module) -> None:
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
     """Raises ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
     target, drafter = networks.target.config, None if networks.drafter is None else networks.drafter.config
-    for name in ("dim", "vocab", "grid", "prefix"):
-        if drafter is not None and getattr(drafter, name) != getattr(target, name):
-            raise ValueError(
-                f"{path} says {name} {getattr(drafter, name)} for the drafter, but the target has {getattr(target, name)}: "
-                "it is another model's drafter"
-            )
     if drafter is not None:
         try:
-            drafter.check_feature_layers(target.layers)
+            drafter.check_target(target)
         except ValueError as error:
-            raise ValueError(f"{path} has a drafter that does not go with the target: its {error}") from None
+            raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
         raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
     if networks.picture is not None:

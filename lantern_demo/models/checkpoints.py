@@ -131,16 +131,10 @@ def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, d
         config: DrafterSizes[torch.nn.Module] = families.family_of(target).drafter(**read_config(path))
     except TypeError as error:
         raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
-    for name in ("dim", "vocab", "grid", "prefix"):
-        if getattr(config, name) != getattr(target, name):
-            raise CheckpointError(
-                f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another "
-                "model's drafter"
-            )
     try:
-        config.check_feature_layers(target.layers)
+        config.check_target(target)
     except ValueError as error:
-        raise CheckpointError(f"{path} is another model's drafter: its {error}") from None
+        raise CheckpointError(f"{path} {error}") from None
     network = blank_network(config)
     return fill(network, dict(weights_of(network, [folder / "model.safetensors"], AS_PUBLISHED)), device, dtype)
 

@@ -79,8 +79,19 @@ class DrafterSizes(NetworkSizes[Network]):
     # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Not every family has such drafters.
     feature_layers: tuple[int, ...] = ()
 
+    def check_target(self, target: TargetSizes[Any]) -> None:
+        """Check that this drafter was made for a target. Raise ValueError with the first difference."""
+        for name in ("dim", "vocab", "grid", "prefix"):
+            own, wanted = getattr(self, name), getattr(target, name)
+            if own != wanted:
+                raise ValueError(f"says {name} {own}, but the target has {wanted}: it is another model's drafter")
+        try:
+            self.check_feature_layers(target.layers)
+        except ValueError as error:
+            raise ValueError(f"is another model's drafter: its {error}") from None
+
     def check_feature_layers(self, layers: int) -> None:
-        """Raises ValueError when the feature layers are not blocks of a target with so many, each behind the one before."""
+        """Check that the feature layers are increasing numbers of a target's blocks, 1 to `layers`. Raise ValueError."""
         named = all(type(layer) is int and 1 <= layer <= layers for layer in self.feature_layers)
         if not named or list(self.feature_layers) != sorted(set(self.feature_layers)):
             raise ValueError(

@@ -125,13 +125,11 @@ class LeanCache(KVCache):
         return self.values.shape[3]
 
     def wipe(self) -> None:
-        """As `KVCache.wipe`."""
         self.start(0)
         self.keys.zero_()
         self.values.zero_()
 
     def move(self, source: Tensor, slots: Tensor) -> None:
-        """As `KVCache.move`."""
         self.keys.index_copy_(4, slots, self.keys.index_select(4, source))
         self.values.index_copy_(3, slots, self.values.index_select(3, source))
 
@@ -258,5 +256,4 @@ class LeanLayer(LlamaLayer[Where]):
         return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """As `LlamaLayer.gated`."""
         return by_rows(F.silu, gate).mul_(up)

@@ -28,7 +28,6 @@ class PaddedCache(KVCache):
         self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
 
     def start(self, length: int, real: Tensor | None = None) -> None:
-        """As `KVCache.start`."""
         super().start(length, real)
         self.shift.zero_()
         if real is not None:

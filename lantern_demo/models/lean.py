@@ -85,7 +85,6 @@ class LeanDecoder(ABC):
         """Final states [M, H], or wider ones with features behind them -> logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
-        """As `decoding.interfaces.Target.new_cache`."""
         c = self.config
         return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
@@ -129,7 +128,6 @@ class LeanSequence(LeanDecoder):
     original: decoder.SequenceTarget
 
     def layer(self, block: decoder.SequenceLayer, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         a, m, eps = block.self_attn, block.mlp, self.config.eps
         return LeanLayer(
             Norm(block.input_layernorm.weight, eps),

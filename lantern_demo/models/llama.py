@@ -164,17 +164,14 @@ class SplitAttention(Attention):
         self.o_proj = nn.Linear(dim, dim, bias=False)
 
     def read(self, x: Tensor) -> Tensor:
-        """As `Attention.read`."""
         found = [wide(part, x) for part in parts_of(self, self.parts)]
         return torch.cat(found, -1) if len(found) > 1 else found[0]
 
     def join(self) -> None:
-        """As `Attention.join`."""
         join(self, self.parts)
 
     @property
     def last(self) -> nn.Module:
-        """As `Attention.last`."""
         return self.o_proj
 
 

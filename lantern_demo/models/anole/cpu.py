@@ -47,7 +47,6 @@ class LeanAnole(LeanSequence):
         self.logits_of = packing.matmul(target.lm_head)
 
     def layer(self, block: SequenceLayer, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         layer = super().layer(block, packing)
         layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
         return layer
@@ -57,5 +56,4 @@ class LeanAnole(LeanSequence):
         return self.original.embed(tokens).float()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         return self.logits_of(hidden)

@@ -25,7 +25,6 @@ class AnoleDrafterConfig(AnoleSizes["AnoleDrafter"], DrafterSizes["AnoleDrafter"
     bias: bool = True  # of fc
 
     def build(self) -> AnoleDrafter:
-        """As `DrafterSizes.build`."""
         return AnoleDrafter(self)
 
 
@@ -40,11 +39,9 @@ class AnoleDrafter(SequenceDrafter):
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceDrafter.embed`."""
         return self.embed_tokens(tokens + FIRST)
 
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """As `SequenceDrafter.fuse`."""
         return self.fc(torch.cat((embedded, hidden), -1))
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD, AnoleConfig
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_file
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
@@ -26,10 +26,7 @@ def image_name(code: int) -> str:
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image
     tokens of `codes` codebook entries is not where the target has it."""
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
     known = tokenizer.get_vocab()
     for name, number in wanted.items():

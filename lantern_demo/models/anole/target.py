@@ -50,7 +50,6 @@ class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
     layers: int = 32
 
     def build(self) -> Anole:
-        """As `TargetSizes.build`."""
         return Anole(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -72,12 +71,10 @@ class AnoleAttention(Attention):
         return torch.stack((q.weight, k.weight)).float(), torch.stack((q.bias, k.bias)).float()
 
     def join(self) -> None:
-        """As `Attention.join`."""
         super().join()
         self.norms = tuple(part.detach() for part in self.stacked())  # type: ignore[assignment]
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """As `Attention.normed`."""
         weight, bias = self.norms or self.stacked()
         both = torch.addcmul(bias, F.layer_norm(qkv[:, :, :2], qkv.shape[-1:], eps=1e-5), weight)
         return torch.cat((both, qkv[:, :, 2:]), 2)

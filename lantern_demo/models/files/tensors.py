@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
@@ -109,6 +110,14 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} is not a model's configuration; download it again")
     return config
+
+
+def read_tokenizer_file(path: Path) -> Tokenizer:
+    """Read a tokenizer.json. Raise CheckpointError when it cannot be read."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
 
 
 def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:

@@ -29,6 +29,5 @@ class LeanJanus(LeanSequence):
         return second(by_rows(F.gelu, first(self.original.image_embedding.codes(tokens).float())))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         first, second = self.exit
         return second(by_rows(F.gelu, first(hidden)))

@@ -30,7 +30,6 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
     bias: bool = True  # of fusion
 
     def build(self) -> JanusDrafter:
-        """As `DrafterSizes.build`."""
         return JanusDrafter(self)
 
 
@@ -47,15 +46,12 @@ class JanusDrafter(SequenceDrafter):
         self.norm = RMSNorm(config.dim, config.eps)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceDrafter.embed`."""
         return self.image_embedding(tokens)
 
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """As `SequenceDrafter.fuse`."""
         return F.silu(self.fusion(torch.cat((hidden, embedded), -1)))
 
     def finish(self, x: Tensor) -> Tensor:
-        """As `SequenceDrafter.finish`."""
         return self.norm(x)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_file
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 
@@ -20,10 +20,7 @@ TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
 def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
     """A published tokenizer.json of Janus-Pro. Raises CheckpointError when it is none, when it lacks a mark that a prompt needs,
     or has the padding elsewhere than the target."""
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     known = tokenizer.get_vocab()
     for mark in (BOS, PAD, BEGIN_IMAGE):
         if known.get(mark, target.embeddings) >= target.embeddings:

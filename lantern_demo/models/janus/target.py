@@ -53,7 +53,6 @@ class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
     pad: int = PAD  # id of the padding of unconditional rows
 
     def build(self) -> Janus:
-        """As `TargetSizes.build`."""
         return Janus(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -113,7 +112,6 @@ class Janus(SequenceTarget):
         return Condition(torch.cat((ids, nothing)), None if mask is None else mask.repeat(2, 1))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceTarget.embed`."""
         return self.image_embedding(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from transformers import T5Config, T5EncoderModel
 from lantern_demo.models.files.blank import blank_text, fill
 from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.needs import free_memory
-from lantern_demo.models.files.tensors import CheckpointError, read_config, weights_of
+from lantern_demo.models.files.tensors import CheckpointError, read_config, read_tokenizer_file, weights_of
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
@@ -121,10 +121,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     The file is used as it stands: transformers 5 builds a T5 tokenizer anew from its vocabulary, without the file's own
     normalisation.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     pad = tokenizer.token_to_id(PAD)
     if pad is None or tokenizer.encode("").tokens != [END]:
         raise CheckpointError(f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}")

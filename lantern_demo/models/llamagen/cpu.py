@@ -36,7 +36,6 @@ class LeanTarget(LeanDecoder):
             target.cls_embedding.float()
 
     def layer(self, block: Block, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         a, f, eps = block.attention, block.feed_forward, self.config.eps
         return LeanLayer(
             Norm(block.attention_norm.weight, eps),
@@ -49,11 +48,9 @@ class LeanTarget(LeanDecoder):
         )
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `LeanDecoder.embed`."""
         return self.embeddings[tokens]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         return self.output(self.original.final(hidden))
 
 
@@ -90,7 +87,6 @@ class LeanDrafter:
         return KVCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
-        """As `Drafter.prefill`."""
         self.config.check_states(hidden)
         n = hidden.shape[1]
         cache.start(n)

@@ -46,7 +46,6 @@ class DrafterConfig(DrafterSizes["Drafter"]):
         object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON has lists
 
     def build(self) -> Drafter:
-        """As `DrafterSizes.build`."""
         return Drafter(self)
 
     def rope_table(self) -> Tensor:

@@ -40,11 +40,9 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
     padding: Literal["self", "released"] = "self"
 
     def build(self) -> LlamaGen:
-        """As `TargetSizes.build`."""
         return LlamaGen(self)
 
     def rope_table(self) -> Tensor:
-        """As `TargetSizes.rope_table`."""
         return rope_table(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
@@ -78,12 +76,10 @@ class JoinedAttention(Attention):
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
     def read(self, x: Tensor) -> Tensor:
-        """As `Attention.read`."""
         return wide(self.wqkv, x)
 
     @property
     def last(self) -> nn.Module:
-        """As `Attention.last`."""
         return self.wo
 
 
