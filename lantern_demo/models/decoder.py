@@ -64,7 +64,7 @@ class Attention(SplitAttention):
 
 
 class HeadNorm(nn.Module):
-    """The weight and the bias, per head, of a LayerNorm of each head by itself."""
+    """The weight and the bias, per head, of a LayerNorm over each head."""
 
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class HeadNorm(nn.Module):
 
 
 class SequenceLayer(Layer):
-    """A decoder layer, of a target and of its drafter alike."""
+    """A decoder layer of a target or of its drafter."""
 
     attention: type[Attention] = Attention
 
@@ -84,7 +84,7 @@ class SequenceLayer(Layer):
 class DecoderTarget(nn.Module, ABC):
     """Implement `decoding.interfaces.Target` for a LLaMA decoder, except `head`, and teacher forcing.
 
-    A subclass builds `layers`, `norm` and the rotary table `rope`, and says how prompts and image tokens become vectors.
+    A subclass builds `layers`, `norm` and the rotary table `rope`, and maps prompts and image tokens to vectors.
     """
 
     config: Any

@@ -1,7 +1,7 @@
-"""Targets and drafters as they run on a CPU, once for all families: see `models.cpu` for what their layers are and promise.
+"""Targets and drafters on a CPU, once for all families.
 
-A target's layers are fused ones of `models.cpu`, and row-exact. A drafter runs its own module with packed products: what it
-drafts decides on no token by itself, so that its attention and norms may be the library's.
+A target's layers are those of `models.cpu`: fused and row-exact. A drafter runs its module with packed matmuls. The
+target verifies every draft, so a drafter may use the library's attention and norms.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Makes products of a kind (see `matmul.KINDS`) of a network's linear layers. spent: these give up their weights, each as
-    it is packed, so that no more than one is in memory twice."""
+    """Make matmuls of a kind (see `matmul.KINDS`) from a network's linear layers.
+
+    spent: each layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
+    """
 
     def __init__(self, kind: str, spent: bool) -> None:
         self.kind, self.spent = kind, spent
 
     def matmul(self, *parts: nn.Linear) -> Matmul:
-        """One product of linear layers without biases, their outputs side by side."""
+        """Make one matmul of linear layers without biases, their outputs side by side."""
         return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
 
     def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
@@ -42,12 +44,12 @@ class Packing:
         return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
 
     def affine(self, part: nn.Linear) -> Matmul:
-        """The product of a linear layer with its bias."""
+        """Make a matmul that adds the linear layer's bias."""
         run, bias = self.matmul(part), part.bias.detach().float()
         return lambda x: run(x).add_(bias)
 
     def take(self, *parts: nn.Linear | nn.Embedding) -> None:
-        """What is in the parts' weights is elsewhere now."""
+        """Drop the parts' weights if they are spent: a copy exists."""
         for part in parts if self.spent else ():
             part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
 
@@ -82,7 +84,7 @@ class LeanDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final states [M, H], or wider ones with features behind them -> logits [M, V] float32."""
+        """Final states [M, H], or wider ones with features after them -> logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
         c = self.config
@@ -141,7 +143,7 @@ class LeanSequence(LeanDecoder):
 
 
 class Packed(nn.Module):
-    """A linear layer whose product is of a kind. In and out go float32 numbers."""
+    """A linear layer with a matmul of a kind; inputs and outputs are float32."""
 
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
@@ -170,8 +172,8 @@ def packed(network: Network, kind: str) -> Network:
 
 
 def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. fused: its
-    class."""
+    """Measure which kind of float32 matmul makes this target's passes fastest, in less than a second. fused: its class on a
+    CPU."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     kinds = exact_kinds(target.parameters())
     layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
@@ -184,9 +186,11 @@ def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
 
 
 def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
-    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
-    the rules hold whatever distribution a draft was drawn from, as long as they are told that distribution. fused: what makes its
-    fused models."""
+    """Measure which kind of matmul makes this drafter's passes fastest; it may round.
+
+    Drafts need not be exact: the rules hold for any distribution of drafts that they know. fused: builds the drafter for a
+    CPU.
+    """
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2
     for kind in filter(supported, KINDS):

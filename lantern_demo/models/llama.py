@@ -1,8 +1,8 @@
-"""A LLaMA layer: attention and a gated feed-forward half, each behind a norm and added to what came in.
+"""A LLaMA layer: attention and a gated feed-forward half, each after a norm and added to its input.
 
-`LlamaLayer` says it once for all families and all ways to compute it. The modules below hand in a linear layer for each weight:
-they train, run on accelerators, and everything else is held against them. A family adds how its queries and keys turn, and under
-which names its published files have the weights. `models.cpu` hands in fused products.
+`LlamaLayer` implements it once for all families. The modules below give it a linear layer for each weight: they train, run on
+accelerators, and serve as the reference in tests. A family adds the rotation of its queries and keys, and the names of its
+published weights. `models.cpu` gives it fused matmuls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LlamaLayer(Generic[Where]):
 
     norm_before: Callable[[Tensor], Tensor]  # x as attention reads it; drafters may have no norm there
     attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> what its queries find
-    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output product of what was attended
+    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output projection of attended
     norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
     gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> two products [..., F]
     add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the last product
@@ -40,7 +40,7 @@ class LlamaLayer(Generic[Where]):
         return self.finish(x, self.attend(self.norm_before(x), rope, where))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention: x [..., H] -> the same shape."""
+        """Apply the rest of the layer after attention: x [..., H] -> the same shape."""
         x = self.add_out(x, attended)
         gate, up = self.gate_up(self.norm_after(x))
         return self.add_down(x, self.gated(gate, up))
@@ -54,7 +54,7 @@ class LlamaLayer(Generic[Where]):
 
 
 def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
-    """A `Store` that keeps nothing: what is attended to is what is new."""
+    """A `Store` that keeps nothing: a pass attends to its own keys and values."""
     k, v = kv.transpose(1, 3).unbind(2)
     return k, v
 
@@ -78,7 +78,7 @@ def wide(part: nn.Module, x: Tensor) -> Tensor:
 
 @cache
 def keeps_sums(device: str, dtype: torch.dtype) -> bool:
-    """Whether products of this dtype can give their float32 sums on a device: on CUDA since PyTorch 2.8."""
+    """Return whether a device can return a matmul's float32 sums: CUDA since PyTorch 2.8."""
     try:
         ones = torch.ones(8, 8, dtype=dtype, device=device)
         return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
@@ -128,10 +128,10 @@ class Attention(nn.Module, ABC):
         """The output projection."""
 
     def join(self) -> None:  # some families' weights are one already
-        """Make one product of those to queries, keys and values."""
+        """Join the matmuls to queries, keys and values."""
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values [R, n, 3, heads, d] as they are turned; a family may normalise the first two."""
+        """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does so."""
         return qkv
 
     def turned(self, x: Tensor, turn: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class Attention(nn.Module, ABC):
         return q, k, v
 
     def forward(self, x: Tensor, turn: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
-        """What the last `asked` queries of x [R, n, H] find, [R, asked, H], before the output projection."""
+        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
         turned = self.turned(x, turn)
         k, v = store(turned[:, :, 1:])
         q = turned[:, x.shape[1] - asked :, 0].transpose(1, 2)

@@ -32,7 +32,7 @@ ALLOWED |= {f"{LAYER}self_attn.{name}_norm.{part}" for name in "qk" for part in 
 def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
     """The tensors of a drafter on the device and in the dtype of the reader's model: of a file, or of a folder with one of FILES.
 
-    Raises ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
+    Raise ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
     """
     path = Path(path)
     file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)

@@ -16,8 +16,10 @@ from lantern_demo.models.machine.matmul import Matmul
 
 
 class NormedHeads:
-    """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch
-    normalises one head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
+    """Map x [M, D] to queries, keys and values [M, 3 D], and normalise each head of queries and keys.
+
+    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows stay exact.
+    """
 
     def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads

@@ -4,8 +4,8 @@ Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_va
 with one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two
 start marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
 Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by
-their place in the codebook, which is their id less `FIRST`. Tensor names are those of the Hub conversion, less the "model."
-before them.
+their codebook index, which is their id less `FIRST`. Tensor names are those of the Hub conversion, without "model." before
+them.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class AnoleAttention(Attention):
 
 
 class AnoleLayer(SequenceLayer):
-    """A decoder layer, of the target and of its drafter alike."""
+    """A decoder layer of a target or of its drafter."""
 
     attention = AnoleAttention
 
 
 class Anole(SequenceTarget):
-    """The target: implements `decoding.interfaces.Target`. Tokens are places in the codebook, 0 to vocab - 1."""
+    """The target: implements `decoding.interfaces.Target`. Tokens are codebook indices, 0 to vocab - 1."""
 
     config: AnoleConfig
 

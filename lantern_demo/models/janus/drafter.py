@@ -2,8 +2,8 @@
 alone.
 
 It is built as one of others for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py): the state before
-a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, and a norm behind it. It
-never sees the prompt: its slots begin with the picture's first token, which stands at position 0, as it is trained there. Image
+a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, then a norm. It
+never sees the prompt: its slots begin with the picture's first token, at position 0, in training too. Image
 tokens enter as in its target, by its own copy of the target's codebook and aligner. The target's head turns outputs into logits;
 since that is not linear, outputs of the conditional and the unconditional row go through it one by one, and only then are mixed:
 `guided`, one row of mixed states, is not possible.

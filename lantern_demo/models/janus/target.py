@@ -1,4 +1,4 @@
-"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a head and embeddings of its own.
+"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a separate head and embeddings.
 
 Facts that shape this file (deepseek-ai/Janus, generation_inference.py and janus/models/modeling_vlm.py; transformers,
 JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner of
@@ -21,7 +21,7 @@ from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetS
 from lantern_demo.models.decoder import SequenceLayer, SequenceTarget, sequence_angles
 
 PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and how many words that has
-# What else the published files hold: what reads pictures, a SigLIP whose 24 layers of width 1024 are nearly all of it.
+# The published files also hold a SigLIP that reads pictures, mostly 24 layers of width 1024.
 READS_PICTURES = {"vision_model": (24, 12, 1024, 1024)}
 
 
@@ -100,8 +100,8 @@ class Janus(SequenceTarget):
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """The ids [B, T] int64 of B prompts, their template included -> their rows [R, T], conditional ones first.
 
-        `mask` [B, T] bool says which positions are no padding, on the left, that makes prompts of a batch equally long; it is
-        None for a prompt alone. The padding of an unconditional row is no such padding.
+        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally long; it is None for a single
+        prompt. The padding of an unconditional row is no such padding.
         """
         if not guided:
             return Condition(ids, mask)

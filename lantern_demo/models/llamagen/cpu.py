@@ -1,7 +1,7 @@
-"""LlamaGen and its drafter as they run on a CPU: see `models.lean`.
+"""LlamaGen and its drafter on a CPU: see `models.lean`.
 
-Besides, the token half of the drafter's first layer is a table. The target's weights stay what they are, so that a product may
-read them in the format that they were stored in.
+The token half of the drafter's first layer becomes a table. The target's weights stay unchanged, so that a matmul may read them
+in their stored format.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class LeanTarget(LeanDecoder):
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Its rows need not be exact, since what it drafts decides on
-    no token by itself: attention and norms are the library's."""
+    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. The target verifies every
+    draft, so rows need not be exact: attention and norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
@@ -66,7 +66,7 @@ class LeanDrafter:
         # Half of the first product only ever sees one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
-        # What feature layers and a node's own output add is one product with the rest.
+        # The terms of feature layers and of a node's own output share a matmul with the rest.
         self.own = matmul(state_half + drafter.fc_own.weight.float() if c.feature_layers else state_half, kind)
         if c.feature_layers:
             self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
@@ -112,7 +112,7 @@ class LeanDrafter:
         return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:
-        """What the target's states with features behind them [M, (1 + F) D] come to in the layer's input [M, D]."""
+        """Map the target's states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
         dim = self.config.dim
         features = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
         return self.states(torch.cat((hidden[:, :dim], features), 1))

@@ -38,7 +38,7 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
-    # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node
+    # Blocks of the target, counted from 1, whose outputs it reads with the final states, normalised; none as published. A node
     # of a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
     feature_layers: tuple[int, ...] = ()
 
@@ -53,7 +53,7 @@ class DrafterConfig(DrafterSizes["Drafter"]):
         return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
     def check_states(self, hidden: Tensor) -> None:
-        """Raises ValueError for hidden states [R, n, *] of a target that was not told of the feature layers."""
+        """Raise ValueError for hidden states [R, n, *] without the feature layers' outputs."""
         width = (1 + len(self.feature_layers)) * self.dim
         if hidden.shape[-1] != width:
             raise ValueError(
@@ -74,7 +74,7 @@ class Drafter(DecoderDrafter):
     """Implements `decoding.interfaces.Drafter`.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
-    token j, at the same place of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
+    token j, at the same position of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
     mask: padded rows of the prefix are read like the others, as published.
     """
 
@@ -87,7 +87,7 @@ class Drafter(DecoderDrafter):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
-            # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter
+            # Terms added to fc's output at a stable slot and at a node. Zero at first, so that training may go on from a drafter
             # without.
             self.fc_taps = nn.Linear(len(config.feature_layers) * config.dim, config.dim, bias=False)
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
@@ -108,7 +108,7 @@ class Drafter(DecoderDrafter):
         return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
+        """Join tokens' vectors [R, m, H] with the states before them to the layer's input [R, m, H]: the target's hidden states
         [R, m, (1 + F) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
         dim = self.config.dim
         if not self.config.feature_layers:

@@ -147,7 +147,7 @@ class LlamaGen(DecoderTarget):
     # -- conditions
 
     def no_caption(self) -> Tensor:
-        """The learnt features of "no caption" [T, C]. Raises ValueError for a class-conditional model."""
+        """The learnt features of "no caption" [T, C]. Raise ValueError for a class-conditional model."""
         if not isinstance(self.cls_embedding, CaptionEmbedding):
             raise ValueError("a class-conditional model has no caption features; its null is the class id after the last")
         return self.cls_embedding.uncond_embedding
