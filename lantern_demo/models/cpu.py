@@ -32,8 +32,8 @@ SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
     """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled
     for attention as they turn; values do not turn."""
-    turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
-    return torch.cat((turn * (2 * turn.shape[-1]) ** -0.5, turn, torch.ones_like(turn)), 1).flatten(1)
+    rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
+    return torch.cat((rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1).flatten(1)
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
@@ -243,7 +243,7 @@ class LeanLayer(LlamaLayer[Where]):
     def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """Write the keys and values of x [R * n, D], and attend with its queries -> [R * n, D]."""
         sight, tables, slots = where
-        q, k, v = self.turned(x, rope, len(tables.new_keys)).unbind(2)
+        q, k, v = self.rotated(x, rope, len(tables.new_keys)).unbind(2)
         if slots is None:
             tables.new_keys.copy_(k.permute(0, 2, 3, 1))
             tables.new_values.copy_(v.transpose(1, 2))
@@ -252,12 +252,12 @@ class LeanLayer(LlamaLayer[Where]):
             tables.new_values.index_copy_(2, slots, v.transpose(1, 2))
         return sums_seen(q, sight, tables).view(x.shape)
 
-    def turned(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
+    def rotated(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
         """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
         qkv, count = self.qkv(x), rows * len(rope)
         qkv = qkv if len(qkv) == count else qkv[:count]
-        turned = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
-        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
+        rotated = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
+        return rotated.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         return by_rows(F.silu, gate).mul_(up)

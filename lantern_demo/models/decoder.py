@@ -1,7 +1,7 @@
 """The forward passes of targets and drafters that are LLaMA decoders, implemented once for all families.
 
 `DecoderTarget` and `DecoderDrafter` hold these passes. The Sequence classes add what Anole and Janus share: the prompt is part of
-the sequence, positions have one dimension, halves of a head turn as pairs, and rows of a cache may be padded.
+the sequence, positions have one dimension, halves of a head rotate as pairs, and rows of a cache may be padded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask, with_features
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, turns, unstored
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, rotations, unstored
 
 
 class PaddedCache(KVCache):
@@ -50,17 +50,17 @@ def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tenso
     return angles(prefix + grid * grid + BEYOND, head_dim, base)
 
 
-def turn(qkv: Tensor, turns: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn the pairs (i, i + d / 2): see `llama.Turn`."""
-    turned = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * turns)
-    return turned.transpose(-1, -2).flatten(-2).to(dtype)
+def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate the pairs (i, i + d / 2): see `llama.Rotate`."""
+    rotated = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * rotation)
+    return rotated.transpose(-1, -2).flatten(-2).to(dtype)
 
 
 class Attention(SplitAttention):
-    """Attention of these families: pairs of halves turn."""
+    """Attention of these families, which rotates pairs of halves."""
 
     def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(dim, heads, turn)
+        super().__init__(dim, heads, rotate_halves)
 
 
 class HeadNorm(nn.Module):
@@ -154,9 +154,9 @@ class DecoderTarget(nn.Module, ABC):
         rope [B or 1, n, d / 2, 2] holds rows of the rotary table. Without stores no keys and values are kept.
         """
         features: list[Tensor] = []
-        turn = turns(rope)
+        rotation = rotations(rope)
         for i, block in enumerate(self.layers):
-            x = block(x, turn, (mask, unstored if stores is None else stores[i], x.shape[1]))
+            x = block(x, rotation, (mask, unstored if stores is None else stores[i], x.shape[1]))
             if i + 1 in self.feature_layers:
                 features.append(x)
         return with_features(self.norm(x), features)
@@ -231,7 +231,7 @@ class DecoderDrafter(nn.Module, ABC):
     def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
         """Run embedded [n, H] or [R, n, H], hidden [R, n, H] and rope [R or 1, n, d / 2, 2] -> outputs [R, asked, H]."""
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, turns(rope), (mask, store, asked)))
+        return self.finish(self.layer(x, rotations(rope), (mask, store, asked)))
 
 
 class SequenceDrafter(DecoderDrafter):

@@ -164,12 +164,12 @@ def joined_runners(networks: Networks) -> Runners:
 
 
 @torch.inference_mode()
-def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool = False) -> Runners:
+def lean_runners(networks: Networks, kind: str, drafter_kind: str, release: bool = False) -> Runners:
     """Return the runners for a CPU: the family's fused models, with a kind of matmul each.
 
-    spent: the target's network drops each weight as the fused model packs it.
+    release: the target's network drops each weight as the fused model packs it.
     """
     fused, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert fused is not None
     fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
-    return Runners(fused.target(networks.target, kind, spent), fused_drafter, kind, None if drafter is None else drafter_kind)
+    return Runners(fused.target(networks.target, kind, release), fused_drafter, kind, None if drafter is None else drafter_kind)

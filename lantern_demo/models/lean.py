@@ -29,17 +29,17 @@ Network = TypeVar("Network", bound=nn.Module)
 class Packing:
     """Make matmuls of a kind (see `matmul.KINDS`) from a network's linear layers.
 
-    spent: each layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
+    release: each layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
     """
 
-    def __init__(self, kind: str, spent: bool) -> None:
-        self.kind, self.spent = kind, spent
+    def __init__(self, kind: str, release: bool) -> None:
+        self.kind, self.release = kind, release
 
     def matmul(self, *parts: nn.Linear) -> Matmul:
         """Make one matmul of linear layers without biases, their outputs side by side."""
         return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
 
-    def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
+    def half_rotated(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
         """One product to queries, keys and values of a family that turns the pairs (i, i + d / 2): see `cpu.paired`."""
         return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
 
@@ -49,8 +49,8 @@ class Packing:
         return lambda x: run(x).add_(bias)
 
     def take(self, *parts: nn.Linear | nn.Embedding) -> None:
-        """Drop the parts' weights if they are spent: a copy exists."""
-        for part in parts if self.spent else ():
+        """Drop the parts' weights if they are to be released: a copy exists."""
+        for part in parts if self.release else ():
             part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
 
     def _of(self, weight: Tensor, *parts: nn.Linear) -> Matmul:
@@ -133,7 +133,7 @@ class LeanSequence(LeanDecoder):
         a, m, eps = block.self_attn, block.mlp, self.config.eps
         return LeanLayer(
             Norm(block.input_layernorm.weight, eps),
-            packing.half_turned(a.q_proj, a.k_proj, a.v_proj, a.heads),
+            packing.half_rotated(a.q_proj, a.k_proj, a.v_proj, a.heads),
             packing.matmul(a.o_proj),
             Norm(block.post_attention_layernorm.weight, eps),
             packing.matmul(m.gate_proj, m.up_proj),

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from lantern_demo.models.common import RMSNorm
 
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
-# queries, keys and values [R, n, 3, heads, d] float32, their `turns` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the same,
-# turned, in that dtype
-Turn = Callable[[Tensor, Tensor, torch.dtype], Tensor]
+# queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
+# rotated ones in that dtype
+Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 Where = TypeVar("Where")  # where keys and values go, and which of them are seen, as a way to compute it keeps them
 
 
@@ -59,11 +59,11 @@ def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
     return k, v
 
 
-def turns(rope: Tensor) -> Tensor:
+def rotations(rope: Tensor) -> Tensor:
     """Rows of a rotary table [..., n, d / 2, 2] (cos, sin) -> [..., n, 3, 1, d / 2] complex64 for queries, keys and values, which
     do not turn."""
-    turn = torch.view_as_complex(rope.float().contiguous())
-    return torch.stack((turn, turn, torch.ones_like(turn)), -2).unsqueeze(-2)
+    rotation = torch.view_as_complex(rope.float().contiguous())
+    return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
 
 
 def wide(part: nn.Module, x: Tensor) -> Tensor:
@@ -114,13 +114,13 @@ def parts_of(owner: nn.Module, names: Sequence[str]) -> list[nn.Module]:
 class Attention(nn.Module, ABC):
     """Attention of `heads` heads; its weights are a subclass's."""
 
-    def __init__(self, heads: int, turn: Turn) -> None:
+    def __init__(self, heads: int, rotate: Rotate) -> None:
         super().__init__()
-        self.heads, self.turn = heads, turn
+        self.heads, self.rotate = heads, rotate
 
     @abstractmethod
     def read(self, x: Tensor) -> Tensor:
-        """x [R, n, H] -> queries, keys and values [R, n, 3 H] float32, before they are turned."""
+        """x [R, n, H] -> queries, keys and values [R, n, 3 H] float32, before the rotation."""
 
     @property
     @abstractmethod
@@ -134,20 +134,20 @@ class Attention(nn.Module, ABC):
         """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does so."""
         return qkv
 
-    def turned(self, x: Tensor, turn: Tensor) -> Tensor:
-        """x [R, n, H] -> turned queries and keys, and values [R, n, 3, heads, d]."""
-        return self.turn(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), turn, x.dtype)
+    def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """x [R, n, H] -> rotated queries and keys, and values [R, n, 3, heads, d]."""
+        return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
 
-    def project(self, x: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [R, n, H] -> turned queries and keys, and values, [R, heads, n, d] each."""
-        q, k, v = self.turned(x, turn).transpose(1, 3).unbind(2)
+    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [R, n, H] -> rotated queries and keys, and values, [R, heads, n, d] each."""
+        q, k, v = self.rotated(x, rotation).transpose(1, 3).unbind(2)
         return q, k, v
 
-    def forward(self, x: Tensor, turn: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
         """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
-        turned = self.turned(x, turn)
-        k, v = store(turned[:, :, 1:])
-        q = turned[:, x.shape[1] - asked :, 0].transpose(1, 2)
+        rotated = self.rotated(x, rotation)
+        k, v = store(rotated[:, :, 1:])
+        q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
@@ -156,8 +156,8 @@ class SplitAttention(Attention):
 
     parts = ("q_proj", "k_proj", "v_proj")
 
-    def __init__(self, dim: int, heads: int, turn: Turn) -> None:
-        super().__init__(heads, turn)
+    def __init__(self, dim: int, heads: int, rotate: Rotate) -> None:
+        super().__init__(heads, rotate)
         self.q_proj = nn.Linear(dim, dim, bias=False)
         self.k_proj = nn.Linear(dim, dim, bias=False)
         self.v_proj = nn.Linear(dim, dim, bias=False)

@@ -42,9 +42,9 @@ class LeanAnole(LeanSequence):
 
     original: Anole
 
-    def __init__(self, target: Anole, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+    def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, spent)
+        packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)
 

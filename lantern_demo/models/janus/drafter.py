@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
 from lantern_demo.models.janus.target import ImageEmbedding, Janus, JanusSizes
-from lantern_demo.models.llama import turns
+from lantern_demo.models.llama import rotations
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class JanusDrafter(SequenceDrafter):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
         outputs [B, S, H] a pass; see `common.unrolled`."""
-        embedded, turn = self.embed(tokens).type_as(hidden), turns(self.rope[None, : tokens.shape[1]])
+        embedded, rotation = self.embed(tokens).type_as(hidden), rotations(self.rope[None, : tokens.shape[1]])
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), turn)
+            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rotation)
 
         return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))

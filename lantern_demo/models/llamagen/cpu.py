@@ -21,18 +21,18 @@ from lantern_demo.models.machine.matmul import matmul
 
 
 class LeanTarget(LeanDecoder):
-    """A LlamaGen target on a CPU. A spent original keeps the weights that conditions are made with, in float32."""
+    """A LlamaGen target on a CPU. A released original keeps the weights that conditions are made with, in float32."""
 
     original: LlamaGen
 
-    def __init__(self, target: LlamaGen, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+    def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, spent)
+        packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.output = packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
         packing.take(target.tok_embeddings)
-        if spent:
+        if release:
             target.cls_embedding.float()
 
     def layer(self, block: Block, packing: Packing) -> LeanLayer:
@@ -101,10 +101,10 @@ class LeanDrafter:
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
-        turned = self.layer.turned(x, self.rope[positions], r)
+        rotated = self.layer.rotated(x, self.rope[positions], r)
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        k, v = cache.write(0, slots, end, turned[:, :, 1:])
-        q = turned[:, :, 0] if asked == n else turned[:, n - asked :, 0]
+        k, v = cache.write(0, slots, end, rotated[:, :, 1:])
+        q = rotated[:, :, 0] if asked == n else rotated[:, n - asked :, 0]
         x = x if asked == n else x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
         attended = F.scaled_dot_product_attention(
             q.transpose(1, 2), k, v, cache.bias(visible, end), scale=1.0

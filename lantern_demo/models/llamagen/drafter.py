@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import DecoderDrafter
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, turns
-from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, rotations
+from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate_pairs
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class DrafterLayer(Layer):
     """A decoder layer without a norm before its attention."""
 
     def __init__(self, config: DrafterConfig) -> None:
-        attention = SplitAttention(config.dim, config.heads, rotate)
+        attention = SplitAttention(config.dim, config.heads, rotate_pairs)
         super().__init__(None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn))
 
 
@@ -137,10 +137,10 @@ class Drafter(DecoderDrafter):
         `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
         """
         self.config.check_states(hidden)
-        embedded, turn = self.embed_tokens(tokens).type_as(hidden), turns(self.rope[: tokens.shape[1]])[None]
+        embedded, rotation = self.embed_tokens(tokens).type_as(hidden), rotations(self.rope[: tokens.shape[1]])[None]
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(x, turn)
+            return x, *self.layer.self_attn.project(x, rotation)
 
         return unrolled(hidden, passes, read, self.layer.finish)

@@ -62,16 +62,16 @@ def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, bey
     return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(beyond, *table.shape[1:])))
 
 
-def rotate(qkv: Tensor, turns: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn adjacent pairs: see `llama.Turn`."""
-    return torch.view_as_real(torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * turns).flatten(-2).to(dtype)
+def rotate_pairs(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate adjacent pairs: see `llama.Rotate`."""
+    return torch.view_as_real(torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * rotation).flatten(-2).to(dtype)
 
 
 class JoinedAttention(Attention):
     """Queries, keys and values by one weight."""
 
     def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__(config.heads, rotate)
+        super().__init__(config.heads, rotate_pairs)
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 

@@ -41,18 +41,18 @@ class Tuning:
         fused = families.family_of(target.config).cpu
         if fused is None:
             return Runners(target, drafter)
-        spent = not small_on_cpu(networks, self.device, LARGEST)
+        release = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
             kind = OF_FORMAT[self.dtype]
             if not supported(kind):
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
-            return families.lean_runners(networks, kind, kind, spent)
+            return families.lean_runners(networks, kind, kind, release)
         exact = exact_kinds(target.parameters())
         kind = drafter_kind = self._kept_kind("products", exact, lambda: fastest_kind(fused.target, target))
         if drafter is not None:
             drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(fused.drafter, drafter))
         self.products = f"{kind} {drafter_kind}"
-        return families.lean_runners(networks, kind, drafter_kind, spent)
+        return families.lean_runners(networks, kind, drafter_kind, release)
 
     def file(self, name: str, versions: object = "") -> Path:
         """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
