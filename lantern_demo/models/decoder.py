@@ -81,15 +81,44 @@ class SequenceLayer(Layer):
         super().__init__(RMSNorm(dim, eps), self.attention(dim, heads), RMSNorm(dim, eps), FeedForward(dim, ffn))
 
 
-class DecoderTarget(nn.Module, ABC):
-    """Implement `decoding.interfaces.Target` for a LLaMA decoder, except `head`, and teacher forcing.
-
-    A subclass builds `layers`, `norm` and the rotary table `rope`, and maps prompts and image tokens to vectors.
-    """
+class Decoder(nn.Module, ABC):
+    """LLaMA layers with a cache and a rotary table, which a subclass builds."""
 
     config: Any
     rope: Tensor
     layers: nn.ModuleList
+    cache_type: type[KVCache] = KVCache
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the vectors [..., H] of image tokens [...] int64."""
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """Return an empty cache with slots for the prefix and `length` further positions."""
+        c, weight = self.config, next(self.layers.parameters())
+        sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
+        return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
+
+    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the rotary table's rows [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
+        return self.rope[positions][None]
+
+
+class Padded(Decoder):
+    """A decoder whose cache may have rows with padding on the left."""
+
+    cache_type = PaddedCache
+
+    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return self.rope[cache.positions(positions)]
+
+
+class DecoderTarget(Decoder):
+    """Implement `decoding.interfaces.Target` for a LLaMA decoder, except `head`, and teacher forcing.
+
+    A subclass adds the vectors of prompts and image tokens.
+    """
+
     norm: RMSNorm
     padding = "self"  # which positions a padded position of the prompt sees: see `common.prefix_mask`
     # Blocks, counted from 1, whose outputs stand after the final state in every hidden state, for a drafter that reads them
@@ -100,21 +129,9 @@ class DecoderTarget(nn.Module, ABC):
     def read(self, condition: Condition) -> Tensor:
         """Return the inputs [R, T, H] of the prefix positions."""
 
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Return the vectors [..., H] of image tokens [...] int64."""
-
     @property
     def blocks(self) -> list[Any]:
         return list(self.layers)
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        weight, c = self.norm.weight, self.config
-        return KVCache(c.layers, rows, c.heads, c.prefix + length, c.head_dim, dtype=weight.dtype, device=weight.device)
-
-    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
-        """Return the rotary table's rows [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
-        return self.rope[positions][None]
 
     def prefill(self, condition: Condition, cache: Any) -> Tensor:
         """Read the T prefix positions and return their hidden states [R, T, H]."""
@@ -162,7 +179,7 @@ class DecoderTarget(nn.Module, ABC):
         return with_features(self.norm(x), features)
 
 
-class SequenceTarget(DecoderTarget):
+class SequenceTarget(Padded, DecoderTarget):
     """A target whose prompt is ids of the text's vocabulary. Image tokens are codebook indices, 0 to vocab - 1."""
 
     def __init__(self, config: Any, layer: type[SequenceLayer]) -> None:
@@ -174,31 +191,16 @@ class SequenceTarget(DecoderTarget):
         self.norm = RMSNorm(config.dim, config.eps)
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
-    def new_cache(self, rows: int, length: int) -> PaddedCache:
-        weight, c = self.norm.weight, self.config
-        return PaddedCache(c.layers, rows, c.heads, c.prefix + length, c.head_dim, dtype=weight.dtype, device=weight.device)
-
-    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        return self.rope[cache.positions(positions)]
-
     def read(self, condition: Condition) -> Tensor:
         return self.embed_tokens(condition.features.to(self.rope.device))
 
 
-class DecoderDrafter(nn.Module, ABC):
+class DecoderDrafter(Decoder):
     """Implement `decoding.interfaces.Drafter` for one LLaMA layer over pairs of a token and the state before it, except
     `prefill`.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1.
     """
-
-    config: Any
-    rope: Tensor
-    layers: nn.ModuleList  # one layer, published under the name of a list
-
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Return the vectors [..., H] of image tokens [...] int64."""
 
     @abstractmethod
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
@@ -211,14 +213,6 @@ class DecoderDrafter(nn.Module, ABC):
     @property
     def layer(self) -> Any:
         return self.layers[0]
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c, weight = self.config, self.layers.get_parameter("0.mlp.down_proj.weight")
-        return KVCache(1, rows, c.heads, c.prefix + length, c.head_dim, dtype=weight.dtype, device=weight.device)
-
-    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
-        """Return the rotary table's rows [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
-        return self.rope[positions][None]
 
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
@@ -234,7 +228,7 @@ class DecoderDrafter(nn.Module, ABC):
         return self.finish(self.layer(x, rotations(rope), (mask, store, asked)))
 
 
-class SequenceDrafter(DecoderDrafter):
+class SequenceDrafter(Padded, DecoderDrafter):
     """A drafter whose slot i stands at position i of its row."""
 
     guided = False
@@ -244,10 +238,3 @@ class SequenceDrafter(DecoderDrafter):
         self.config = config
         self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
         self.register_buffer("rope", config.rope_table(), persistent=False)
-
-    def new_cache(self, rows: int, length: int) -> PaddedCache:
-        c, weight = self.config, self.layer.input_layernorm.weight
-        return PaddedCache(1, rows, c.heads, c.prefix + length, c.head_dim, dtype=weight.dtype, device=weight.device)
-
-    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        return self.rope[cache.positions(positions)]
