@@ -87,7 +87,7 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         else:
             x = self.target.tok_embeddings(input_ids).expand(rows, -1, -1)
             mask = None if visible is None else visible[:, None, None]
-        rope = self.target.rope[first : first + x.shape[1]]
+        rope = self.target.rope[None, first : first + x.shape[1]]
         stores = [partial(append, cache, layer) for layer in range(self.target.config.layers)]
         hidden = self.target.run(x, rope, mask, stores)
         logits = guide(self.target.head(hidden[:, -1:]), self.cfg_scale)[None]
@@ -119,7 +119,7 @@ class Peer:
         networks = self.pipe.networks
         encoded = networks.text.encode(prompt)
         condition = networks.target.condition(encoded.features, encoded.mask, self.guided)
-        rows = networks.target.embed_condition(condition)
+        rows = networks.target.read(condition)
         inputs = {"inputs_embeds": rows[:1]}
         if self.guided:
             inputs["unconditional"] = rows[1:]

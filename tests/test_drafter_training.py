@@ -26,10 +26,12 @@ from published import (
 )
 from released import close
 from runs import decode
+from small_models import FEATURE_LAYERS, TEXT, networks
 
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
 from lantern_demo.models.llamagen.target import LlamaGen
@@ -73,9 +75,9 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
         return passes(self, tokens, hidden, count)
 
     monkeypatch.setattr(JanusDrafter, "train_passes", watched)
-    log = train(files, tmp_path / "out", monkeypatch, steps=120, validate_every=20, **given)
+    log = train(files, tmp_path / "out", monkeypatch, own=64, steps=40, validate_every=20, **given)
     overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
-    assert overlaps[-1] > overlaps[0] + 0.04
+    assert len(overlaps) == 2 and overlaps[1] > overlaps[0] + 0.01
     assert slots == {(GRID * GRID, GRID * GRID)}, "the picture's alone"
 
     pipe = load(JANUS_ID, device="cpu", folder=files)
@@ -87,7 +89,7 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
         torch.testing.assert_close(weight, target.image_embedding.state_dict()[name])
 
     def steps(pipe: Pipeline) -> int:
-        return sum(pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps for seed in range(12))
+        return sum(pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps for seed in range(4))
 
     trained = steps(pipe)
     torch.nn.init.normal_(drafter.fusion.weight, std=0.1)
@@ -125,25 +127,36 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
         assert t < together[0].shape[1] or i == 1
 
 
+DRAFTERS = {
+    "llamagen": lambda: networks(TEXT)[1],
+    "feature layers": lambda: networks(TEXT, feature_layers=FEATURE_LAYERS)[1],
+    "janus": janus_drafter,
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
 @torch.no_grad()
-def test_training_passes_are_what_drafting_does() -> None:
-    """Of Janus-Pro's drafter: the stable pass over a picture, and a chain of nodes behind every slot."""
-    drafter, generator = janus_drafter(), torch.Generator().manual_seed(4)
-    hidden = torch.randn(2, 6, JANUS.dim, generator=generator)
-    tokens = torch.randint(JANUS.vocab, (6,), generator=generator)
+def test_training_passes_are_what_drafting_does(name: str) -> None:
+    """The stable pass over a picture, and a chain of two nodes after every slot."""
+    drafter, generator = DRAFTERS[name](), torch.Generator().manual_seed(4)
+    c, lead = drafter.config, drafter.lead
+    prompt = 0 if lead else 2  # slots that drafting skips
+    hidden = torch.randn(2, lead + 6, c.dim * (1 + len(c.feature_layers)), generator=generator)
+    tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
+    tokens[:lead] = 0
     outputs = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
-    nothing: Any = None
-    for committed in range(1, 5):  # slots that are stable when a chain of two nodes is drafted behind them
-        cache = drafter.new_cache(2, 12)
-        prompt = torch.randn(2, 3, JANUS.dim, generator=generator)
-        out = begin(drafter, torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)
+    states = torch.cat((torch.zeros(2, prompt, hidden.shape[2]), hidden), 1)
+    for committed in range(1, 5):  # picture's slots that are stable when the chain is drafted
+        cache, last = drafter.new_cache(2, 12), lead + committed
+        nothing = Condition(torch.zeros(2, 1))
+        out = begin(drafter, states[:, : prompt + lead + 1], tokens[lead : lead + 1], cache, nothing)
         if committed > 1:
-            out = stable_pass(drafter, tokens[1:committed], hidden[:, 1:committed], cache)
-        close(out[:, 0], outputs[0][:, committed - 1])
+            out = stable_pass(drafter, tokens[lead + 1 : last], hidden[:, lead + 1 : last], cache)
+        close(out[:, 0], outputs[0][:, last - 1])
         mask = torch.ones(1, 1, dtype=torch.bool)
         for depth in range(1, min(3, 7 - committed)):
-            out = node_pass(drafter, tokens[committed + depth - 1 : committed + depth], out, depth, mask.expand(1, depth), cache)
-            close(out[:, 0], outputs[depth][:, committed + depth - 1])
+            out = node_pass(drafter, tokens[last + depth - 1 : last + depth], out, depth, mask.expand(1, depth), cache)
+            close(out[:, 0], outputs[depth][:, last + depth - 1])
 
 
 @pytest.mark.parametrize(
@@ -173,20 +186,16 @@ def test_kept_states_teach_the_same(files: Path, tmp_path: Path, monkeypatch: py
         return real(self, tokens, *given)
 
     monkeypatch.setattr(LlamaGen, "train_hidden", counted)
-    plain = train(files, tmp_path / "plain", monkeypatch, steps=20, own=64)
+    plain = train(files, tmp_path / "plain", monkeypatch, steps=20, own=64, batch=4)
     held = 64  # validated once, at the end
-    assert sum(sizes) == 20 * 8 + held
+    assert sum(sizes) == 20 * 4 + held
     sizes.clear()
-    kept = train(files, tmp_path / "kept", monkeypatch, steps=20, own=64, keep_states=True)
+    kept = train(files, tmp_path / "kept", monkeypatch, steps=20, own=64, batch=4, keep_states=True)
     assert sum(sizes) == 64 + held + 1, "one more to know how large they are"
     assert len(list((tmp_path / "kept").glob("states0-0-*.pt"))) == 1
     for name in ("loss", "overlap0", "overlap2"):
         assert kept[0][name] == pytest.approx(plain[0][name], rel=0.02)
     assert kept[-1]["held_out_overlap0"] == pytest.approx(plain[-1]["held_out_overlap0"], abs=0.01)
-    pictures = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").glob("own*.pt")}
-    more = train(files, tmp_path / "kept", monkeypatch, steps=24, own=64, keep_states=True)
-    assert more[-1]["step"] == 24 and pictures, "it goes on with the same pictures"
-    assert all(path.stat().st_mtime_ns == time for path, time in pictures.items())
 
 
 SCRIPT = """

@@ -246,7 +246,7 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
         load(mixed, device="cpu")  # the weights alone
     config, theirs = (json.loads((place / "config.json").read_text()) for place in (folder, other))
     (mixed / "config.json").write_text(json.dumps(config | {"drafter": theirs["drafter"]}))
-    with pytest.raises(ValueError, match=r"config.json says vocab 32 for the drafter, but the target has 64: it is another"):
+    with pytest.raises(ValueError, match=r"config.json: its drafter says vocab 32, but the target has 64: it is another"):
         load(mixed, device="cpu")  # and what goes with them
     (mixed / "config.json").write_text(json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}))
     with pytest.raises(ValueError, match="an image tokenizer that does not go with its target"):

@@ -70,23 +70,6 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
     torch.testing.assert_close(drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("feature_layers", [(), (2, 3, 5)], ids=["published", "feature_layers"])
-@torch.inference_mode()
-def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...]) -> None:
-    """The stable pass over a picture, and a chain of two nodes behind a slot."""
-    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=feature_layers)))
-    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 64 * (1 + len(feature_layers)))
-    tokens[:4] = 0
-    passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
-    slot, cache = 8, drafter.new_cache(2, 16)
-    begin(drafter, hidden[:, :5], tokens[4:5], cache)
-    stable = stable_pass(drafter, tokens[5 : slot + 1], hidden[:, 5 : slot + 1], cache)
-    child = node_pass(drafter, tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
-    grandchild = node_pass(drafter, tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
-    for i, (output, taught) in enumerate(zip((stable, child, grandchild), passes, strict=True)):
-        torch.testing.assert_close(output[:, 0], taught[:, slot + i], atol=1e-4, rtol=1e-4)
-
-
 def test_a_target_that_was_not_told_is_refused() -> None:
     target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     target.feature_layers = ()

@@ -123,8 +123,8 @@ class Perfect(JanusDrafter):
         super().__init__(JANUS_DRAFTER)
         self.states, self.at = states, 0
 
-    def run(self, embedded: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
-        x = super().run(embedded, hidden, positions, mask, store, asked)
+    def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
+        x = super().run(embedded, hidden, rope, mask, store, asked)
         assert mask is not None
         return self.states[mask.shape[-1]].expand_as(x)
 

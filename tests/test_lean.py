@@ -1,40 +1,29 @@
-"""The CPU's lean fused models of target and drafter against the modules: the same states. `test_runners` has the same runs."""
+"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute. `test_runners`
+compares whole runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
 from passes import begin, commit, node_pass, stable_pass, tree_pass
-from small_models import (
-    CLASS,
-    FEATURE_LAYERS,
-    FULL,
-    PADDED,
-    STATIC,
-    TEXT,
-    condition_of,
-    networks,
-    prompt_of,
-    sequence_networks,
-    stored,
-)
+from published import anole_networks
+from small_models import MODELS, PADDED, STATIC, TEXT, condition_of, model_of, networks, prompt_of, sequence_networks, stored
 from torch import Tensor
 
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.anole.cpu import LeanAnole
-from lantern_demo.models.janus.cpu import LeanJanus
+from lantern_demo.models.families import family_of
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, packed
+from lantern_demo.models.llama import keeps_sums, wide
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.matmul import KINDS, exact_kinds, matmul, supported
 
+TREE = torch.tensor([0, 1, 1]), torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]]).bool()
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
 EXACT = [kind for kind in SUPPORTED if kind != "bfloat16"]
-LEAN = {"anole": LeanAnole, "janus": LeanJanus}
 
 
 @pytest.fixture(autouse=True)
@@ -70,79 +59,64 @@ def states(target: Any, condition: Any) -> list[Tensor]:
     return found
 
 
-def same_states(fused: Any, target: Any, condition: Any) -> None:
-    for ours, theirs in zip(states(fused, condition), states(target, condition), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """A drafter's outputs for stable slots and for nodes."""
+    c, g = drafter.config, torch.Generator().manual_seed(2)
+    rows, width = 1 if drafter.guided else len(condition.features), c.dim * (1 + len(c.feature_layers))
 
+    def hidden(m: int) -> Tensor:
+        return torch.randn(rows, m, width, generator=g)
 
-TARGETS = {"self": replace(TEXT, padding="self"), "released": replace(TEXT, padding="released"), "class": CLASS}
-
-
-@pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
-@pytest.mark.parametrize("mask", [PADDED, FULL], ids=["padded", "full"])
-@pytest.mark.parametrize("config", TARGETS.values(), ids=list(TARGETS))
-def test_target_of_llamagen(config: LlamaGenConfig, mask: Tensor, feature_layers: tuple[int, ...]) -> None:
-    target, _ = networks(config, feature_layers=feature_layers)
-    same_states(LeanTarget(target), target, condition_of(target, mask))
-
-
-def outputs(of: Any, condition: Any, width: int = 128) -> tuple[list[Tensor], list[Tensor]]:
-    """A drafter's, of stable slots and of nodes."""
-    g = torch.Generator().manual_seed(2)
-    cache = of.new_cache(2, 30)
-    stable, nodes = [begin(of, torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache, condition)], list[Tensor]()
+    cache, nodes = drafter.new_cache(rows, 30), list[Tensor]()
+    stable = [begin(drafter, hidden(c.prefix), torch.tensor([5]), cache, condition)]
     for m in (1, 3, 2):
-        stable.append(stable_pass(of, torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
-        first = node_pass(of, torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+        stable.append(stable_pass(drafter, torch.arange(m) + 9, hidden(m), cache))
+        first = node_pass(drafter, torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
         mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-        nodes += [first, node_pass(of, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-    nodes.append(node_pass(of, torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+        nodes += [first, node_pass(drafter, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+    nodes.append(node_pass(drafter, torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
     return stable, nodes
 
 
-@pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
+@pytest.mark.parametrize("model", MODELS)
+def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
+    """The joined weights replace those that they were joined from."""
+    of = model_of(model)
+    wanted = states(of.target, of.condition), outputs(of.drafter, of.condition)
+    for target, drafter, _ in (of.lean, of.joined):
+        found = states(target, of.condition), outputs(drafter, of.condition)
+        torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
+    for joined, own in zip((target, drafter), (of.target, of.drafter), strict=True):
+        names = [name for name, _ in joined.named_parameters()]
+        assert any("joined" in name for name in names) and not any("q_proj" in name or "up_proj" in name for name in names)
+        assert sum(p.numel() for p in joined.parameters()) == sum(p.numel() for p in own.parameters())
+
+
 @pytest.mark.parametrize("kind", EXACT)
-@pytest.mark.parametrize("bias", [False, True])
-def test_drafter_of_llamagen(bias: bool, kind: str, feature_layers: tuple[int, ...]) -> None:
-    drafter = stored(networks(TEXT, bias=bias, feature_layers=feature_layers)[1])
-    width = 128 * (1 + len(feature_layers))
-    ours, theirs = outputs(LeanDrafter(drafter, kind), None, width), outputs(drafter, None, width)
-    torch.testing.assert_close(ours[0], theirs[0], atol=1e-4, rtol=1e-4)
-    near = 0.02 if feature_layers and kind == "half" else 1e-4  # the weight of a node's own output is a sum of two, and rounded
-    torch.testing.assert_close(ours[1], theirs[1], atol=near, rtol=near)
-
-
-@pytest.mark.parametrize("guided", [False, True], ids=["one row", "two rows"])
-@pytest.mark.parametrize(("family", "padded"), [("anole", 0), ("janus", 0), ("janus", 3)])
-def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided: bool) -> None:
-    """Anole's unconditional row is padded, and the module counts its positions from there."""
-    (target, _), fused = sequence_networks(family), LEAN[family]
-    condition = prompt_of(target, padded, guided)
-    assert (condition.mask is None) == (family == "janus" or not guided) or padded
-    same_states(fused(target), target, condition)
+@pytest.mark.parametrize("model", ["llamagen", "no bias", "feature layers", "anole", "janus"])
+def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> None:
+    of = model_of("llamagen" if model == "no bias" else model)
+    drafter = stored(networks(TEXT, bias=False)[1] if model == "no bias" else deepcopy(of.drafter))
+    fused = family_of(of.target.config).cpu.drafter(drafter, kind)
+    found, wanted = outputs(fused, of.condition), outputs(drafter, of.condition)
+    torch.testing.assert_close(found[0], wanted[0], atol=1e-4, rtol=1e-4)
+    # the weight of a node's own output is a sum of two, which float16 rounds
+    near = 0.02 if model == "feature layers" and kind == "half" else 1e-4
+    torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
+    if model in ("anole", "janus"):
+        kept = {name for name, _ in fused.named_parameters()}
+        assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     """Whether that one has padding or not."""
-    (target, _), fused = sequence_networks(family), LEAN[family]
-    lean = fused(target)
+    target, _ = sequence_networks(family)
+    lean = family_of(target.config).cpu.target(target)
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
         condition = prompt_of(target, padded)
         assert torch.equal(lean.prefill(condition, kept), lean.prefill(condition, lean.new_cache(2, 8)))
-
-
-@pytest.mark.parametrize("kind", EXACT)
-@pytest.mark.parametrize("family", ["anole", "janus"])
-def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None:
-    target, drafter = sequence_networks(family)
-    drafter, condition = stored(drafter), prompt_of(target, 0)
-
-    fused = packed(drafter, kind)
-    torch.testing.assert_close(outputs(fused, condition), outputs(drafter, condition), atol=1e-4, rtol=1e-4)
-    kept = {name for name, _ in fused.named_parameters()}
-    assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
@@ -188,9 +162,6 @@ def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pyte
     assert exact_kinds([weight.half().float()]) == ("packed", "half")
     assert exact_kinds([weight.half().float(), weight]) == ("packed",)
     assert exact_kinds([torch.tensor([1e6])]) == ("packed",)  # beyond what float16 reaches
-
-
-def test_plain_products_stand_in_where_there_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: kind == "plain")
     assert exact_kinds([torch.zeros(1)]) == ("plain",)
 
@@ -221,7 +192,8 @@ def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
 def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which a few layers are looked at."""
     monkeypatch.setattr("lantern_demo.models.lean.PROBED_BYTES", 1)
-    (target, drafter), fused = sequence_networks(family), LEAN[family]
+    target, drafter = sequence_networks(family)
+    fused = family_of(target.config).cpu.target
     made: list[Any] = []
 
     def watched(*args: Any, **named: Any) -> Any:
@@ -231,3 +203,43 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
     assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
     assert fastest_drafter_kind(packed, drafter) in KINDS
+
+
+# -- numbers in 16 bits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Close to float32; the rotary tables stay float32."""
+    target = networks(TEXT)[0]
+    half = deepcopy(target).to(dtype)
+    half.rope, found = target.rope, []
+    condition = target.condition(torch.randn(1, 7, 32), None, False)
+    for of in (target, half):
+        cache = of.new_cache(1, 8)
+        of.prefill(condition, cache)
+        found.append(of.head(tree_pass(of, torch.tensor([3, 9, 11]), *TREE, cache)))
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(found[1], found[0], atol=0.3, rtol=0.1)
+
+
+def test_sums_are_kept_where_a_device_can() -> None:
+    x, part = torch.randn(1, 3, 8), torch.nn.Linear(8, 5, bias=False)
+    assert not keeps_sums("cpu", torch.bfloat16), "a CPU rounds, and says so"
+    for dtype in (torch.float32, torch.bfloat16):
+        found = wide(deepcopy(part).to(dtype), x.to(dtype))
+        assert found.dtype == torch.float32 and found.shape == (1, 3, 5)
+        torch.testing.assert_close(found, part(x), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05)
+
+
+def test_a_padded_cache_that_is_used_again_counts_positions_anew() -> None:
+    """What a captured step reads stays in its place."""
+    target = anole_networks()[0]
+    kept = target.new_cache(2, 4)
+    place = kept.shift.data_ptr()
+    for padded in (4, 1, 0, 2):
+        real = torch.ones(2, 6, dtype=torch.bool)
+        real[1, :padded] = False
+        kept.start(6, real)
+        assert kept.shift.tolist() == [0, padded] and kept.shift.data_ptr() == place
+        assert kept.positions(torch.tensor([0, 5])).tolist() == [[0, 5], [0, 5 - padded]]

@@ -44,6 +44,15 @@ def place(**changes: Any) -> dict[str, Any]:
     return asked | changes
 
 
+def shows(alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int) -> bool:
+    """Whether a square of a strip is the part of a picture around a cell."""
+    (pipe,), side = alikes._service.loaded(), strip.height
+    size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
+    left, top = (column - AROUND) * size, (row - AROUND) * size
+    part = pipe.decode_image(tokens).crop((left, top, left + side, top + side))
+    return strip.crop((square * side, 0, (square + 1) * side, side)).tobytes() == part.tobytes()
+
+
 def test_a_place_is_shown(alikes: LookAlikes) -> None:
     found = alikes.look(place(guesses=[1, 2, 4, 5, 6]))
     assert "error" not in found, found
@@ -76,13 +85,8 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
     strips: list[Image.Image] = []
     monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
     found = alikes.look(place())
-    (pipe,), (strip,) = alikes._service.loaded(), strips
-    size = pipe.info.image_size // pipe.info.grid
-    left, top = (40 % pipe.info.grid - AROUND) * size, (40 // pipe.info.grid - AROUND) * size
-    for i, token in enumerate(found["tokens"]):
-        square = strip.crop((i * strip.height, 0, (i + 1) * strip.height, strip.height))
-        whole = pipe.decode_image([*[3] * 40, token, *[3] * 215])
-        assert square.tobytes() == whole.crop((left, top, left + strip.height, top + strip.height)).tobytes()
+    for square, token in enumerate(found["tokens"]):
+        assert shows(alikes, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
 
 
 TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 254}
@@ -92,17 +96,13 @@ def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(alikes: LookA
     strips: list[Image.Image] = []
     monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
     found = alikes.look(place(tree=TREE | {"at": 100}))
-    (pipe,), (strip,) = alikes._service.loaded(), strips
-    size, side = pipe.info.image_size // pipe.info.grid, strip.height
-    assert strip.width == side * found["squares"] and len(found["tree"]) == 5
+    (strip,) = strips
+    assert strip.width == strip.height * found["squares"] and len(found["tree"]) == 5
     before, behind = [3] * 101, [3] * 155
     for square, drawn, cell in zip(
         found["tree"], ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]), (100, 101, 101, 102, 102), strict=True
     ):
-        whole = pipe.decode_image([*before, *drawn, *behind][:TOKENS])
-        left, top = (cell % pipe.info.grid - AROUND) * size, (cell // pipe.info.grid - AROUND) * size
-        shown = strip.crop((square * side, 0, (square + 1) * side, side))
-        assert shown.tobytes() == whole.crop((left, top, left + side, top + side)).tobytes(), cell
+        assert shows(alikes, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
     assert [square is None for square in alikes.look(place(tree=TREE))["tree"]] == [False, False, False, True, True]
 
 

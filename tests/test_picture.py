@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tiny import write_tiny_model
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
-from examples.make_bundled_model import export, picture
+from examples.make_bundled_model import picture
 from examples.make_bundled_model.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
 from lantern_demo import load
 from lantern_demo.models import bundled
@@ -124,39 +123,6 @@ def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     output = soft.clone().requires_grad_()
     [downhill] = torch.autograd.grad(picture_loss(output, true), [output])
     assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)
-
-
-def test_a_run_is_exported_with_its_model(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "VALIDATED", 1)
-    trained = tmp_path / "run"
-    arguments = ["--tokenizer", str(tiny_model), "--out", str(trained), "--device", "cpu"]
-    monkeypatch.setattr("sys.argv", ["picture", *arguments, "--steps", "1", "--batch", "1", "--scenes", "1"])
-    picture.main()
-    line = json.loads((trained / "log.jsonl").read_text().splitlines()[-1])
-    assert line["step"] == 1 and line["held_out_psnr"] > 3 and line["held_out_steepness"] > 0
-    source, out = tmp_path / "source", tmp_path / "model"
-    shutil.copytree(tiny_model, source)
-    told = json.loads((source / "config.json").read_text())
-    parts = ("tokenizer", "target", "drafter")
-    (source / "config.json").write_text(json.dumps(told | {"trained": {part: {"step": 0} for part in parts}}))
-    given = [word for part in parts for word in (f"--{part}", str(source))]
-    monkeypatch.setattr("sys.argv", ["export", *given, "--picture", str(trained), "--out", str(out), "--machine", "a test"])
-    export.main()
-    found = bundled.load(out, CPU)
-    weights = torch.load(trained / "last.pt", weights_only=True)["average"]
-    assert found.picture is not None
-    for name, value in found.picture.state_dict().items():
-        torch.testing.assert_close(value, weights[name], atol=1e-3, rtol=1e-3)  # kept in float16
-    assert found.trained["picture"]["held_out_psnr"] == line["held_out_psnr"]
-
-    begun = []
-    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model.state_dict()))
-    monkeypatch.setattr(
-        "sys.argv", ["picture", *arguments[:3], str(tmp_path / "more"), "--scenes", "1", "--start-from", str(out)]
-    )
-    picture.main()
-    for name, value in found.picture.state_dict().items():
-        assert torch.equal(begun[0][name], value), name
 
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:

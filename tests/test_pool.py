@@ -57,19 +57,6 @@ def test_which_engine(model: Model) -> None:
         next(model.run("opt-tree"))
 
 
-def close_early(model: Model) -> None:
-    events = model.run()
-    for _ in range(3):
-        next(events)
-        assert not torch.is_inference_mode_enabled()
-    events.close()
-    assert list(events) == []
-
-
-def test_closing_early(model: Model) -> None:
-    close_early(model)
-
-
 def test_a_step_before_a_capture_leaves_the_run_where_it_was(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[TreeSteps] = []
     real = TreeSteps.__init__
@@ -170,11 +157,6 @@ def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
     assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
 
 
-def test_closing_waits_for_what_is_in_flight(faked: Captured, model: Model) -> None:
-    close_early(model)
-    assert faked
-
-
 class Mark:
     """An event inside a graph, at a time in milliseconds, or one that raises."""
 
@@ -210,33 +192,28 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, model: Model)
         assert len(engines) == 1
 
 
-def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:
-    engines = Engines()
-    for name in OF_EACH_KIND:  # a warm-up of a few tokens gets everything ready
-        first = list(model.run(name, engines=engines, num_tokens=3))
-        assert first[-1].engine == "graphs" and first[-1].seconds["capture"] > 0
-    captured = len(faked)
-    assert captured >= 2 * len(OF_EACH_KIND) - 2 and len(graphs._STREAMS) == 1
-    for name in OF_EACH_KIND:
-        alone = list(model.run(name, seed=4))
-        del faked[captured:]
-        again = list(model.run(name, engines=engines, seed=4))
-        assert summary(again) == summary(alone)
-        assert again[-1].engine == "graphs" and again[-1].seconds["capture"] == 0
-    assert len(faked) == captured
-
-
 def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:
-    engines, large = Engines(), Model(replace(TEXT, grid=16))
+    engines, large = Engines(), Model(replace(TEXT, layers=1, grid=16))
     for method in ("vanilla", "eagle1"):
         knobs = {"engines": engines, "room": 200}
         list(large.run(method, num_tokens=3, **knobs))
         captured = set(faked)
         assert len({slots for slots, _ in captured}) >= 3
         long = list(large.run(method, num_tokens=200, **knobs))
-        assert long[-1].seconds["capture"] == 0 and set(faked) == captured
+        assert long[-1].seconds["capture"] == 0 and set(faked) == captured and len(graphs._STREAMS) == 1
         assert summary(long) == summary(list(large.run(method, num_tokens=200, engine="plain", room=200)))
         faked.clear()
+
+
+@pytest.mark.parametrize("fake", [False, True], ids=["eager", "graphs"])
+def test_closing_early_waits_for_work_in_flight(fake: bool, model: Model, request: pytest.FixtureRequest) -> None:
+    captured = request.getfixturevalue("faked") if fake else [()]
+    events = model.run()
+    for _ in range(3):
+        next(events)
+        assert not torch.is_inference_mode_enabled()
+    events.close()
+    assert list(events) == [] and captured
 
 
 @pytest.mark.parametrize("fake", [False, True], ids=["eager", "graphs"])
@@ -265,8 +242,8 @@ def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pyte
     assert len(engines) == 0
 
 
-def test_few_are_kept_and_the_longest_unused_goes() -> None:
-    engines, model = Engines(most=2), Model()
+def test_few_are_kept_and_the_longest_unused_goes(model: Model) -> None:
+    engines = Engines(most=2)
     made: list[Any] = []
 
     def caches() -> list[int]:

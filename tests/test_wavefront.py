@@ -74,7 +74,7 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
         visits, tokens = watched(target, None, condition, config)
         passes = len(plan_of(16, 4, window, torch.device("cpu")).passes)
         inputs = [(number, *node) for number in range(1, passes) for node in nodes_of(number, 16, 4, window)]
-        prefix = target.embed_condition(condition)
+        prefix = target.read(condition)
         t, n = prefix.shape[1], len(inputs)
         sees = torch.zeros(t + n, t + n, dtype=torch.bool)
         sees[:, :t] = torch.ones(t + n, t, dtype=torch.bool).tril()
@@ -82,7 +82,7 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
             newest = {place: j for j, (earlier, _, place, _) in enumerate(inputs) if earlier <= number and place <= at}
             sees[t + i, [t + j for j in newest.values()]] = True
         x = target.tok_embeddings(torch.tensor([tokens[read] for _, read, _, _ in inputs])).expand(2, -1, -1)
-        rope = target.rope[[*range(t), *(t + at for _, _, at, _ in inputs)]]
+        rope = target.rope[[*range(t), *(t + at for _, _, at, _ in inputs)]][None]
         hidden = target.run(torch.cat((prefix, x), 1), rope, sees, None)[:, t:]
         expected = probabilities(guide(target.head(hidden), 2.0), config.sampling)
         of = {place: probs for (*_, place), probs in zip(inputs, expected, strict=True) if place < 16}

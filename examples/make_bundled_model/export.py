@@ -25,7 +25,7 @@ from lantern_demo.training.drafter import load_target
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
-    """The drafter of a model folder, or the averaged one of a training run. Raises ValueError for a model folder without one."""
+    """The drafter of a model folder, or the averaged one of a training run. Raise ValueError for a model folder without one."""
     if (folder / "config.json").exists():
         found = bundled.load(folder, device).drafter
         if found is None:

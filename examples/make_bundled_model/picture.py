@@ -58,7 +58,7 @@ def start_from(decoder: PictureDecoder, tokenizer: ImageTokenizer) -> None:
 def load_picture_decoder(folder: Path, tokenizer: ImageTokenizer, device: torch.device) -> PictureDecoder:
     """The picture decoder of a model folder, or the averaged one of a training run for `tokenizer`.
 
-    Raises ValueError for a model folder without one.
+    Raise ValueError for a model folder without one.
     """
     if (folder / "config.json").exists():
         found = bundled.load(folder, device).picture

@@ -30,7 +30,7 @@ SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")  # folders of weights in a model folder; picture may be absent
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
-# The type need not say which family a model is of: `Networks[PromptEncoder]` is any model.
+# `Networks[PromptEncoder]` is a model of any family.
 TargetModel = TypeVar("TargetModel", bound=nn.Module, default=Any)
 DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
@@ -48,7 +48,7 @@ class NoDrafter:
 
 @dataclass
 class Networks(Generic[Prompts, TargetModel, DrafterModel]):
-    """The networks of a model, what its config says of its training, and where published parts came from."""
+    """The networks of a model, facts of its training, and the sources of published parts."""
 
     text: Prompts
     target: TargetModel
@@ -85,7 +85,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
 
 
 def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype: torch.dtype = torch.float16) -> None:
-    """Write a model folder; tensors are stored in `dtype`. Raises ValueError when there is no drafter."""
+    """Write a model folder; tensors are stored in `dtype`. Raise ValueError when there is no drafter."""
     if networks.drafter is None:
         raise ValueError("a model folder has a drafter; these networks lack one")
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
 
 
 def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
-    """Write one network's tensors to a folder of its own, replacing what was there."""
+    """Write one network's tensors to a folder, and replace those that it held."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
         old.unlink()
@@ -119,7 +119,7 @@ def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
 
 
 def load_part(folder: Path, part: nn.Module) -> None:
-    """Read one network's tensors. Raises ValueError naming the folder when a tensor is missing, unknown or mis-shaped."""
+    """Read one network's tensors. Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped."""
     try:
         load_torch_model(part, folder, strict=True)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
@@ -127,19 +127,13 @@ def load_part(folder: Path, part: nn.Module) -> None:
 
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
-    """Raises ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
+    """Raise ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
     target, drafter = networks.target.config, None if networks.drafter is None else networks.drafter.config
-    for name in ("dim", "vocab", "grid", "prefix"):
-        if drafter is not None and getattr(drafter, name) != getattr(target, name):
-            raise ValueError(
-                f"{path} says {name} {getattr(drafter, name)} for the drafter, but the target has {getattr(target, name)}: "
-                "it is another model's drafter"
-            )
     if drafter is not None:
         try:
-            drafter.check_feature_layers(target.layers)
+            drafter.check_target(target)
         except ValueError as error:
-            raise ValueError(f"{path} has a drafter that does not go with the target: its {error}") from None
+            raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
         raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
     if networks.picture is not None:
@@ -153,7 +147,7 @@ def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
     """Read a model folder. All but target and drafter stay in float32: they run once per image.
 
-    Raises ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.
+    Raise ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.
     """
     path = folder / "config.json"
     try:
@@ -161,13 +155,13 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        # older folders say taps
+        # older folders have the name taps
         sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
-    except Exception as error:  # what the libraries raise for a damaged file is theirs to choose, down to a bare Exception
+    except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
         raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():
@@ -182,7 +176,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
 
 
 def _palette(folder: Path, codes: int) -> Tensor | None:
-    """The colours of a model folder's tokens, None where it has none. Raises ValueError naming the file when it is damaged."""
+    """The colours of a model folder's tokens, None where it has none. Raise ValueError naming the file when it is damaged."""
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None

@@ -1,13 +1,12 @@
-"""Published models, ready to run: fetch their files, and put the networks together. The files are read in place, mapped into
-memory.
+"""Published models: fetch their files and build the networks. Files are mapped into memory where they lie.
 
-`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` says what that would take, and does nothing.
-Without --check it fetches, so that the first start does not have to.
+`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports what a download would need.
+Without --check it downloads the files.
 
 A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
 repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter,
-Janus-Pro-1B), under its published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and
-tokenizer must be there. A text encoder that is not is taken from the Hub.
+Janus-Pro-1B), under its published file names. A file that is neither .safetensors nor .bin may also lie in the folder itself.
+Target and tokenizer must be there; a missing text encoder is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ def load(
     """A published model's networks, from the Hub or from a local folder.
 
     Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16
-    as LANTERN has it (float16 on a GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published
-    in stay in the files, mapped into memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published
-    one.
-    Raises CheckpointError (a ValueError) for what cannot be fetched, read or used.
+    as LANTERN has it (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
+    the files, mapped into memory. `drafter` is a folder that `save_drafter` wrote; it replaces the published one.
+    Raise CheckpointError (a ValueError) for what cannot be fetched, read or used.
     """
     published = info.published
     assert published is not None
@@ -65,8 +63,8 @@ def load(
 def locate(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Located]:
     """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
 
-    The drafter is left out when it is not asked for, none is published, or the local folder has none. Raises CheckpointError for
-    files that cannot be had.
+    The result lacks the drafter when `published_drafter` is false, or when neither Hub nor folder has one. Raise CheckpointError
+    for files that cannot be had.
     """
     assert info.published is not None
     sources = info.published.sources
@@ -93,7 +91,7 @@ def _network(part: Part, published: Published, located: Located, device: torch.d
 
 
 def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> torch.nn.Module:
-    """A published model's target alone, frozen: what a drafter is trained on. Raises CheckpointError as `load` does."""
+    """Load a published model's frozen target, to train a drafter on. Raise CheckpointError as `load` does."""
     assert info.published is not None
     located = _located("target", info, folder)
     assert located is not None
@@ -101,7 +99,7 @@ def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folde
 
 
 def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None) -> PromptEncoder:
-    """Read a published model's prompt reader alone. Raises CheckpointError as `load` does."""
+    """Read a published model's prompt reader alone. Raise CheckpointError as `load` does."""
     assert info.published is not None
     located = _located("text", info, folder) if "text" in info.published.sources else None
     return families.prompt_reader(info.published, located, device)
@@ -125,22 +123,16 @@ def save_drafter(folder: Path, drafter: Any) -> None:
 
 
 def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
-    """Read a drafter that `save_drafter` wrote. Raises CheckpointError when it is damaged or does not fit the target."""
+    """Read a drafter that `save_drafter` wrote. Raise CheckpointError when it is damaged or does not fit the target."""
     path = folder / "config.json"
     try:
         config: DrafterSizes[torch.nn.Module] = families.family_of(target).drafter(**read_config(path))
     except TypeError as error:
         raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
-    for name in ("dim", "vocab", "grid", "prefix"):
-        if getattr(config, name) != getattr(target, name):
-            raise CheckpointError(
-                f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another "
-                "model's drafter"
-            )
     try:
-        config.check_feature_layers(target.layers)
+        config.check_target(target)
     except ValueError as error:
-        raise CheckpointError(f"{path} is another model's drafter: its {error}") from None
+        raise CheckpointError(f"{path} {error}") from None
     network = blank_network(config)
     return fill(network, dict(weights_of(network, [folder / "model.safetensors"], AS_PUBLISHED)), device, dtype)
 
@@ -162,10 +154,10 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
 
 
 def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
-    """Say in lines where a published model's parts lie, how much is still to fetch and how much memory it takes -> (lines,
-    whether it can be loaded). Nothing is fetched. Every tensor of files in a local folder is checked.
+    """Report where a published model's parts lie, how much is still to download and how much memory it takes -> (lines,
+    whether it can be loaded). Nothing is downloaded. Every tensor of files in a local folder is checked.
 
-    Raises ValueError for a bad device, dtype or LANTERN_REVISIONS.
+    Raise ValueError for a bad device, dtype or LANTERN_REVISIONS.
     """
     published = info.published
     assert published is not None
@@ -198,7 +190,7 @@ def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Pa
 
 
 def _check(part: Part, published: Published, located: Located) -> None:
-    """Check every tensor of a part's files, and what lies beside them. Raises CheckpointError."""
+    """Check every tensor of a part's files, and its configuration. Raise CheckpointError."""
     if part == "text":
         families.prompt_reader(published, located, torch.device("cpu"))
     else:

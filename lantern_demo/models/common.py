@@ -1,4 +1,4 @@
-"""What the families of models share: the condition of a picture, layers, masks, and what a configuration must offer."""
+"""Parts that all families of models share: conditions, configurations, norms and masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach
 
 @dataclass
 class Condition:
-    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for
+    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for
     models that read the prompt themselves its ids [R, T] and their mask.
 
     R rows: 2 with guidance (conditional, unconditional), 1 without.
@@ -51,8 +51,7 @@ class NetworkSizes(ABC, Generic[Network]):
         """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of those tensors of which a published file holds more rows than the network, and of what it holds
-        besides."""
+        """Return the shapes of tensors that a published file holds and the network lacks, or has with fewer rows."""
         return {}
 
     @property
@@ -79,8 +78,19 @@ class DrafterSizes(NetworkSizes[Network]):
     # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Not every family has such drafters.
     feature_layers: tuple[int, ...] = ()
 
+    def check_target(self, target: TargetSizes[Any]) -> None:
+        """Check that this drafter was made for a target. Raise ValueError with the first difference."""
+        for name in ("dim", "vocab", "grid", "prefix"):
+            own, wanted = getattr(self, name), getattr(target, name)
+            if own != wanted:
+                raise ValueError(f"says {name} {own}, but the target has {wanted}: it is another model's drafter")
+        try:
+            self.check_feature_layers(target.layers)
+        except ValueError as error:
+            raise ValueError(f"is another model's drafter: its {error}") from None
+
     def check_feature_layers(self, layers: int) -> None:
-        """Raises ValueError when the feature layers are not blocks of a target with so many, each behind the one before."""
+        """Check that the feature layers are increasing numbers of a target's blocks, 1 to `layers`. Raise ValueError."""
         named = all(type(layer) is int and 1 <= layer <= layers for layer in self.feature_layers)
         if not named or list(self.feature_layers) != sorted(set(self.feature_layers)):
             raise ValueError(
@@ -110,7 +120,7 @@ def unrolled(
     the target than final states -> outputs [B, S, H] a pass; every output i imitates the final state at position i + 1.
 
     `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
-    S, d], `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
+    S, d], `finish` maps x and the attended values to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
     reads the output of pass t - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to
     its t - 1 ancestors and to itself. Its first t slots have no such ancestors and mean nothing.
     """
@@ -130,7 +140,7 @@ def unrolled(
 
 
 def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
-    """A target's final states [..., H] with the outputs of its feature layers [..., H] behind them."""
+    """Append the outputs of feature layers [..., H] to a target's final states [..., H]."""
     return torch.cat((final, *features), -1) if features else final
 
 
@@ -139,7 +149,7 @@ def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: s
 
     "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released": rows of real positions are the
     same; a padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
-    adds two minima that do not saturate alike (FORMATS 2.3). Drafters read these rows, so a port has to keep them.
+    adds two minima that saturate differently. Drafters read these rows, so a port has to keep them.
     """
     causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
     if visible is None:

@@ -1,14 +1,13 @@
-"""LLaMA layers as they run on a CPU: the same numbers from fewer, larger operations, and the same bits for a node whatever else
-is in its pass.
+"""LLaMA layers on a CPU: few, large operations, and the same bits for a node whatever else is in its pass.
 
-Queries, keys and values are one product, gate and up another, the rotation is one complex product. All of it is float32 but for
-the products when `matmul.KINDS` says otherwise.
+One matmul computes queries, keys and values, another gate and up; the rotation is one complex multiplication. All numbers are
+float32, except in the matmuls of some `matmul.KINDS`.
 
-Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its
-ancestors lie. Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So
-both halves of attention are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by
-itself, and what a node sees stands in the order of positions, its own ancestors last. What it does not see stands behind that
-with the weight 0, and adding 0 changes no sum. Which products are exact in this sense is said by `matmul.ROW_EXACT`.
+Rows are exact: no number of a node depends on how many nodes are in the pass, nor on the slots of its ancestors. Library matmuls
+and attention do not offer that, because they split a sum by the shape of the whole call. So both halves of attention are weighted
+sums of a table's rows. PyTorch computes each sum separately, row after row. The rows that a node sees stand in the order of
+positions, its ancestors last. Hidden rows follow with the weight 0, and adding 0 changes no sum. `matmul.ROW_EXACT` lists the
+kinds of matmul that are exact in this sense.
 """
 
 from __future__ import annotations
@@ -33,14 +32,15 @@ SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
     """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled
     for attention as they turn; values do not turn."""
-    turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
-    return torch.cat((turn * (2 * turn.shape[-1]) ** -0.5, turn, torch.ones_like(turn)), 1).flatten(1)
+    rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
+    return torch.cat((rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1).flatten(1)
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Rows [heads * d, ...] of queries or keys -> the same, so ordered that what a family turns as the pairs (i, i + d / 2) of
-    each head stands side by side, as `complex_rope` turns it. Scores are sums over all of a head: they do not know of the
-    order."""
+    """Order the rows [heads * d, ...] of queries or keys so that pairs (i, i + d / 2) of each head are adjacent.
+
+    `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the order.
+    """
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
 
 
@@ -74,17 +74,19 @@ class Norm:
 
 
 class Tables(NamedTuple):
-    """What a layer writes to, and the tables that it reads from."""
+    """The tensors that a layer writes to, and the tables that it reads."""
 
-    new_keys: Tensor  # [R, heads, d, n], or all slots where the pass says which
-    new_values: Tensor  # [R, heads, n, d], likewise
+    new_keys: Tensor  # [R, heads, d, n], or all slots where the pass names its slots
+    new_values: Tensor  # [R, heads, n, d], or all slots
     keys: Tensor  # [R * heads * d, width]
     values: Tensor  # [R * heads * slots, d]
 
 
 class Sight(NamedTuple):
-    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads sums;
-    the sums of values go on with empty ones, which are 0, for the rows that fill a product up."""
+    """The slots that the nodes of a pass see, shared by all layers.
+
+    Rows and starts are those of `weighted_rows`, for R * n * heads sums. Empty sums, which are 0, follow for rows of padding.
+    """
 
     key_rows: Tensor
     key_starts: Tensor
@@ -92,7 +94,7 @@ class Sight(NamedTuple):
     value_starts: Tensor
     positions: int  # P, how many are looked at
     slots: Tensor | None  # [n, P] int64, the slots of the positions; None: the first P
-    bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for what a node sees and -inf for the rest; None: it sees all
+    bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for visible slots, -inf for others; None: all are visible
     filled: int  # rows of x, R * n and those that fill products up
 
 
@@ -125,13 +127,11 @@ class LeanCache(KVCache):
         return self.values.shape[3]
 
     def wipe(self) -> None:
-        """As `KVCache.wipe`."""
         self.start(0)
         self.keys.zero_()
         self.values.zero_()
 
     def move(self, source: Tensor, slots: Tensor) -> None:
-        """As `KVCache.move`."""
         self.keys.index_copy_(4, slots, self.keys.index_select(4, source))
         self.values.index_copy_(3, slots, self.values.index_select(3, source))
 
@@ -154,8 +154,10 @@ class LeanCache(KVCache):
     def plan(
         self, positions: Tensor, slots: Tensor, visible: Tensor | None, kind: str
     ) -> tuple[Sight, Iterator[Tables], Tensor | None]:
-        """What the nodes of a pass see, the tables by layer, and which slots of these they write, None: all. positions, slots and
-        visible are as in `interfaces.Target.forward`, kind is that of the products."""
+        """Return the slots that a pass's nodes see, the tables by layer, and the slots that they write (None: all).
+
+        positions, slots and visible are as in `interfaces.Target.forward`; kind is one of `matmul.KINDS`.
+        """
         at, places = slots.tolist(), positions.tolist()
         if at == list(range(at[0], at[0] + len(at))):
             tables, into = self.tables(at[0], len(at)), None
@@ -165,7 +167,7 @@ class LeanCache(KVCache):
             end = at[-1] + 1
             return self.sight(1, end, kind, self.padding[..., :end] if self.padded else None), tables, into
         order = None
-        if at != places:  # a tree that branches: nodes stand level by level behind what is committed
+        if at != places:  # a tree that branches: its nodes follow the committed slots, level by level
             end = self._least(places[-1] + 1)
             order = torch.arange(end).repeat(len(at), 1)
             node, ancestor = visible[:, at[0] :].nonzero().unbind(1)
@@ -202,12 +204,12 @@ class LeanCache(KVCache):
 
 
 def bias_of(mask: Tensor) -> Tensor:
-    """A mask [R or 1, 1, n, S] bool, True for what is seen, as the bias of a `Sight`."""
+    """Turn a mask [R or 1, 1, n, S] bool, True for visible slots, into the bias of a `Sight`."""
     return torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf).transpose(1, 2)
 
 
 def sums_seen(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
-    """What queries [R, n, heads, d], scaled for attention, find in a place -> [R * n * heads, d]."""
+    """Attend with queries [R, n, heads, d], scaled for attention -> [R * n * heads, d]."""
     rows, n, heads, _ = q.shape
     threads = torch.get_num_threads()
     if q.numel() * sight.positions <= ALONE:
@@ -239,9 +241,9 @@ class LeanLayer(LlamaLayer[Where]):
         self.add_down = lambda x, gated: down(gated).add_(x)
 
     def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
-        """What the queries of x [R * n, D] find -> [R * n, D]; its keys and values are written first."""
+        """Write the keys and values of x [R * n, D], and attend with its queries -> [R * n, D]."""
         sight, tables, slots = where
-        q, k, v = self.turned(x, rope, len(tables.new_keys)).unbind(2)
+        q, k, v = self.rotated(x, rope, len(tables.new_keys)).unbind(2)
         if slots is None:
             tables.new_keys.copy_(k.permute(0, 2, 3, 1))
             tables.new_values.copy_(v.transpose(1, 2))
@@ -250,13 +252,12 @@ class LeanLayer(LlamaLayer[Where]):
             tables.new_values.index_copy_(2, slots, v.transpose(1, 2))
         return sums_seen(q, sight, tables).view(x.shape)
 
-    def turned(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
+    def rotated(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
         """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
         qkv, count = self.qkv(x), rows * len(rope)
         qkv = qkv if len(qkv) == count else qkv[:count]
-        turned = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
-        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
+        rotated = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
+        return rotated.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """As `LlamaLayer.gated`."""
         return by_rows(F.silu, gate).mul_(up)

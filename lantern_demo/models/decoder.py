@@ -1,21 +1,23 @@
-"""What the targets have in common that are LLaMA decoders with the prompt in their sequence, Anole and Janus: layers with
-one-dimensional half-rotated positions, a cache whose rows may be padded, the passes of a target, and those of a drafter of one
-such layer."""
+"""The forward passes of targets and drafters that are LLaMA decoders, implemented once for all families.
+
+`DecoderTarget` and `DecoderDrafter` hold these passes. The Sequence classes add what Anole and Janus share: the prompt is part of
+the sequence, positions have one dimension, halves of a head rotate as pairs, and rows of a cache may be padded.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, turns, unstored
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask, with_features
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, rotations, unstored
 
 
 class PaddedCache(KVCache):
@@ -26,7 +28,6 @@ class PaddedCache(KVCache):
         self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
 
     def start(self, length: int, real: Tensor | None = None) -> None:
-        """As `KVCache.start`."""
         super().start(length, real)
         self.shift.zero_()
         if real is not None:
@@ -49,21 +50,21 @@ def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tenso
     return angles(prefix + grid * grid + BEYOND, head_dim, base)
 
 
-def turn(qkv: Tensor, turns: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn the pairs (i, i + d / 2): see `llama.Turn`."""
-    turned = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * turns)
-    return turned.transpose(-1, -2).flatten(-2).to(dtype)
+def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate the pairs (i, i + d / 2): see `llama.Rotate`."""
+    rotated = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * rotation)
+    return rotated.transpose(-1, -2).flatten(-2).to(dtype)
 
 
 class Attention(SplitAttention):
-    """Attention of these families: pairs of halves turn."""
+    """Attention of these families, which rotates pairs of halves."""
 
     def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(dim, heads, turn)
+        super().__init__(dim, heads, rotate_halves)
 
 
 class HeadNorm(nn.Module):
-    """The weight and the bias, per head, of a LayerNorm of each head by itself."""
+    """The weight and the bias, per head, of a LayerNorm over each head."""
 
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class HeadNorm(nn.Module):
 
 
 class SequenceLayer(Layer):
-    """A decoder layer, of a target and of its drafter alike."""
+    """A decoder layer of a target or of its drafter."""
 
     attention: type[Attention] = Attention
 
@@ -80,12 +81,106 @@ class SequenceLayer(Layer):
         super().__init__(RMSNorm(dim, eps), self.attention(dim, heads), RMSNorm(dim, eps), FeedForward(dim, ffn))
 
 
-class SequenceTarget(nn.Module, ABC):
-    """Implements `decoding.interfaces.Target` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
-    places in the codebook, 0 to vocab - 1."""
+class Decoder(nn.Module, ABC):
+    """LLaMA layers with a cache and a rotary table, which a subclass builds."""
 
+    config: Any
     rope: Tensor
-    feature_layers: tuple[int, ...] = ()  # as of `LlamaGen`; these families' drafters read final states alone
+    layers: nn.ModuleList
+    cache_type: type[KVCache] = KVCache
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the vectors [..., H] of image tokens [...] int64."""
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """Return an empty cache with slots for the prefix and `length` further positions."""
+        c, weight = self.config, next(self.layers.parameters())
+        sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
+        return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
+
+    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the rotary table's rows [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
+        return self.rope[positions][None]
+
+
+class Padded(Decoder):
+    """A decoder whose cache may have rows with padding on the left."""
+
+    cache_type = PaddedCache
+
+    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return self.rope[cache.positions(positions)]
+
+
+class DecoderTarget(Decoder):
+    """Implement `decoding.interfaces.Target` for a LLaMA decoder, except `head`, and teacher forcing.
+
+    A subclass adds the vectors of prompts and image tokens.
+    """
+
+    norm: RMSNorm
+    padding = "self"  # which positions a padded position of the prompt sees: see `common.prefix_mask`
+    # Blocks, counted from 1, whose outputs stand after the final state in every hidden state, for a drafter that reads them
+    # (`DrafterConfig.feature_layers`): hidden states are then [R, n, (1 + F) H].
+    feature_layers: tuple[int, ...] = ()
+
+    @abstractmethod
+    def read(self, condition: Condition) -> Tensor:
+        """Return the inputs [R, T, H] of the prefix positions."""
+
+    @property
+    def blocks(self) -> list[Any]:
+        return list(self.layers)
+
+    def prefill(self, condition: Condition, cache: Any) -> Tensor:
+        """Read the T prefix positions and return their hidden states [R, T, H]."""
+        x = self.read(condition)
+        n = x.shape[1]
+        mask = prefix_mask(condition.mask, n, x.device, self.padding, x.dtype)
+        cache.start(n, condition.mask)
+        slots = torch.arange(n, device=x.device)
+        return self.run(x, self.rope_at(slots, cache), mask, self._stores(cache, slots, n))
+
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any) -> Tensor:
+        """Return hidden [R, n, H] of n nodes; see `decoding.interfaces.Target.forward`. tokens may also be [R, n]."""
+        x, end = self.embed(tokens).expand(cache.rows, -1, -1), end_of(slots, visible)
+        return self.run(x, self.rope_at(positions, cache), cache.bias(visible, end), self._stores(cache, slots, end))
+
+    def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
+        return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
+
+    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Run teacher forcing: tokens [B, N] and the rows of a condition, features and mask [B, T] -> hidden [B, T + N, H].
+
+        The state that predicts token j is at T - 1 + j. Positions count from a row's first one, padded or not: attention depends
+        on their differences alone.
+        """
+        prefix = self.read(Condition(features, mask))
+        x = torch.cat((prefix, self.embed(tokens).type_as(prefix)), 1)
+        n, t = x.shape[1], prefix.shape[1]
+        seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        if mask is not None:
+            seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
+            seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.padding, self.norm.weight.dtype)
+        return self.run(x, self.rope[:n][None], seen, None)
+
+    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store] | None) -> Tensor:
+        """Apply the blocks and the final norm to x [B, n, H] -> hidden.
+
+        rope [B or 1, n, d / 2, 2] holds rows of the rotary table. Without stores no keys and values are kept.
+        """
+        features: list[Tensor] = []
+        rotation = rotations(rope)
+        for i, block in enumerate(self.layers):
+            x = block(x, rotation, (mask, unstored if stores is None else stores[i], x.shape[1]))
+            if i + 1 in self.feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features)
+
+
+class SequenceTarget(Padded, DecoderTarget):
+    """A target whose prompt is ids of the text's vocabulary. Image tokens are codebook indices, 0 to vocab - 1."""
 
     def __init__(self, config: Any, layer: type[SequenceLayer]) -> None:
         super().__init__()
@@ -96,66 +191,46 @@ class SequenceTarget(nn.Module, ABC):
         self.norm = RMSNorm(config.dim, config.eps)
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Image tokens [...] int64 -> their vectors [..., H]."""
-
-    @abstractmethod
-    def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
-
-    @property
-    def blocks(self) -> list[SequenceLayer]:
-        return cast(list[SequenceLayer], list(self.layers))
-
-    def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.interfaces.Target.new_cache`."""
-        weight, c = self.norm.weight, self.config
-        slots = c.prefix + length
-        return PaddedCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
-
-    def prefill(self, condition: Condition, cache: PaddedCache) -> Tensor:
-        """The T positions of the prompt -> hidden [R, T, H]. Rows of padding mean nothing, and nothing reads them."""
-        ids = condition.features.to(self.rope.device)
-        n = ids.shape[1]
-        cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, ids.device, "self", self.norm.weight.dtype)
-        slots = torch.arange(n, device=ids.device)
-        stores = [partial(cache.write, i, slots, n) for i in range(len(self.layers))]
-        return self._run(self.embed_tokens(ids), cache.positions(slots), mask, stores)
-
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache) -> Tensor:
-        """n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`. tokens may also be [R, n]: rows of their own."""
-        x, end = self.embed(tokens).expand(cache.rows, -1, -1), end_of(slots, visible)
-        stores = [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
-        return self._run(x, cache.positions(positions), cache.bias(visible, end), stores)
-
-    def train_hidden(self, tokens: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Teacher forcing: tokens [B, N], prompts' ids [B, T] and their mask [B, T] -> hidden [B, T + N, H].
-
-        The state that predicts token j is at T - 1 + j.
-        """
-        x = torch.cat((self.embed_tokens(ids), self.embed(tokens)), 1)
-        n, t = x.shape[1], ids.shape[1]
-        seen = prefix_mask(None if mask is None else F.pad(mask, (0, n - t), value=True), n, x.device, "self", x.dtype)
-        # counted from the padding's begin: attention knows positions by their differences alone
-        return self._run(x, torch.arange(n, device=x.device)[None], seen, [unstored] * len(self.layers))
-
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
-        turn = turns(self.rope[positions])
-        for block, store in zip(self.blocks, stores, strict=True):
-            x = block(x, turn, (mask, store, x.shape[1]))
-        return self.norm(x)
+    def read(self, condition: Condition) -> Tensor:
+        return self.embed_tokens(condition.features.to(self.rope.device))
 
 
-class SequenceDrafter(nn.Module, ABC):
-    """Implements `decoding.interfaces.Drafter` but for `prefill`: one decoder layer over pairs of a token and the state before
-    it.
+class DecoderDrafter(Decoder):
+    """Implement `decoding.interfaces.Drafter` for one LLaMA layer over pairs of a token and the state before it, except
+    `prefill`.
 
-    Slot i pairs the target's hidden state at position i with the token at position i + 1, and stands at position i of its row.
+    Slot i pairs the target's hidden state at position i with the token at position i + 1.
     """
 
-    rope: Tensor
+    @abstractmethod
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        """Join tokens' vectors [R, m, H] with the states before them [R, m, H] to the layer's input [R, m, H]."""
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Turn the layer's output [R, m, H] into the state that it predicts."""
+        return x
+
+    @property
+    def layer(self) -> Any:
+        return self.layers[0]
+
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
+    ) -> Tensor:
+        """Return outputs [R, m, H] of the last m of n slots; see `decoding.interfaces.Drafter.forward`."""
+        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        store = partial(cache.write, 0, slots, end)
+        return self.run(self.embed(tokens), hidden, self.rope_at(positions, cache), cache.bias(visible, end), store, asked)
+
+    def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
+        """Run embedded [n, H] or [R, n, H], hidden [R, n, H] and rope [R or 1, n, d / 2, 2] -> outputs [R, asked, H]."""
+        x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
+        return self.finish(self.layer(x, rotations(rope), (mask, store, asked)))
+
+
+class SequenceDrafter(Padded, DecoderDrafter):
+    """A drafter whose slot i stands at position i of its row."""
+
     guided = False
 
     def __init__(self, config: Any, layer: Callable[[int, int, int, float], Layer]) -> None:
@@ -163,37 +238,3 @@ class SequenceDrafter(nn.Module, ABC):
         self.config = config
         self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
         self.register_buffer("rope", config.rope_table(), persistent=False)
-
-    @property
-    def layer(self) -> SequenceLayer:
-        return cast(SequenceLayer, self.layers[0])
-
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """As the target's: image tokens [...] int64 -> their vectors [..., H]."""
-
-    @abstractmethod
-    def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """Vectors of tokens and hidden states [R, m, H] each -> the layer's input [R, m, H]."""
-
-    def finish(self, x: Tensor) -> Tensor:
-        """The layer's output [R, m, H] -> the state that it predicts."""
-        return x
-
-    def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.interfaces.Drafter.new_cache`."""
-        c, weight = self.config, self.layer.input_layernorm.weight
-        return PaddedCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
-
-    def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
-    ) -> Tensor:
-        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
-        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        store = partial(cache.write, 0, slots, end)
-        return self.run(self.embed(tokens), hidden, cache.positions(positions), cache.bias(visible, end), store, asked)
-
-    def run(self, embedded: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
-        """embedded [n, H] or [R, n, H], hidden [R, n, H], positions [R, n] -> outputs [R, asked, H] of the last so many."""
-        x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, turns(self.rope[positions]), (mask, store, asked)))

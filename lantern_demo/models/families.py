@@ -1,8 +1,8 @@
-"""The families of models, in one table: what differs from family to family is looked up here and asked for nowhere else.
+"""The table of model families. Every difference between families is looked up here.
 
-A new family is an entry of FAMILIES and a folder beside this file. The folder holds its target and its drafter, whose
+A new family is an entry of FAMILIES and a folder next to this file. The folder holds its target and its drafter, whose
 configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
-fused models where it has any. What a target does inside is its own: a head of several layers, another grid, or a prompt in the
+fused models where it has any. A target's inside is free: a head of several layers, another grid, or a prompt in the
 sequence need nothing here.
 """
 
@@ -53,7 +53,7 @@ class FusedForCpu:
 
 @dataclass(frozen=True)
 class Family:
-    """What a family of models brings with it. The functions take its own configurations and networks."""
+    """The parts of a family. Its functions take its own configurations and networks."""
 
     target: type[TargetSizes[Any]]  # the configuration of its targets, by which a model's family is known
     drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
@@ -62,8 +62,8 @@ class Family:
     target_facts: Callable[[Any, Located], dict[str, Any]]
     # What reads prompts, of the target's configuration and the files of the part "text", for a device. It raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: none is published
-    cpu: FusedForCpu | None = None  # None: on a CPU the networks run as they are
+    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: no published drafter
+    cpu: FusedForCpu | None = None  # None: on a CPU the networks run unchanged
 
 
 FAMILIES: dict[str, Family] = {
@@ -102,7 +102,7 @@ LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
 
 
 def family_of(target: TargetSizes[Any]) -> Family:
-    """The family of a target's configuration. Raises TypeError for one that no family has."""
+    """The family of a target's configuration. Raise TypeError for one that no family has."""
     for family in FAMILIES.values():
         if type(target) is family.target:
             return family
@@ -110,9 +110,9 @@ def family_of(target: TargetSizes[Any]) -> Family:
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:
-    """Make the blank network that the files of any part but the text encoder must fill, configured as they say.
+    """Make the blank network that the files of any part but the text encoder must fill, configured by these files.
 
-    Raises CheckpointError when they belong to another model.
+    Raise CheckpointError when they belong to another model.
     """
     if part == "tokenizer":
         return blank_tokenizer(published.tokenizer, published.target.grid)
@@ -134,7 +134,7 @@ def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]
 def prompt_reader(published: Published, located: Located | None, device: torch.device) -> PromptEncoder:
     """What reads a model's prompts, out of the published files of its text encoder; without them a prompt names a class.
 
-    Raises CheckpointError when the files are not the model's own.
+    Raise CheckpointError when the files are not the model's own.
     """
     return ClassLabels() if located is None else family_of(published.target).prompts(published.target, located, device)
 
@@ -156,7 +156,7 @@ def runs_fused(info: ModelInfo, device: torch.device) -> bool:
 
 
 def joined_runners(networks: Networks) -> Runners:
-    """What decodes a model on an accelerator: its networks, in which products that read the same are one from now on."""
+    """Return the runners for an accelerator: the model's networks, with matmuls of the same input joined."""
     layers = [*networks.target.blocks, *([] if networks.drafter is None else [networks.drafter.layer])]
     for layer in layers:
         layer.join()
@@ -164,10 +164,12 @@ def joined_runners(networks: Networks) -> Runners:
 
 
 @torch.inference_mode()
-def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool = False) -> Runners:
-    """What decodes a model on a CPU: its family's fused models, with a kind of products each. spent: the target's network gives
-    its weights up as the fused one packs them."""
+def lean_runners(networks: Networks, kind: str, drafter_kind: str, release: bool = False) -> Runners:
+    """Return the runners for a CPU: the family's fused models, with a kind of matmul each.
+
+    release: the target's network drops each weight as the fused model packs it.
+    """
     fused, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert fused is not None
     fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
-    return Runners(fused.target(networks.target, kind, spent), fused_drafter, kind, None if drafter is None else drafter_kind)
+    return Runners(fused.target(networks.target, kind, release), fused_drafter, kind, None if drafter is None else drafter_kind)

@@ -1,7 +1,7 @@
-"""Targets and drafters as they run on a CPU, once for all families: see `models.cpu` for what their layers are and promise.
+"""Targets and drafters on a CPU, once for all families.
 
-A target's layers are fused ones of `models.cpu`, and row-exact. A drafter runs its own module with packed products: what it
-drafts decides on no token by itself, so that its attention and norms may be the library's.
+A target's layers are those of `models.cpu`: fused and row-exact. A drafter runs its module with packed matmuls. The
+target verifies every draft, so a drafter may use the library's attention and norms.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Makes products of a kind (see `matmul.KINDS`) of a network's linear layers. spent: these give up their weights, each as
-    it is packed, so that no more than one is in memory twice."""
+    """Make matmuls of a kind (see `matmul.KINDS`) from a network's linear layers.
 
-    def __init__(self, kind: str, spent: bool) -> None:
-        self.kind, self.spent = kind, spent
+    release: each layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
+    """
+
+    def __init__(self, kind: str, release: bool) -> None:
+        self.kind, self.release = kind, release
 
     def matmul(self, *parts: nn.Linear) -> Matmul:
-        """One product of linear layers without biases, their outputs side by side."""
+        """Make one matmul of linear layers without biases, their outputs side by side."""
         return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
 
-    def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
+    def half_rotated(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
         """One product to queries, keys and values of a family that turns the pairs (i, i + d / 2): see `cpu.paired`."""
         return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
 
     def affine(self, part: nn.Linear) -> Matmul:
-        """The product of a linear layer with its bias."""
+        """Make a matmul that adds the linear layer's bias."""
         run, bias = self.matmul(part), part.bias.detach().float()
         return lambda x: run(x).add_(bias)
 
     def take(self, *parts: nn.Linear | nn.Embedding) -> None:
-        """What is in the parts' weights is elsewhere now."""
-        for part in parts if self.spent else ():
+        """Drop the parts' weights if they are to be released: a copy exists."""
+        for part in parts if self.release else ():
             part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
 
     def _of(self, weight: Tensor, *parts: nn.Linear) -> Matmul:
@@ -60,8 +62,6 @@ class Packing:
 class LeanDecoder(ABC):
     """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions. A family adds how
     its layers are packed, how prompts and tokens enter, and its head."""
-
-    padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
 
     def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
         """layers: only the first so many, for a look at what passes take."""
@@ -79,28 +79,23 @@ class LeanDecoder(ABC):
         """A block as a layer of packed products."""
 
     @abstractmethod
-    def read(self, condition: Condition) -> Tensor:
-        """What a picture is drawn from as the vectors of the prefix [R, T, H] float32."""
-
-    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Image tokens [n] int64 -> their vectors [n, H] float32."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final states [M, H], or wider ones with features behind them -> logits [M, V] float32."""
+        """Final states [M, H], or wider ones with features after them -> logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
-        """As `decoding.interfaces.Target.new_cache`."""
         c = self.config
         return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
     def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
         """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
-        x = self.read(condition)
+        x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
+        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
         return self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables(0, n))
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: LeanCache) -> Tensor:
@@ -135,11 +130,10 @@ class LeanSequence(LeanDecoder):
     original: decoder.SequenceTarget
 
     def layer(self, block: decoder.SequenceLayer, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         a, m, eps = block.self_attn, block.mlp, self.config.eps
         return LeanLayer(
             Norm(block.input_layernorm.weight, eps),
-            packing.half_turned(a.q_proj, a.k_proj, a.v_proj, a.heads),
+            packing.half_rotated(a.q_proj, a.k_proj, a.v_proj, a.heads),
             packing.matmul(a.o_proj),
             Norm(block.post_attention_layernorm.weight, eps),
             packing.matmul(m.gate_proj, m.up_proj),
@@ -147,13 +141,9 @@ class LeanSequence(LeanDecoder):
             a.heads,
         )
 
-    def read(self, condition: Condition) -> Tensor:
-        """As `LeanDecoder.read`: words are rows of a table."""
-        return self.original.embed_tokens(condition.features).float()
-
 
 class Packed(nn.Module):
-    """A linear layer whose product is of a kind. In and out go float32 numbers."""
+    """A linear layer with a matmul of a kind; inputs and outputs are float32."""
 
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
@@ -182,8 +172,8 @@ def packed(network: Network, kind: str) -> Network:
 
 
 def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. fused: its
-    class."""
+    """Measure which kind of float32 matmul makes this target's passes fastest, in less than a second. fused: its class on a
+    CPU."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     kinds = exact_kinds(target.parameters())
     layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
@@ -196,9 +186,11 @@ def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
 
 
 def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
-    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
-    the rules hold whatever distribution a draft was drawn from, as long as they are told that distribution. fused: what makes its
-    fused models."""
+    """Measure which kind of matmul makes this drafter's passes fastest; it may round.
+
+    Drafts need not be exact: the rules hold for any distribution of drafts that they know. fused: builds the drafter for a
+    CPU.
+    """
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2
     for kind in filter(supported, KINDS):

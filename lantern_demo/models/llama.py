@@ -1,8 +1,8 @@
-"""A LLaMA layer: attention and a gated feed-forward half, each behind a norm and added to what came in.
+"""A LLaMA layer: attention and a gated feed-forward half, each after a norm and added to its input.
 
-`LlamaLayer` says it once for all families and all ways to compute it. The modules below hand in a linear layer for each weight:
-they train, run on accelerators, and everything else is held against them. A family adds how its queries and keys turn, and under
-which names its published files have the weights. `models.cpu` hands in fused products.
+`LlamaLayer` implements it once for all families. The modules below give it a linear layer for each weight: they train, run on
+accelerators, and serve as the reference in tests. A family adds the rotation of its queries and keys, and the names of its
+published weights. `models.cpu` gives it fused matmuls.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from lantern_demo.models.common import RMSNorm
 
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
-# queries, keys and values [R, n, 3, heads, d] float32, their `turns` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the same,
-# turned, in that dtype
-Turn = Callable[[Tensor, Tensor, torch.dtype], Tensor]
+# queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
+# rotated ones in that dtype
+Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 Where = TypeVar("Where")  # where keys and values go, and which of them are seen, as a way to compute it keeps them
 
 
@@ -30,7 +30,7 @@ class LlamaLayer(Generic[Where]):
 
     norm_before: Callable[[Tensor], Tensor]  # x as attention reads it; drafters may have no norm there
     attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> what its queries find
-    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output product of what was attended
+    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output projection of attended
     norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
     gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> two products [..., F]
     add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the last product
@@ -40,7 +40,7 @@ class LlamaLayer(Generic[Where]):
         return self.finish(x, self.attend(self.norm_before(x), rope, where))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention: x [..., H] -> the same shape."""
+        """Apply the rest of the layer after attention: x [..., H] -> the same shape."""
         x = self.add_out(x, attended)
         gate, up = self.gate_up(self.norm_after(x))
         return self.add_down(x, self.gated(gate, up))
@@ -54,16 +54,16 @@ class LlamaLayer(Generic[Where]):
 
 
 def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
-    """A `Store` that keeps nothing: what is attended to is what is new."""
+    """A `Store` that keeps nothing: a pass attends to its own keys and values."""
     k, v = kv.transpose(1, 3).unbind(2)
     return k, v
 
 
-def turns(rope: Tensor) -> Tensor:
+def rotations(rope: Tensor) -> Tensor:
     """Rows of a rotary table [..., n, d / 2, 2] (cos, sin) -> [..., n, 3, 1, d / 2] complex64 for queries, keys and values, which
     do not turn."""
-    turn = torch.view_as_complex(rope.float().contiguous())
-    return torch.stack((turn, turn, torch.ones_like(turn)), -2).unsqueeze(-2)
+    rotation = torch.view_as_complex(rope.float().contiguous())
+    return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
 
 
 def wide(part: nn.Module, x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def wide(part: nn.Module, x: Tensor) -> Tensor:
 
 @cache
 def keeps_sums(device: str, dtype: torch.dtype) -> bool:
-    """Whether products of this dtype can give their float32 sums on a device: on CUDA since PyTorch 2.8."""
+    """Return whether a device can return a matmul's float32 sums: CUDA since PyTorch 2.8."""
     try:
         ones = torch.ones(8, 8, dtype=dtype, device=device)
         return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
@@ -114,13 +114,13 @@ def parts_of(owner: nn.Module, names: Sequence[str]) -> list[nn.Module]:
 class Attention(nn.Module, ABC):
     """Attention of `heads` heads; its weights are a subclass's."""
 
-    def __init__(self, heads: int, turn: Turn) -> None:
+    def __init__(self, heads: int, rotate: Rotate) -> None:
         super().__init__()
-        self.heads, self.turn = heads, turn
+        self.heads, self.rotate = heads, rotate
 
     @abstractmethod
     def read(self, x: Tensor) -> Tensor:
-        """x [R, n, H] -> queries, keys and values [R, n, 3 H] float32, before they are turned."""
+        """x [R, n, H] -> queries, keys and values [R, n, 3 H] float32, before the rotation."""
 
     @property
     @abstractmethod
@@ -128,26 +128,26 @@ class Attention(nn.Module, ABC):
         """The output projection."""
 
     def join(self) -> None:  # some families' weights are one already
-        """Make one product of those to queries, keys and values."""
+        """Join the matmuls to queries, keys and values."""
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values [R, n, 3, heads, d] as they are turned; a family may normalise the first two."""
+        """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does so."""
         return qkv
 
-    def turned(self, x: Tensor, turn: Tensor) -> Tensor:
-        """x [R, n, H] -> turned queries and keys, and values [R, n, 3, heads, d]."""
-        return self.turn(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), turn, x.dtype)
+    def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """x [R, n, H] -> rotated queries and keys, and values [R, n, 3, heads, d]."""
+        return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
 
-    def project(self, x: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [R, n, H] -> turned queries and keys, and values, [R, heads, n, d] each."""
-        q, k, v = self.turned(x, turn).transpose(1, 3).unbind(2)
+    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [R, n, H] -> rotated queries and keys, and values, [R, heads, n, d] each."""
+        q, k, v = self.rotated(x, rotation).transpose(1, 3).unbind(2)
         return q, k, v
 
-    def forward(self, x: Tensor, turn: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
-        """What the last `asked` queries of x [R, n, H] find, [R, asked, H], before the output projection."""
-        turned = self.turned(x, turn)
-        k, v = store(turned[:, :, 1:])
-        q = turned[:, x.shape[1] - asked :, 0].transpose(1, 2)
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
+        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
+        rotated = self.rotated(x, rotation)
+        k, v = store(rotated[:, :, 1:])
+        q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
@@ -156,25 +156,22 @@ class SplitAttention(Attention):
 
     parts = ("q_proj", "k_proj", "v_proj")
 
-    def __init__(self, dim: int, heads: int, turn: Turn) -> None:
-        super().__init__(heads, turn)
+    def __init__(self, dim: int, heads: int, rotate: Rotate) -> None:
+        super().__init__(heads, rotate)
         self.q_proj = nn.Linear(dim, dim, bias=False)
         self.k_proj = nn.Linear(dim, dim, bias=False)
         self.v_proj = nn.Linear(dim, dim, bias=False)
         self.o_proj = nn.Linear(dim, dim, bias=False)
 
     def read(self, x: Tensor) -> Tensor:
-        """As `Attention.read`."""
         found = [wide(part, x) for part in parts_of(self, self.parts)]
         return torch.cat(found, -1) if len(found) > 1 else found[0]
 
     def join(self) -> None:
-        """As `Attention.join`."""
         join(self, self.parts)
 
     @property
     def last(self) -> nn.Module:
-        """As `Attention.last`."""
         return self.o_proj
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 def neighbour_table(vectors: Tensor, k: int) -> Tensor:
     """The k nearest codebook entries of every entry by L2 distance, itself left out -> [V, k] int32, nearest first.
 
-    `vectors` [V, e] should be what the tokenizer's decoder sees: see `ImageTokenizer.codebook`. The released table was made
-    from the raw vectors instead (FORMATS: jadohu/LANTERN, generate_codebook.py).
+    `vectors` [V, e] should be those that the tokenizer's decoder reads: see `ImageTokenizer.codebook`. The released table used
+    the raw vectors (jadohu/LANTERN, generate_codebook.py).
     """
     if not 0 <= k < vectors.shape[0]:
         raise ValueError(f"k must be between 0 and {vectors.shape[0] - 1} (the codebook's size less one), got {k}")

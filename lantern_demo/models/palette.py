@@ -1,4 +1,4 @@
-"""One colour for each token of a codebook: what a picture looks like before it is decoded."""
+"""One colour for each token of a codebook: a preview of a picture that is not decoded yet."""
 
 from __future__ import annotations
 

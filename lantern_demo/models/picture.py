@@ -20,7 +20,7 @@ class PictureDecoder(nn.Module):
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
-        """`config.out_channels` is 3 scale squared. Raises ValueError for another number."""
+        """`config.out_channels` is 3 scale squared. Raise ValueError for another number."""
         super().__init__()
         self.scale = math.isqrt(config.out_channels // 3)
         if self.scale < 1 or 3 * self.scale**2 != config.out_channels:

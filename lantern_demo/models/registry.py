@@ -33,7 +33,7 @@ class Source:
     repo: str
     weights: str  # a file name; for several files a pattern with one *
     format: str
-    beside: tuple[str, ...] = ()  # what is taken along, such as config.json
+    beside: tuple[str, ...] = ()  # further files, such as config.json
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
     number_bytes: int = 4  # of a number in these files, as far as is known
 
@@ -70,7 +70,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Published:
-    """What a published model is made of, and where each part comes from.
+    """The parts of a published model, and their sources.
 
     A part's first source is the one that is downloaded; the others are known too, and taken from a local folder.
     """
@@ -113,7 +113,7 @@ class ModelInfo:
     @property
     def vocabulary(self) -> frozenset[str] | None:
         """The words of a prompt that the model knows; None where it reads any text, and for a folder without a list of words that
-        can be read: loading that one says what is wrong with it."""
+        can be read: loading the model reports the fault."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
     def check_length(self, prompt: str) -> None:
@@ -122,7 +122,7 @@ class ModelInfo:
             raise ValueError(f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed")
 
     def dtype(self, asked: str, device: torch.device) -> str:
-        """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as
+        """Return the number format of target and drafter on a device, for a name or "auto". Raise ValueError as
         `pick_dtype` does."""
         if self.published is None:
             return pick_dtype(asked, device, large=False)
@@ -137,7 +137,7 @@ PAPER: dict[str, Any] = {"lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k":
 
 
 def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
-    """A text-to-image model of LlamaGen with LANTERN's drafter: what the papers of LANTERN and LANTERN++ ran."""
+    """A text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN and LANTERN++."""
     grid = size // 16
     return ModelInfo(
         id=f"llamagen-t2i-{size}",
@@ -150,7 +150,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
         image_size=size,
         grid=grid,
         max_prompt=1000,
-        # The published neighbour table was made from the codebook as it is stored.
+        # The published neighbour table compares the stored vectors.
         preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
         published=Published(
             target=LlamaGenConfig(**XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"),
@@ -318,7 +318,7 @@ def _words_of(path: Path) -> frozenset[str] | None:
 
 
 def model_info(model: Any) -> ModelInfo:
-    """The model of an id. Raises ValueError naming the value and what is allowed."""
+    """Return the model of an id. Raise ValueError naming the value and the allowed ones."""
     if not isinstance(model, str) or model not in REGISTRY:
         raise ValueError(f"model must be one of {', '.join(REGISTRY)}, got {str(model)[:80]!r}")
     return REGISTRY[model]

@@ -31,7 +31,7 @@ class PromptEncoder(Protocol):
     """What turns a prompt into a condition: a text encoder, or a list of classes."""
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError with a sentence when a prompt cannot be encoded."""
+        """Raise ValueError with a sentence when a prompt cannot be encoded."""
         ...
 
     def encode(self, prompt: str) -> Encoded:
@@ -69,7 +69,7 @@ class TextEncoder(nn.Module):
     def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
         """Prompts -> ids [B, T] int64, right-padded, and their mask [B, T] bool.
 
-        Raises ValueError when a prompt has more words than there are positions.
+        Raise ValueError when a prompt has more words than there are positions.
         """
         vocabulary = self.tokenizer.get_vocab()
         rows = [[*self.tokenizer.encode(p).ids, vocabulary[END]] for p in prompts]
@@ -89,11 +89,11 @@ class TextEncoder(nn.Module):
         return left_pad(features, mask)
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError when a prompt has more words than there are positions."""
+        """Raise ValueError when a prompt has more words than there are positions."""
         self.ids([prompt])
 
     def encode(self, prompt: str) -> Encoded:
-        """One prompt on the encoder's device. Raises ValueError when it is too long."""
+        """One prompt on the encoder's device. Raise ValueError when it is too long."""
         ids, mask = self.ids([prompt])
         encoding = self.tokenizer.encode(prompt)
         unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]

@@ -75,9 +75,9 @@ class ImageTokenizer(nn.Module):
 
 class ChameleonTokenizer(ImageTokenizer):
     """Chameleon's VQ network: the same but for attention, which it has in the middle alone, and for its codebook, whose vectors
-    are compared and decoded as they are stored (facebookresearch/chameleon, vqgan.py).
+    are compared and decoded unchanged (facebookresearch/chameleon, vqgan.py).
 
-    transformers' own ChameleonVQVAE has an encoder and no decoder; the encoder here is held against it in the tests.
+    transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder with it.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -87,7 +87,7 @@ class ChameleonTokenizer(ImageTokenizer):
 
     @property
     def codebook(self) -> Tensor:
-        """The vectors as the decoder sees them, which is as they are stored, [V, e] float32."""
+        """The stored vectors [V, e] float32, which the decoder reads."""
         return self.vq.quantize.embedding.weight.float()
 
     def latent(self, images: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 """Lantern scenes as a model is trained on them: drawn and tokenised once and kept in the run's folder, their captions worded
-anew every time they are seen."""
+again every time they are read."""
 
 from __future__ import annotations
 

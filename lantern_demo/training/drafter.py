@@ -40,7 +40,7 @@ from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
-ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, beside the total variation
+ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
 HELD = 240  # scenes that are only validated on
 SHARD = 64  # pictures that a target draws at a time
 
@@ -62,7 +62,7 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
 
 @dataclass
 class Pictures:
-    """What a drafter is trained on: a frozen target with its prompts' encoder, and pictures with their prompts."""
+    """The training data of a drafter: a frozen target with its prompt encoder, and pictures with their prompts."""
 
     target: Teacher
     encoder: PromptEncoder
@@ -81,7 +81,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
-    """Lantern scenes and, when asked for, what a target that was trained on them draws itself, in turns."""
+    """Lantern scenes and, with --own, pictures that the target draws, in turns."""
     folder = Path(args.target)
     target, text = load_target(folder, opts.device)
     # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
@@ -109,7 +109,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
-    """What a published target draws itself, of random classes or of the captions in a file, one a line."""
+    """Pictures that a published target draws, of random classes or of the captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
     drafter = blank_network(asked_sizes(sizes, sizes.ffn, args))  # before anything is fetched
@@ -117,7 +117,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         raise SystemExit(
             f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
         )
-    # 16 bits for a target that is published so, where that is what a device computes with
+    # 16 bits for a target that is published so, where the device computes in them
     large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
@@ -141,7 +141,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
-    """Let a target's own pictures keep its states. Ends the program with a sentence where there are none, or no room for them."""
+    """Let a target's own pictures keep its states. End the program with a sentence if there are no such pictures, or no room."""
     if not own.shards:
         raise SystemExit(f"--keep-states is for pictures that the target draws: --own must be {SHARD} or more")
     ids, prompts = own.shard(0)
@@ -158,7 +158,7 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
 
 
 class Lesson:
-    """What a drafter learns of its target, with guidance of `top` or thereabouts."""
+    """The loss of a drafter, with guidance around `top`."""
 
     def __init__(self, pictures: Pictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
         """guided: the drafter reads guided states."""
@@ -170,7 +170,7 @@ class Lesson:
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
-        """The target's hidden states [2B, S + 1, (1 + F) H] of all slots and behind the last, conditional rows first."""
+        """The target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
         with self.cast:
             condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
@@ -235,7 +235,7 @@ def guide(rows: Tensor, scale: Tensor) -> Tensor:
 
 
 def command_line() -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")

@@ -1,5 +1,4 @@
-"""Pictures that a target draws by itself: vanilla's in batches, and, for training its drafter, shards of them that are drawn when
-first asked for, and kept."""
+"""Pictures that a target draws: batches by vanilla decoding, and shards for training its drafter, drawn at first use and kept."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ Batch = tuple[Tensor, list[str], Tensor | None]  # token ids [B, N], prompts, an
 class OwnPictures:
     """Shards of pictures in a folder, as many as `pictures` fill; a stopped run finds those that are there.
 
-    `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` says how many a step may use.
-    After `keep_states` the target's hidden states of them are kept beside the pictures, in 16 bits: a training that goes over its
+    `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` is how many a step may use.
+    After `keep_states` the target's hidden states are kept with the pictures, in 16 bits: a training that goes over its
     pictures many times then runs the target once for each.
     """
 
@@ -85,7 +84,7 @@ class OwnPictures:
                 part = path.with_suffix(".part")
                 torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
                 part.replace(path)
-            self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read as it is needed
+            self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read when needed
         return self._kept[number]
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:

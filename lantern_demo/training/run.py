@@ -1,6 +1,6 @@
 """One training run: steps, learning rate, checkpoints, resume, a log that can be plotted; on one process or several.
 
-Data is a pure function of the step and the rank, so a run that is stopped and resumed sees what it would have seen.
+Data is a pure function of the step and the rank, so a stopped and resumed run reads the same data.
 Under `torchrun` every process draws its own batches and gradients are averaged.
 """
 
@@ -35,7 +35,7 @@ class Options:
     seed: int
     save_every: int
     validate_every: int
-    average: float  # decay of the running average of the weights, which is what is validated and kept
+    average: float  # decay of the running average of the weights, which is validated and kept
     device: torch.device
     compile: bool
     muon: bool
@@ -96,7 +96,7 @@ def train(
     batch_loss: Callable[[int], tuple[Tensor, dict[str, float]]],
     validate: Callable[[], dict[str, float]],
 ) -> None:
-    """Train `model` in place and leave it with the averaged weights.
+    """Train `model` in place; its weights are the averaged ones at the end.
 
     `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called with
     the averaged weights in place. Writes log.jsonl and last.pt to opts.out; resumes from last.pt when it is there.
@@ -148,7 +148,7 @@ class _Run:
         return self._spent + time.perf_counter() - self._began
 
     def step(self, step: int, rate: float) -> None:
-        """Take the step that the gradients say, unless they are not finite, and let the average follow."""
+        """Take an optimizer step, unless gradients are not finite, and update the average."""
         for group in (g for o in self.optimizers for g in o.param_groups):
             group["lr"] = rate * group.get("share", 1.0)
         average_gradients(self.learnt, self.opts.world)
@@ -163,7 +163,7 @@ class _Run:
             self.average[name].lerp_(value.detach().float(), 1 - decay)
 
     def with_average(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """What `call` returns with the averaged weights in place."""
+        """Call a function with the averaged weights in place, and return its result."""
         kept = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.model.load_state_dict(self.average)
         self.model.eval()

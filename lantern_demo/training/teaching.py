@@ -1,4 +1,4 @@
-"""What training a drafter asks of a target and of the drafter; a family whose drafter implements `Learner` can be trained."""
+"""The interfaces of training a drafter. A family whose drafter implements `Learner` can be trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Teacher(interfaces.Target, Protocol):
 
     config: Any
     rope: Tensor
-    # blocks whose outputs its hidden states carry: those of whoever learns from them
+    # blocks whose outputs its hidden states carry, for its drafter
     feature_layers: tuple[int, ...]
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
@@ -37,7 +37,7 @@ class Learner(Protocol):
         """How many slots in front of the first image token's it reads."""
 
     def learn_from(self, target: Any) -> None:
-        """Take over what it starts with of its target."""
+        """Copy the weights that start as the target's."""
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing over S slots, `lead` of them in front of the picture's: tokens [B, S], the one behind each slot's
@@ -46,7 +46,7 @@ class Learner(Protocol):
 
 
 def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, feature_layers: Sequence[int] = ()) -> DrafterSizes[Any]:
-    """The configuration of a drafter for a target. Raises ValueError when its family has none for guided states or for feature
+    """The configuration of a drafter for a target. Raise ValueError when its family has none for guided states or for feature
     layers, or when the target lacks a block that is named."""
     kind: Any = family_of(target).drafter
     known = {field.name for field in fields(kind)}

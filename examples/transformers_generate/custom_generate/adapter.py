@@ -150,7 +150,7 @@ def reader_of(
 ) -> tuple[TextReader, LogitsProcessorList]:
     """How the model is read, and the logits processors without guidance: transformers' own reads a token at a time.
 
-    input_ids [1, T] int64. Raises ValueError for models and prompts that cannot be read.
+    input_ids [1, T] int64. Raise ValueError for models and prompts that cannot be read.
     """
     if model.config.is_encoder_decoder or any(kwargs.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
         raise ValueError("the prompt is more than ids; allowed are decoders that read a prompt of input_ids alone")
@@ -233,7 +233,7 @@ class ModelTarget:
         return self.reader.through(self.warpers, self.prompt.expand(len(scores), -1), scores).unsqueeze(0)
 
     def new_cache(self, rows: int, length: int) -> Any:
-        """As `decoding.interfaces.Target.new_cache`. Raises ValueError where a layer forgets positions."""
+        """As `decoding.interfaces.Target.new_cache`. Raise ValueError where a layer forgets positions."""
         cache = DynamicCache(config=self.reader.model.config.get_text_config())
         if strange := [type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer]:
             raise ValueError(f"the model's cache has a {strange[0]}; allowed are layers that keep all positions")

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lantern_demo.decoding.cache import end_of
-from lantern_demo.models.decoder import PaddedCache, angles, turn
-from lantern_demo.models.llama import Store, turns
+from lantern_demo.models.decoder import PaddedCache, angles, rotate_halves
+from lantern_demo.models.llama import Store, rotations
 
 from .adapter import Prompt, TextReader
 
@@ -32,7 +32,7 @@ ALLOWED |= {f"{LAYER}self_attn.{name}_norm.{part}" for name in "qk" for part in 
 def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
     """The tensors of a drafter on the device and in the dtype of the reader's model: of a file, or of a folder with one of FILES.
 
-    Raises ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
+    Raise ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
     """
     path = Path(path)
     file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
@@ -104,7 +104,7 @@ class EagleDrafter:
         """embedded and hidden [R, n, H] -> outputs [R, m, H] of the last m slots."""
         x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        rope = turns(self.rope[cache.positions(positions)])
+        rope = rotations(self.rope[cache.positions(positions)])
         store = partial(cache.write, 0, slots, end)
         found = self.attend(self.norm("input_layernorm", x), rope, cache.bias(visible, end), store, asked)
         x = x[:, -asked:] + found
@@ -117,7 +117,7 @@ class EagleDrafter:
         k = self.head_norm("k", k)
         k, v = (part.repeat_interleave(q.shape[2] // part.shape[2], 2) for part in (k, v))
         qkv = torch.stack((self.head_norm("q", q), k, v), 2)
-        q, k, v = turn(qkv.float(), rope, x.dtype).unbind(2)
+        q, k, v = rotate_halves(qkv.float(), rope, x.dtype).unbind(2)
         k, v = store(torch.stack((k, v), 2))
         found = F.scaled_dot_product_attention(q[:, -asked:].transpose(1, 2), k, v, attn_mask=mask)
         return self.product(PRODUCTS[3], found.transpose(1, 2).flatten(2))

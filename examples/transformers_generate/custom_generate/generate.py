@@ -93,7 +93,7 @@ def decode_with(
     """Decode behind the prompt input_ids [1, T] int64; the module says what the other arguments mean.
 
     Returns ids [1, T + n] int64, of a Janus picture its n image tokens alone [1, n]; a `SpeculativeOutput` with
-    `return_dict_in_generate`. Raises ValueError for what cannot be decoded.
+    `return_dict_in_generate`. Raise ValueError for what cannot be decoded.
     """
     if lantern_method not in ROWS:
         raise ValueError(f"lantern_method is {lantern_method!r}; allowed are {', '.join(ROWS)}")
@@ -151,7 +151,7 @@ def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor
 
 
 def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
-    """The drafts of a method. Raises ValueError for those that cannot be."""
+    """Return the drafts of a method. Raises ValueError for those that cannot be."""
     if row.drafts is not StaticTree:
         return Window(window) if row.drafts is Window else DraftConfig()
     try:
@@ -161,7 +161,7 @@ def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
 
 
 def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor | None:
-    """Each token's nearest others [V, k] int64, nearest first: a table's, or those of the model's own codebook. Raises ValueError
+    """Each token's nearest others [V, k] int64, nearest first: a table's, or those of the model's own codebook. Raise ValueError
     where there is neither."""
     if columns == 0:
         return None

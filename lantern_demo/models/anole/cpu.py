@@ -16,8 +16,10 @@ from lantern_demo.models.machine.matmul import Matmul
 
 
 class NormedHeads:
-    """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch
-    normalises one head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
+    """Map x [M, D] to queries, keys and values [M, 3 D], and normalise each head of queries and keys.
+
+    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows stay exact.
+    """
 
     def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads
@@ -40,14 +42,13 @@ class LeanAnole(LeanSequence):
 
     original: Anole
 
-    def __init__(self, target: Anole, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+    def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, spent)
+        packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)
 
     def layer(self, block: SequenceLayer, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         layer = super().layer(block, packing)
         layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
         return layer
@@ -57,5 +58,4 @@ class LeanAnole(LeanSequence):
         return self.original.embed(tokens).float()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         return self.logits_of(hidden)

@@ -25,7 +25,6 @@ class AnoleDrafterConfig(AnoleSizes["AnoleDrafter"], DrafterSizes["AnoleDrafter"
     bias: bool = True  # of fc
 
     def build(self) -> AnoleDrafter:
-        """As `DrafterSizes.build`."""
         return AnoleDrafter(self)
 
 
@@ -40,11 +39,9 @@ class AnoleDrafter(SequenceDrafter):
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceDrafter.embed`."""
         return self.embed_tokens(tokens + FIRST)
 
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """As `SequenceDrafter.fuse`."""
         return self.fc(torch.cat((embedded, hidden), -1))
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:
@@ -55,4 +52,4 @@ class AnoleDrafter(SequenceDrafter):
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
         store = partial(cache.write, 0, slots, n)
-        self.run(self.embed_tokens(following), hidden, cache.positions(slots), cache.bias(None, n), store, 1)
+        self.run(self.embed_tokens(following), hidden, self.rope_at(slots, cache), cache.bias(None, n), store, 1)

@@ -1,4 +1,4 @@
-"""Prompts as Anole reads them: tokens of its own vocabulary between two marks, without a template."""
+"""Prompts of Anole: tokens of its vocabulary between two marks, without a template."""
 
 from __future__ import annotations
 
@@ -10,26 +10,23 @@ from tokenizers import Tokenizer
 
 from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD, AnoleConfig
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_file
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
-# What a text must not hold, because the vocabulary knows it as something else than text.
+# A prompt must not hold these: the vocabulary takes them for marks or image tokens.
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
 
 
 def image_name(code: int) -> str:
-    """What the vocabulary calls the image token of a place in the codebook: its digits as letters from A."""
+    """Return the vocabulary's name of a codebook index: its digits as letters from A."""
     return f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z"
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image
+    """A published tokenizer.json of Chameleon. Raise CheckpointError when it is none, or when one of its marks or of the image
     tokens of `codes` codebook entries is not where the target has it."""
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
     known = tokenizer.get_vocab()
     for name, number in wanted.items():
@@ -46,12 +43,12 @@ class PromptTokens:
 
     @classmethod
     def of(cls, target: AnoleConfig, located: Located, _: torch.device) -> PromptTokens:
-        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary`
+        """The reader of a target's prompts, out of its published tokenizer.json. Raise CheckpointError as `read_vocabulary`
         does."""
         return cls(read_vocabulary(located.weights[0], target.vocab), target.prefix)
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        """Raise ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
         found = _NO_TEXT.search(prompt)
         if found:
             raise ValueError(f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out")
@@ -72,5 +69,5 @@ class PromptTokens:
         return Encoded(torch.tensor([[BOS, *encoding.ids, END_OF_TURN, BEGIN_IMAGE]]), None, unknown)
 
     def _ids(self, prompt: str) -> list[int]:
-        # The Hub's file adds a start mark by itself, the authors' does not.
+        # The Hub's file adds a start mark, the authors' file does not.
         return self.tokenizer.encode(prompt, add_special_tokens=False).ids

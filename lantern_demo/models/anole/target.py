@@ -4,8 +4,8 @@ Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_va
 with one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two
 start marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
 Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by
-their place in the codebook, which is their id less `FIRST`. Tensor names are those of the Hub conversion, less the "model."
-before them.
+their codebook index, which is their id less `FIRST`. Tensor names are those of the Hub conversion, without "model." before
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
     layers: int = 32
 
     def build(self) -> Anole:
-        """As `TargetSizes.build`."""
         return Anole(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -72,25 +71,23 @@ class AnoleAttention(Attention):
         return torch.stack((q.weight, k.weight)).float(), torch.stack((q.bias, k.bias)).float()
 
     def join(self) -> None:
-        """As `Attention.join`."""
         super().join()
         self.norms = tuple(part.detach() for part in self.stacked())  # type: ignore[assignment]
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """As `Attention.normed`."""
         weight, bias = self.norms or self.stacked()
         both = torch.addcmul(bias, F.layer_norm(qkv[:, :, :2], qkv.shape[-1:], eps=1e-5), weight)
         return torch.cat((both, qkv[:, :, 2:]), 2)
 
 
 class AnoleLayer(SequenceLayer):
-    """A decoder layer, of the target and of its drafter alike."""
+    """A decoder layer of a target or of its drafter."""
 
     attention = AnoleAttention
 
 
 class Anole(SequenceTarget):
-    """The target: implements `decoding.interfaces.Target`. Tokens are places in the codebook, 0 to vocab - 1."""
+    """The target: implements `decoding.interfaces.Target`. Tokens are codebook indices, 0 to vocab - 1."""
 
     config: AnoleConfig
 

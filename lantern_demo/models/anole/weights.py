@@ -1,4 +1,4 @@
-"""The published files of Anole: how their tensors are named, and what their config.json must say.
+"""The published files of Anole: the names of their tensors, and the values that config.json must have.
 
 Formats:
   anole         a Hugging Face Chameleon; its names are this project's names behind "model.", and its head is cut to image tokens
@@ -48,7 +48,7 @@ LAYOUTS = {
 
 
 def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
-    """The fields of a target's configuration that its config.json sets. Raises CheckpointError for that of another model."""
+    """The fields of a target's configuration that its config.json sets. Raise CheckpointError for that of another model."""
     path = located.beside("config.json")
     said = read_config(path)
     heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
@@ -65,6 +65,6 @@ def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]
 
 
 def _eps_and_theta(said: Mapping[str, Any], sizes: AnoleConfig | AnoleDrafterConfig) -> dict[str, Any]:
-    """What a Chameleon's config.json says of its norms and its positions, which newer libraries write one level down."""
+    """Read eps and the rotary base from a Chameleon's config.json; newer libraries write the base one level down."""
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}

@@ -67,7 +67,7 @@ def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of a network as published, under the names of this project.
 
     For a text encoder these are the tensors of the whole T5, and for a head that is cut when it is read all its rows, because
-    that is what is downloaded.
+    these are downloaded.
     """
     found = dict(_built_shapes(sizes))
     if isinstance(sizes, TextSizes):
@@ -102,11 +102,11 @@ def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
 
 
 def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None) -> Network:
-    """Give a blank network its weights, and put it on a device for inference; dtype None: as they are.
+    """Give a blank network its weights, and put it on a device for inference; dtype None keeps their dtypes.
 
-    Weights are moved and cast one by one, and those that already are what is asked for are taken as they are: tensors of a
-    memory-mapped file stay in that file, so that there is never a second copy of the network. Rotary tables stay float32.
-    Raises RuntimeError when a weight is missing, unknown or mis-shaped.
+    Weights are moved and cast one by one. Those that already have the device and dtype are not copied: tensors of a
+    memory-mapped file stay in that file, so that the network is never in memory twice. Rotary tables stay float32.
+    Raise RuntimeError when a weight is missing, unknown or mis-shaped.
     """
     kept = _kept_in_float32(network, dtype)
     state = {name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()}

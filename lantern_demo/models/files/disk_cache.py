@@ -1,4 +1,4 @@
-"""What is kept on disk between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
+"""The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
 
 drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`)
 fitted/                choices, so that the same seed gives the same picture at the next start too
@@ -46,7 +46,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a small file so that nobody ever reads half of it. Raises OSError."""
+    """Write a small file so that nobody ever reads half of it. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
@@ -57,14 +57,16 @@ def put(path: Path, text: str) -> None:
 
 
 def choice_file(name: str, *circumstances: object) -> Path:
-    """The file of a choice. Its name has a digest of what the choice depends on."""
+    """Return the file of a choice. Its name has a digest of the circumstances."""
     digest = hashlib.sha256(" ".join(map(str, circumstances)).encode()).hexdigest()[:12]
     return root() / "fitted" / f"{name}-{digest}.json"
 
 
 def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[], str]) -> str:
-    """A choice among names: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two
-    would disturb each other's clocks, and draw other pictures should they not agree."""
+    """Return a choice among names from disk, or else call `find` and write its result.
+
+    One process finds at a time: two would disturb each other's timings, and could choose differently.
+    """
     with locked(file):
         with suppress(OSError, ValueError):
             if isinstance(choice := json.loads(file.read_text()), str) and allowed(choice):

@@ -27,7 +27,7 @@ REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", sev
 
 @dataclass(frozen=True)
 class Located:
-    """A published part on this machine: its weight files, what lies beside them, and the facts of where it came from."""
+    """A published part on this machine: its weight files, and the facts of where it came from."""
 
     source: Source
     weights: tuple[Path, ...]
@@ -38,7 +38,7 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a malformed variable."""
+    """Return the revision: LANTERN_REVISIONS's, else the registry's. Raise ValueError for a malformed variable."""
     pins: dict[str, str] = {}
     for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
         repo, found, revision = entry.partition("=")
@@ -51,11 +51,11 @@ def revision_of(source: Source) -> str:
 def download(source: Source) -> Located:
     """Fetch a part's files into the Hub's cache, or find them there; an interrupted download goes on where it stopped.
 
-    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raises CheckpointError.
+    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raise CheckpointError.
     """
     revision = revision_of(source)
     try:
-        # What is there is taken as it is: a model must not change because its branch on the Hub moved on.
+        # Files that are there are kept: a model must not change because its branch on the Hub moved on.
         here = downloaded(source)
         if "*" in source.weights:
             wanted = [source.weights, *source.beside]
@@ -75,7 +75,7 @@ def download(source: Source) -> Located:
 
 
 def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
-    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`. Raises
+    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`. Raise
     CheckpointError when some of several files are missing."""
     for source in sources:
         for place in places(source, part, folder):
@@ -94,8 +94,8 @@ def _check_count(weights: tuple[Path, ...]) -> None:
 
 
 def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it
-    is, in the folder itself."""
+    """Where a part may lie in a local folder: under the part's name, under its repository's, or, if its file name identifies
+    it, in the folder itself."""
     yield folder / part
     yield folder / source.repo.split("/")[1]
     yield folder / source.repo
@@ -121,13 +121,13 @@ def downloaded(source: Source) -> bool:
 
 
 def whole(paths: tuple[Path, ...]) -> bool:
-    """Whether files named NAME-00001-of-00003 and so on are all there; one that does not say of how many it is is there alone."""
+    """Whether files named NAME-00001-of-00003 and so on are all there; a file without a count is complete."""
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}
 
 
 def disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one behind it, says that a disk is full."""
+    """Return whether an error, or one of its causes, is a full disk."""
     while error is not None:
         if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
             return True
@@ -136,7 +136,7 @@ def disk_full(error: BaseException | None) -> bool:
 
 
 def _sentence(error: Exception, source: Source, revision: str) -> str:
-    """What a failed download means and what to do."""
+    """Return a sentence that explains a failed download, and the remedy."""
     what = f"{source.weights} of {source.repo}"
     if disk_full(error):
         return f"The disk of {HF_HUB_CACHE} is full: {what} does not fit; free some space, or set HF_HOME to a larger disk"

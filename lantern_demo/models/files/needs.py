@@ -1,4 +1,4 @@
-"""What a model needs: bytes to download, memory by number format. All are estimates from the shapes of tensors."""
+"""Estimates of a model's download and of its memory by number format, from the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
-TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
+TREE_SLOTS = 192  # cache positions after the last token, for the largest draft trees
 TREE_NODES = 128  # of the largest draft tree
 TABLE_COLUMNS = 1001  # of the neighbour table
 WORK_BYTES = 2**30  # the prompt's and the picture decoder's passes, the libraries
@@ -74,7 +74,7 @@ def memory(published: Published, dtype: str, on_cpu: bool = False) -> int:
 
 
 def describe(info: ModelInfo) -> dict[str, Any] | None:
-    """What a published model needs and where it comes from, JSON-able; None for a model that ships with the code.
+    """Return the needs and sources of a published model, JSON-able; None for a model that ships with the code.
 
     Bytes are estimates, of a machine that has nothing of it yet.
     """
@@ -93,7 +93,7 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
-    """Estimate the bytes that are still to fetch before a published model loads here, by part. Raises ValueError for a bad
+    """Estimate the bytes that are still to fetch before a published model loads here, by part. Raise ValueError for a bad
     LANTERN_REVISIONS.
 
     With a local folder only the text encoder is fetched, where it does not lie there too.
@@ -151,7 +151,7 @@ def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes free on a device, or None where the system does not say."""
+    """Bytes free on a device, or None where the system does not report it."""
     if device.type == "cuda":
         try:
             held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch's own, for the next tensors

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
@@ -25,7 +26,7 @@ SHOWN = 3  # faults that an error spells out
 
 
 class CheckpointError(ValueError):
-    """A published checkpoint cannot be had, read or used; the message says which file, why, and what to do."""
+    """A published checkpoint cannot be had, read or used; the message names the file, the reason and the remedy."""
 
 
 Shapes = Mapping[str, tuple[int, ...]]  # of a network's tensors, under our names
@@ -60,7 +61,7 @@ AS_PUBLISHED = Layout(as_published, NOTHING)  # the published names are this pro
 def read(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors, .pt or .bin file, memory-mapped; nothing that such a file may contain is ever run.
 
-    Raises CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
+    Raise CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; put it there, or download it")
@@ -73,7 +74,7 @@ def read(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         zipped = file.read(2) == b"PK"  # files of old versions of torch are not, and cannot be mapped
     try:
-        # Training checkpoints keep their command line beside the tensors. It is data, like a dict.
+        # Training checkpoints also hold their command line. It is data, like a dict.
         with torch.serialization.safe_globals([argparse.Namespace]):
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # torch.load raises almost anything for bytes that are no checkpoint
@@ -101,7 +102,7 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A published config.json. Raises CheckpointError when it is missing or no JSON object."""
+    """A published config.json. Raise CheckpointError when it is missing or no JSON object."""
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -111,9 +112,19 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def read_tokenizer_file(path: Path) -> Tokenizer:
+    """Read a tokenizer.json. Raise CheckpointError when it cannot be read."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+
+
 def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
-    """Check what a config.json says: tensors of another model may have the same shapes. Raises CheckpointError naming the first
-    value that differs; what the file leaves out passes."""
+    """Check the values of a config.json: tensors of another model may have the same shapes.
+
+    Raise CheckpointError naming the first value that differs. A missing value passes.
+    """
     for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
@@ -122,8 +133,8 @@ def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int |
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:
     """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
 
-    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the
-    files, which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing,
+    Every tensor is checked before the first is yielded. Joined ones are made when they are yielded; the others lie in the
+    files, which are mapped into memory. Raise CheckpointError naming the file and the tensors that are unknown, missing,
     mis-shaped or of a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
@@ -158,7 +169,7 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Ite
 def _faults(
     tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], layout: Layout
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with a checkpoint's tensors: (published name, sentence)."""
+    """Yield the faults of a checkpoint's tensors: (published name, sentence)."""
     expected: dict[str, tuple[int, ...]] = {}
     for published, shape in wanted.values():
         for name in published:

@@ -15,9 +15,9 @@ class LeanJanus(LeanSequence):
 
     original: Janus
 
-    def __init__(self, target: Janus, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+    def __init__(self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, spent)
+        packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         entry, head = target.image_embedding, target.image_head
         self.entry = packing.affine(entry.fc1), packing.affine(entry.fc2)
@@ -29,6 +29,5 @@ class LeanJanus(LeanSequence):
         return second(by_rows(F.gelu, first(self.original.image_embedding.codes(tokens).float())))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         first, second = self.exit
         return second(by_rows(F.gelu, first(hidden)))

@@ -2,8 +2,8 @@
 alone.
 
 It is built as one of others for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py): the state before
-a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, and a norm behind it. It
-never sees the prompt: its slots begin with the picture's first token, which stands at position 0, as it is trained there. Image
+a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, then a norm. It
+never sees the prompt: its slots begin with the picture's first token, at position 0, in training too. Image
 tokens enter as in its target, by its own copy of the target's codebook and aligner. The target's head turns outputs into logits;
 since that is not linear, outputs of the conditional and the unconditional row go through it one by one, and only then are mixed:
 `guided`, one row of mixed states, is not possible.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
 from lantern_demo.models.janus.target import ImageEmbedding, Janus, JanusSizes
-from lantern_demo.models.llama import turns
+from lantern_demo.models.llama import rotations
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,6 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
     bias: bool = True  # of fusion
 
     def build(self) -> JanusDrafter:
-        """As `DrafterSizes.build`."""
         return JanusDrafter(self)
 
 
@@ -47,15 +46,12 @@ class JanusDrafter(SequenceDrafter):
         self.norm = RMSNorm(config.dim, config.eps)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceDrafter.embed`."""
         return self.image_embedding(tokens)
 
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """As `SequenceDrafter.fuse`."""
         return F.silu(self.fusion(torch.cat((hidden, embedded), -1)))
 
     def finish(self, x: Tensor) -> Tensor:
-        """As `SequenceDrafter.finish`."""
         return self.norm(x)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:
@@ -78,10 +74,10 @@ class JanusDrafter(SequenceDrafter):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
         outputs [B, S, H] a pass; see `common.unrolled`."""
-        embedded, turn = self.embed(tokens).type_as(hidden), turns(self.rope[None, : tokens.shape[1]])
+        embedded, rotation = self.embed(tokens).type_as(hidden), rotations(self.rope[None, : tokens.shape[1]])
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), turn)
+            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rotation)
 
         return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))

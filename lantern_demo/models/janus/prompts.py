@@ -1,4 +1,4 @@
-"""Prompts as Janus-Pro reads them: a turn of a user's in its chat template, and behind it the start of a picture."""
+"""Prompts of Janus-Pro: a user's turn in its chat template, then the start of a picture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_file
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 
@@ -18,12 +18,9 @@ TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
 
 
 def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
-    """A published tokenizer.json of Janus-Pro. Raises CheckpointError when it is none, when it lacks a mark that a prompt needs,
+    """A published tokenizer.json of Janus-Pro. Raise CheckpointError when it is none, when it lacks a mark that a prompt needs,
     or has the padding elsewhere than the target."""
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     known = tokenizer.get_vocab()
     for mark in (BOS, PAD, BEGIN_IMAGE):
         if known.get(mark, target.embeddings) >= target.embeddings:
@@ -41,19 +38,19 @@ class ChatPrompt:
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
         self.tokenizer, self.length = tokenizer, length
         added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
-        # What a text must not hold, because the vocabulary knows it as something else than text. It has letters among these, too.
+        # A prompt must not hold these: the vocabulary takes them for marks. Its added tokens include letters, which may stay.
         self.marks = sorted(mark for mark in added if mark.startswith("<") and mark.endswith(">") and len(mark) > 2)
         known = tokenizer.get_vocab()
         self.begin, self.begin_image = known[BOS], known[BEGIN_IMAGE]
 
     @classmethod
     def of(cls, target: JanusConfig, located: Located, _: torch.device) -> ChatPrompt:
-        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary`
+        """The reader of a target's prompts, out of its published tokenizer.json. Raise CheckpointError as `read_vocabulary`
         does."""
         return cls(read_vocabulary(located.weights[0], target), target.prefix)
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        """Raise ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
         for mark in self.marks:
             if mark in prompt:
                 raise ValueError(f"prompt must be plain text, and {mark} in it is a mark of the model's own; leave it out")
@@ -65,11 +62,11 @@ class ChatPrompt:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for what the vocabulary
-        lacks, so that no word is unknown."""
+        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for unknown
+        words, so that `unknown` is empty."""
         return Encoded(torch.tensor([self._ids(prompt)]), None, [])
 
     def _ids(self, prompt: str) -> list[int]:
-        # The published code has its library put the start mark in front; whether the file does so by itself does not matter then.
+        # As in the published code, the start mark is always first, whether or not the file adds one.
         text = TEMPLATE.format(prompt.strip())
         return [self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids, self.begin_image]

@@ -1,4 +1,4 @@
-"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a head and embeddings of its own.
+"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a separate head and embeddings.
 
 Facts that shape this file (deepseek-ai/Janus, generation_inference.py and janus/models/modeling_vlm.py; transformers,
 JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner of
@@ -21,7 +21,7 @@ from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetS
 from lantern_demo.models.decoder import SequenceLayer, SequenceTarget, sequence_angles
 
 PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and how many words that has
-# What else the published files hold: what reads pictures, a SigLIP whose 24 layers of width 1024 are nearly all of it.
+# The published files also hold a SigLIP that reads pictures, mostly 24 layers of width 1024.
 READS_PICTURES = {"vision_model": (24, 12, 1024, 1024)}
 
 
@@ -53,7 +53,6 @@ class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
     pad: int = PAD  # id of the padding of unconditional rows
 
     def build(self) -> Janus:
-        """As `TargetSizes.build`."""
         return Janus(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -101,8 +100,8 @@ class Janus(SequenceTarget):
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """The ids [B, T] int64 of B prompts, their template included -> their rows [R, T], conditional ones first.
 
-        `mask` [B, T] bool says which positions are no padding, on the left, that makes prompts of a batch equally long; it is
-        None for a prompt alone. The padding of an unconditional row is no such padding.
+        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally long; it is None for a single
+        prompt. The padding of an unconditional row is no such padding.
         """
         if not guided:
             return Condition(ids, mask)
@@ -113,7 +112,6 @@ class Janus(SequenceTarget):
         return Condition(torch.cat((ids, nothing)), None if mask is None else mask.repeat(2, 1))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceTarget.embed`."""
         return self.image_embedding(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:

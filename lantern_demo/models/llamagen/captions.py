@@ -20,7 +20,7 @@ from transformers import T5Config, T5EncoderModel
 from lantern_demo.models.files.blank import blank_text, fill
 from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.needs import free_memory
-from lantern_demo.models.files.tensors import CheckpointError, read_config, weights_of
+from lantern_demo.models.files.tensors import CheckpointError, read_config, read_tokenizer_file, weights_of
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
@@ -44,7 +44,7 @@ def _address(scheme: str) -> str:
     return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
 
 
-# Each step is a pattern and what stands in its place.
+# Each step is a pattern and its replacement.
 _BEFORE_MARKUP = [(_address("https?"), ""), (_address("wwws?"), "")]
 _AFTER_MARKUP = [
     (r"@\w+\b", ""),  # nicknames
@@ -116,15 +116,12 @@ def clean(text: str) -> str:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A published tokenizer.json, made to pad and cut captions to 120 positions. Raises CheckpointError when it is not a T5's.
+    """A published tokenizer.json, made to pad and cut captions to 120 positions. Raise CheckpointError when it is not a T5's.
 
-    The file is used as it stands: transformers 5 builds a T5 tokenizer anew from its vocabulary, without the file's own
+    The file is used unchanged: transformers 5 builds a T5 tokenizer anew from its vocabulary, without the file's own
     normalisation.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    tokenizer = read_tokenizer_file(path)
     pad = tokenizer.token_to_id(PAD)
     if pad is None or tokenizer.encode("").tokens != [END]:
         raise CheckpointError(f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}")
@@ -136,8 +133,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 class CaptionEncoder:
     """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py).
 
-    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and let go where less than
-    LEAST_FREE bytes of memory are free behind a prompt.
+    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and released where less than
+    LEAST_FREE bytes of memory are free after a prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel | Callable[[], T5EncoderModel]) -> None:
@@ -147,8 +144,8 @@ class CaptionEncoder:
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU its products are packed ones, and the
-        files stay mapped. Raises CheckpointError as `load_text` does."""
+        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU with packed matmuls, and the
+        files stay mapped. Raise CheckpointError as `load_text` does."""
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
@@ -156,7 +153,7 @@ class CaptionEncoder:
 
     @property
     def encoder(self) -> T5EncoderModel:
-        """The T5, made anew where it was let go."""
+        """The T5, built again if it was released."""
         if self._made is None:
             assert self._make is not None
             self._made = self._make()
@@ -168,7 +165,7 @@ class CaptionEncoder:
         return self._made is not None
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError when the published cleaning leaves nothing of a prompt."""
+        """Raise ValueError when the published cleaning leaves nothing of a prompt."""
         if not clean(prompt):
             raise ValueError(
                 f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, which takes out addresses, "
@@ -178,7 +175,7 @@ class CaptionEncoder:
     def encode(self, prompt: str) -> Encoded:
         """Features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120] bool, on the encoder's device.
 
-        What is past the 120 positions is cut off, as published; its words are told as unknown ones.
+        Words past the 120 positions are cut off, as published, and reported as unknown.
         """
         text, encoder = clean(prompt), self.encoder
         device = encoder.device

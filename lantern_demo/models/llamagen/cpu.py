@@ -1,7 +1,7 @@
-"""LlamaGen and its drafter as they run on a CPU: see `models.lean`.
+"""LlamaGen and its drafter on a CPU: see `models.lean`.
 
-Besides, the token half of the drafter's first layer is a table. The target's weights stay what they are, so that a product may
-read them in the format that they were stored in.
+The token half of the drafter's first layer becomes a table. The target's weights stay unchanged, so that a matmul may read them
+in their stored format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.common import Condition
 from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
@@ -22,23 +21,21 @@ from lantern_demo.models.machine.matmul import matmul
 
 
 class LeanTarget(LeanDecoder):
-    """A LlamaGen target on a CPU. A spent original keeps the weights that conditions are made with, in float32."""
+    """A LlamaGen target on a CPU. A released original keeps the weights that conditions are made with, in float32."""
 
     original: LlamaGen
 
-    def __init__(self, target: LlamaGen, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+    def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, spent)
+        packing = Packing(kind, release)
         super().__init__(target, packing, layers)
-        self.padding = target.config.padding
         self.output = packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
         packing.take(target.tok_embeddings)
-        if spent:
+        if release:
             target.cls_embedding.float()
 
     def layer(self, block: Block, packing: Packing) -> LeanLayer:
-        """As `LeanDecoder.layer`."""
         a, f, eps = block.attention, block.feed_forward, self.config.eps
         return LeanLayer(
             Norm(block.attention_norm.weight, eps),
@@ -50,22 +47,16 @@ class LeanTarget(LeanDecoder):
             self.config.heads,
         )
 
-    def read(self, condition: Condition) -> Tensor:
-        """As `LeanDecoder.read`."""
-        return self.original.embed_condition(condition).float()
-
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `LeanDecoder.embed`."""
         return self.embeddings[tokens]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """As `LeanDecoder.logits`."""
         return self.output(self.original.final(hidden))
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Its rows need not be exact, since what it drafts decides on
-    no token by itself: attention and norms are the library's."""
+    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. The target verifies every
+    draft, so rows need not be exact: attention and norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
@@ -75,7 +66,7 @@ class LeanDrafter:
         # Half of the first product only ever sees one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
-        # What feature layers and a node's own output add is one product with the rest.
+        # The terms of feature layers and of a node's own output share a matmul with the rest.
         self.own = matmul(state_half + drafter.fc_own.weight.float() if c.feature_layers else state_half, kind)
         if c.feature_layers:
             self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
@@ -96,7 +87,6 @@ class LeanDrafter:
         return KVCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
-        """As `Drafter.prefill`."""
         self.config.check_states(hidden)
         n = hidden.shape[1]
         cache.start(n)
@@ -111,10 +101,10 @@ class LeanDrafter:
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
-        turned = self.layer.turned(x, self.rope[positions], r)
+        rotated = self.layer.rotated(x, self.rope[positions], r)
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        k, v = cache.write(0, slots, end, turned[:, :, 1:])
-        q = turned[:, :, 0] if asked == n else turned[:, n - asked :, 0]
+        k, v = cache.write(0, slots, end, rotated[:, :, 1:])
+        q = rotated[:, :, 0] if asked == n else rotated[:, n - asked :, 0]
         x = x if asked == n else x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
         attended = F.scaled_dot_product_attention(
             q.transpose(1, 2), k, v, cache.bias(visible, end), scale=1.0
@@ -122,7 +112,7 @@ class LeanDrafter:
         return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:
-        """What the target's states with features behind them [M, (1 + F) D] come to in the layer's input [M, D]."""
+        """Map the target's states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
         dim = self.config.dim
         features = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
         return self.states(torch.cat((hidden[:, :dim], features), 1))

@@ -10,17 +10,16 @@ A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, turns
-from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
+from lantern_demo.models.decoder import DecoderDrafter
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, rotations
+from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate_pairs
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
-    # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node
+    # Blocks of the target, counted from 1, whose outputs it reads with the final states, normalised; none as published. A node
     # of a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
     feature_layers: tuple[int, ...] = ()
 
@@ -47,7 +46,6 @@ class DrafterConfig(DrafterSizes["Drafter"]):
         object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON has lists
 
     def build(self) -> Drafter:
-        """As `DrafterSizes.build`."""
         return Drafter(self)
 
     def rope_table(self) -> Tensor:
@@ -55,7 +53,7 @@ class DrafterConfig(DrafterSizes["Drafter"]):
         return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
     def check_states(self, hidden: Tensor) -> None:
-        """Raises ValueError for hidden states [R, n, *] of a target that was not told of the feature layers."""
+        """Raise ValueError for hidden states [R, n, *] without the feature layers' outputs."""
         width = (1 + len(self.feature_layers)) * self.dim
         if hidden.shape[-1] != width:
             raise ValueError(
@@ -68,19 +66,19 @@ class DrafterLayer(Layer):
     """A decoder layer without a norm before its attention."""
 
     def __init__(self, config: DrafterConfig) -> None:
-        attention = SplitAttention(config.dim, config.heads, rotate)
+        attention = SplitAttention(config.dim, config.heads, rotate_pairs)
         super().__init__(None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn))
 
 
-class Drafter(nn.Module):
+class Drafter(DecoderDrafter):
     """Implements `decoding.interfaces.Drafter`.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
-    token j, at the same place of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
+    token j, at the same position of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
     mask: padded rows of the prefix are read like the others, as published.
     """
 
-    rope: Tensor
+    config: DrafterConfig
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
@@ -89,7 +87,7 @@ class Drafter(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
-            # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter
+            # Terms added to fc's output at a stable slot and at a node. Zero at first, so that training may go on from a drafter
             # without.
             self.fc_taps = nn.Linear(len(config.feature_layers) * config.dim, config.dim, bias=False)
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
@@ -97,15 +95,6 @@ class Drafter(nn.Module):
             nn.init.zeros_(self.fc_own.weight)
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
         self.register_buffer("rope", config.rope_table(), persistent=False)
-
-    @property
-    def layer(self) -> DrafterLayer:
-        return cast(DrafterLayer, self.layers[0])
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c, weight = self.config, self.fc.weight
-        slots = c.prefix + length
-        return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
         """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
@@ -115,17 +104,11 @@ class Drafter(nn.Module):
         slots = torch.arange(n, device=hidden.device)
         self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
 
-    def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
-        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        x = self.fuse(self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1), hidden)
-        turn, store = turns(self.rope[positions])[None], partial(cache.write, 0, slots, end)
-        return self.layer(x, turn, (cache.bias(visible, end), store, asked))
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
+        """Join tokens' vectors [R, m, H] with the states before them to the layer's input [R, m, H]: the target's hidden states
         [R, m, (1 + F) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
         dim = self.config.dim
         if not self.config.feature_layers:
@@ -154,10 +137,10 @@ class Drafter(nn.Module):
         `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
         """
         self.config.check_states(hidden)
-        embedded, turn = self.embed_tokens(tokens).type_as(hidden), turns(self.rope[: tokens.shape[1]])[None]
+        embedded, rotation = self.embed_tokens(tokens).type_as(hidden), rotations(self.rope[: tokens.shape[1]])[None]
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(x, turn)
+            return x, *self.layer.self_attn.project(x, rotation)
 
         return unrolled(hidden, passes, read, self.layer.finish)

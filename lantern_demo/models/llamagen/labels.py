@@ -49,7 +49,7 @@ def _by_name() -> dict[str, tuple[Label, ...]]:
 
 
 def search(text: str, limit: int = 20) -> list[Label]:
-    """The classes that a text may mean, likeliest first: names equal to it, starting with it, holding it, then spelt alike."""
+    """Return the classes that a text may mean: names equal to it, starting with it, holding it, then similar ones."""
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal():
         return [label for label in labels() if str(label.id).startswith(wanted)][:limit]
@@ -66,7 +66,7 @@ def search(text: str, limit: int = 20) -> list[Label]:
 def label_of(text: str) -> Label:
     """The class that a prompt names: its number, one of its names, or a `Label.title`.
 
-    Raises ValueError for an unknown or ambiguous one, naming close ones.
+    Raise ValueError for an unknown or ambiguous one, naming close ones.
     """
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal() and int(wanted) < CLASSES:
@@ -87,9 +87,9 @@ class ClassLabels:
     """Implements `text.PromptEncoder` for class-conditional models."""
 
     def check(self, prompt: str) -> None:
-        """Raises ValueError as `label_of` does."""
+        """Raise ValueError as `label_of` does."""
         label_of(prompt)
 
     def encode(self, prompt: str) -> Encoded:
-        """The class id [1] int64 on the CPU, and no mask. Raises ValueError as `label_of` does."""
+        """The class id [1] int64 on the CPU, and no mask. Raise ValueError as `label_of` does."""
         return Encoded(torch.tensor([label_of(prompt).id]), None, [])

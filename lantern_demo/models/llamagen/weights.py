@@ -1,4 +1,4 @@
-"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and what a config.json must say.
+"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and the values that config.json must have.
 
 Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
   llamagen   LlamaGen's own .pt files; its names are this project's names
@@ -68,7 +68,7 @@ LAYOUTS = {
 
 
 def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
-    """The fields of a target's configuration that its files set. LlamaGen's own files set none. Raises CheckpointError when they
+    """The fields of a target's configuration that its files set. LlamaGen's own files set none. Raise CheckpointError when they
     belong to another model."""
     if located.source.format != "lantern":
         return {}

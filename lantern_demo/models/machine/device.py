@@ -1,4 +1,4 @@
-"""Devices, number formats and thread counts: which there are, which one to use, and what a device is called."""
+"""The choice of device, number format and thread count, and the names of devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 THREADS = "LANTERN_THREADS"  # an environment variable: how many threads of a CPU compute
 MOST_THREADS = 1024
 WAITS = "OMP_WAIT_POLICY"  # an environment variable of OpenMP: passive threads sleep while they wait for each other
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # what a container may use of the processors, on Linux
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the processors, on Linux
 _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 
 DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
@@ -23,7 +23,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is CUDA's where there is one. Raises ValueError for a name that is not allowed, and
+    """The torch device of a name; "auto" is CUDA's where there is one. Raise ValueError for a name that is not allowed, and
     when there is no such device here."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -36,8 +36,10 @@ def pick_device(device: str) -> torch.device:
 
 
 def unused_gpu() -> str | None:
-    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one,
-    when it is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
+    """Return a sentence if this machine seems to have an NVIDIA GPU that PyTorch cannot use.
+
+    Return None if a GPU is used, absent or hidden by CUDA_VISIBLE_DEVICES, or if PyTorch was built without CUDA.
+    """
     if torch.version.cuda is None or torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
@@ -76,7 +78,7 @@ def half(device: torch.device) -> str:
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
     """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
-    Raises ValueError for an unknown one."""
+    Raise ValueError for an unknown one."""
     if dtype == "auto" and not large:
         return "float32"
     if dtype == "auto":
@@ -118,7 +120,7 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
     and a pass then takes many times as long. So there are several only where they sleep while they wait, which holds where this
     package was imported before PyTorch, or `WAITS` is passive in the environment.
 
-    Raises ValueError for anything but a whole number between 1 and `MOST_THREADS`.
+    Raise ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
     named = "threads" if asked is not None else THREADS
     given = asked if asked is not None else os.environ.get(THREADS) or None

@@ -1,12 +1,11 @@
-"""Products with fixed weights on a CPU, in several kinds: which is fastest depends on the processor.
+"""Matmuls with fixed weights on a CPU, in several kinds; the processor decides which is fastest.
 
-On one machine a plain product of two rows takes six times as long as a packed one, on another it is the faster of the two.
-`plain` and `packed` are float32. `half` reads its weights as float16 and computes in float32: half of what a product of few rows
-has to read, and the same numbers where float16 holds the weights exactly, as it does those of a model that was stored so.
-`bfloat16` rounds weights and inputs, and so changes the distributions that are sampled from.
+On one machine a plain matmul of two rows takes six times as long as a packed one, on another it is faster. `plain` and `packed`
+are float32. `half` reads weights as float16 and computes in float32. It reads half as many bytes, and gives the same numbers
+where float16 holds the weights exactly, as in a model that was stored in float16. `bfloat16` rounds weights and inputs, and so
+changes the distributions.
 
-Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the
-call.
+Kinds in `ROW_EXACT` compute each output row from its input row alone: the same bits whatever other rows are in the call.
 """
 
 from __future__ import annotations
@@ -36,19 +35,18 @@ BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
 FEW = 4  # rows
 SMALL = 2**21  # numbers of a weight whose products several threads would not be sooner done with than one
 ROW_EXACT = ("packed", "half", "bfloat16")
-OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kinds of number formats that are asked for by name
+OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
 
 
 def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
-    """The kinds that work here, are row-exact, and whose products with these weights are float32 ones; `plain` where there is
-    none."""
+    """Return the row-exact kinds that work here and give float32 results with these weights, or `plain`."""
     held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
     kinds = [kind for kind in ("packed", "half") if supported(kind) and (held or kind == "packed")]
     return tuple(kinds) or ("plain",)
 
 
 def matmul(weight: Tensor, kind: str) -> Matmul:
-    """The product x -> x weight^T with weight [O, D]. Raises RuntimeError or AttributeError where a PyTorch lacks the kind."""
+    """The product x -> x weight^T with weight [O, D]. Raise RuntimeError or AttributeError where a PyTorch lacks the kind."""
     weight = weight.detach()
     if kind == "plain":
         return partial(torch.mm, mat2=weight.float().t())
@@ -63,8 +61,10 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
 
 
 def filled(count: int, kind: str) -> int:
-    """How many rows a product of a kind takes in place of `count`, so that their sums do not depend on how many they are. A pass
-    that fills its rows once, with zeros, saves each of its products the copy."""
+    """Return how many rows, instead of `count`, a kind needs for sums that do not depend on the count.
+
+    A pass that pads its rows once, with zeros, saves each of its matmuls the copy.
+    """
     if kind == "half":
         fill = _rows_to_fill()
         return count + fill[count % len(fill)]  # the table ends with a multiple of all block sizes, after which it repeats
@@ -95,7 +95,7 @@ def supported(kind: str) -> bool:
 
 @torch.inference_mode()
 def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
-    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
+    """Return the kind whose calls, by kind and size, take the least time: the geometric mean of best times."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(PROBES):
         for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
@@ -106,11 +106,11 @@ def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
 
 
 def _half(weight: Tensor) -> Matmul:
-    """Weights in float16, which are widened as they are read.
+    """Make a matmul with float16 weights, which are widened when read.
 
     Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that
     PyTorch means to drop for that: the same kernel on one thread, with the same bits, but a call takes ten microseconds less,
-    which is as much as a whole product of a small layer.
+    as much as a whole small matmul.
     """
     if weight.numel() > SMALL:
         shared = torch.ops.quantized.linear_dynamic_fp16.default

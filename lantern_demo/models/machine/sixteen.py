@@ -18,7 +18,7 @@ PROBED_BYTES = 2**27  # of such weights in 16 bits that a probe goes through: mo
 
 def sixteen_bits() -> str:
     """The number format of a target and its drafter on a CPU: bfloat16 (where the processor multiplies in it), or float16 weights
-    in float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raises ValueError as
+    in float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raise ValueError as
     `device.pick_threads` does."""
     kinds = _kinds()
     if len(kinds) < 2:

@@ -16,12 +16,12 @@ from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.machine.device import device_name
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, exact_kinds, supported
 
-LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept beside the fused models
+LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept with the fused models
 CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
 
 
 class Tuning:
-    """What is chosen for one model on one device with one number format."""
+    """The choices for one model on one device with one number format."""
 
     def __init__(self, model: str, device: torch.device, dtype: str) -> None:
         self.model, self.device, self.dtype = model, device, dtype
@@ -33,7 +33,7 @@ class Tuning:
         The fused models of its family where there are any for the device, else the networks themselves. On a CPU they have the
         fastest products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all
         the same. A large target's weights are there once: its network gives them up.
-        Raises ValueError for a number format that does not work here.
+        Raise ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
@@ -41,18 +41,18 @@ class Tuning:
         fused = families.family_of(target.config).cpu
         if fused is None:
             return Runners(target, drafter)
-        spent = not small_on_cpu(networks, self.device, LARGEST)
+        release = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
             kind = OF_FORMAT[self.dtype]
             if not supported(kind):
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
-            return families.lean_runners(networks, kind, kind, spent)
+            return families.lean_runners(networks, kind, kind, release)
         exact = exact_kinds(target.parameters())
         kind = drafter_kind = self._kept_kind("products", exact, lambda: fastest_kind(fused.target, target))
         if drafter is not None:
             drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(fused.drafter, drafter))
         self.products = f"{kind} {drafter_kind}"
-        return families.lean_runners(networks, kind, drafter_kind, spent)
+        return families.lean_runners(networks, kind, drafter_kind, release)
 
     def file(self, name: str, versions: object = "") -> Path:
         """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
