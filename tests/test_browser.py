@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from pages import (
     draw,
     drawn,
     expect,
+    faults_of,
     fits,
     only,
     open_page,
@@ -83,6 +85,23 @@ def at_rest(page: Page) -> None:
 # -- the first view
 
 
+@contextmanager
+def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Hold every race at its first event -> what lets it go on."""
+    run, go_on = Pipeline.run, threading.Event()
+
+    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
+        for event in run(self, *arguments):
+            yield event
+            go_on.wait(60)
+
+    monkeypatch.setattr(Pipeline, "run", held)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+
+
 PLACES = """all => all.map((one) => {
   const { x, y, width, height } = one.getBoundingClientRect();
   return [x, y, width, height].map(Math.round);
@@ -91,10 +110,15 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(tab: Page, server: str, width: int, height: int) -> None:
+def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
+    tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Title, prompt, examples and five equal cards, without scrolling; on a phone the cards are five rows, none of them hidden.
     Nothing moves by itself until a race has ended: the browser's own measure, without what follows a press within half a second;
-    and the cards stay where they were. Who asked for stillness sees no replay play."""
+    and the cards stay where they were. Nothing is serious for axe before, during and after the race, and the console has no error
+    or warning. Who asked for stillness sees no replay play."""
+    console: list[str] = []
+    tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
     tab.add_init_script(NOTE_PLAYING)
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
@@ -122,17 +146,23 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(tab: Page, serv
     side = tab.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth")
     assert side >= 210 if width == 1280 else side == 96
     results = tab.locator("#results").bounding_box()
-    tab.locator("#draw").click()
-    tab.locator("#stage .source.racing").wait_for()
-    assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
-    during = tab.locator("#results").bounding_box()
-    assert results and during and during["height"] == results["height"], "old results keep their room"
+    faults_of(tab, "at first")
+    with held_races(monkeypatch) as go_on:
+        tab.locator("#draw").click()
+        tab.locator('#stage [data-phase="drawing"]').first.wait_for()
+        expect(tab.locator("#stage .why")).to_contain_text(texts.WEB["racingOn"])
+        assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
+        during = tab.locator("#results").bounding_box()
+        assert results and during and during["height"] == results["height"], "old results keep their room"
+        faults_of(tab, "in a race")
+        go_on.set()
     expect(tab.locator("#status")).to_contain_text("Done, with seed")
     at_rest(tab)
     assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
+    faults_of(tab, "after a race")
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
-    assert not tab.evaluate("window.played")
+    assert not tab.evaluate("window.played") and console == []
 
 
 # Whether a picture was without its colours in one of the sixty frames after a race, and how many of these frames were looked at.
@@ -443,6 +473,7 @@ def test_stop_and_draw_again(page: Page) -> None:
     # Two seconds on a quiet machine; a test machine may be busy.
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
+    assert page.locator("main").inner_text().lower().count("stopped.") == 1, "it is said once"
     page.set_viewport_size({"width": 1280, "height": 900})
     only(page, "vanilla")
     draw(page)
@@ -456,29 +487,19 @@ def test_stop_and_draw_again(page: Page) -> None:
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
-    drawing, arrived = threading.Event(), threading.Event()
-    numbers_of, run = restore.numbers_of, Pipeline.run
+    drawing, numbers_of = threading.Event(), restore.numbers_of
 
     def late(*arguments: Any) -> Any:
         drawing.wait(60)
         return numbers_of(*arguments)
 
-    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            yield event
-            arrived.wait(60)
-
     monkeypatch.setattr(restore, "numbers_of", late)
-    monkeypatch.setattr(Pipeline, "run", held)
-    try:
+    with held_races(monkeypatch):
         page.locator("#examples .card").first.click()
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
         drawing.set()
         expect(page.locator("#status")).to_contain_text("recorded run")
-    finally:
-        drawing.set()
-        arrived.set()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator('#stage [data-phase="done"]')).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
@@ -527,6 +548,13 @@ def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
     page.locator("#again").click()
     expect(page.locator("#status")).to_be_in_viewport()
     expect(page.locator("#status")).to_contain_text("EAGLE-1: the same 256 tokens.")
+    page.locator("#others summary").click()
+    page.get_by_label("SJD", exact=True).check()
+    page.get_by_role("button", name=texts.DRAW_OTHERS).click()
+    expect(page.locator("#stage .lane h3")).to_have_text(["Vanilla", "EAGLE-1", "SJD"])
+    expect(page.locator("#stage .picture").first).to_be_in_viewport()
+    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    expect(page.locator("#lane-sjd .passes")).to_contain_text("passes")
 
 
 def test_draw_once_more_is_another_picture_unless_the_seed_is_locked(page: Page) -> None:

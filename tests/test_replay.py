@@ -594,6 +594,8 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
         tab, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
     )
     expect(tab.locator("#status")).to_contain_text("Filled in from the link")
+    expect(tab.locator("#stage .headline")).to_have_text(texts.NOT_DRAWN_YET)
+    expect(tab.locator("#stage")).not_to_contain_text("recording")
     expect(tab.get_by_label("Prompt")).to_have_value("two blue lanterns")
     settings(tab)
     expect(tab.locator("#seed input")).to_have_value("42")
@@ -608,7 +610,7 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     for query, sentence in (
         ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
-        ("seed=-1&lanternpp_lambda=1000", "LANTERN++ lambda must be a number between 1 and"),
+        ("seed=-1&lanternpp_lambda=100", "LANTERN++ lambda must be a number between 1 and 40"),
     ):
         tab.goto(f"{server}?{query}")
         expect(tab.get_by_role("alert")).to_contain_text(sentence)

@@ -76,7 +76,7 @@ class StaticTree(Drafts):
 
     def words(self) -> str:
         guesses, levels = len(self.paths), self.deepest
-        return f"static chain of {guesses}" if guesses == levels else f"static tree of {guesses} in {levels} levels"
+        return f"chain of {guesses}" if guesses == levels else f"static tree of {guesses} in {levels} levels"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class DynamicTree(Drafts):
 
     def words(self) -> str:
         guesses, levels = self.nodes - 1, min(self.nodes - 1, self.deepest)
-        return f"dynamic chain of {guesses}" if self.top_k == 1 else f"dynamic tree of {guesses} in up to {levels} levels"
+        return f"chain of {guesses}" if self.top_k == 1 else f"dynamic tree of {guesses} in up to {levels} levels"
 
 
 class StaticSource(Source):
