@@ -60,8 +60,8 @@ REFUSED = "Failed to load resource"  # how the browser's console begins about an
 
 @contextmanager
 def new_tab(browser: Browser) -> Iterator[Page]:
-    """A tab with nothing in it. A request to another host, or an error in the page's scripts or its console, fails the test. What a
-    server refuses is no such error."""
+    """A tab with nothing in it. A request to another host, or an error in the page's scripts or its console, fails the test. A
+    refusal by the server is no such error."""
     faults: list[str] = []
 
     def guard(route: Route) -> None:

@@ -28,7 +28,7 @@ from lantern_demo.ui.service import Service
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a piece
+LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a token
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 

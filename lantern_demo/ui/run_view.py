@@ -88,7 +88,7 @@ def _number(lane: Lane) -> str:
     if lane.phase == "waiting":
         return texts.WAITING
     if lane.entry is None:
-        return str(texts.WEB["pieces"]).format(count=lane.committed, total=lane.total)
+        return str(texts.WEB["tokens"]).format(count=lane.committed, total=lane.total)
     return texts.changed_in_short(lane.entry)
 
 

@@ -346,12 +346,12 @@ class Service:
 
     def _lease(self, request: Request, previews: bool) -> int:
         """Seconds of a shared GPU to ask for: those until the model is on it, then for each method its run and the capture of
-        its steps, guessed at first and later what the longest run took, twice since each is warmed up. What is left over is
+        its steps, estimated at first and later what the longest run took, twice since each is warmed up. What is left over is
         given back, but a visitor who has less than 1.5 times as much left is refused."""
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
-        guess = 2.0 if small else 2 + 0.006 * info.tokens
-        per_method = guess if took is None else 1 + 2 * took
+        estimate = 2.0 if small else 2 + 0.006 * info.tokens
+        per_method = estimate if took is None else 1 + 2 * took
         return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
 
 
