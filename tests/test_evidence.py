@@ -22,8 +22,7 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
-from lantern_demo.ui.record_reader import read_record
-from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.recorded import read_record, recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
 ASKED: dict[str, dict[str, Any]] = {

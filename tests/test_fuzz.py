@@ -31,7 +31,7 @@ from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
 from lantern_demo.ui.look_alikes import LookAlikes
-from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.recorded import read_record
 from lantern_demo.ui.run_view import live, results_view
 from lantern_demo.ui.service import Service
 

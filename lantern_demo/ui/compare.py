@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
+    asked,
     kept,
-    loading,
     numbers_of,
     pack,
     scratch,
@@ -57,13 +58,13 @@ def draw(
 
     A run that would draw `result` again gets a new seed, unless the seed is `locked`.
     """
-    try:
-        values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
-        if service.must_load(model):
-            yield {w.status: loading(service, model)}
-        request = service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
-    except ValueError as error:
-        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
+    values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
+
+    def make() -> Request:
+        return service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
+
+    request = yield from asked(service, w.status, model, make)
+    if request is None:
         return
     if refused := refusal(service.offered()[request.model], request.prompt):
         yield {w.status: refused}
@@ -89,14 +90,11 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
-    model, entries = record["model"]["id"], record["methods"]
-    try:
-        if service.must_load(model):
-            yield {w.status: loading(service, model)}
-        trees = {method: entries[method]["tree_settings"] for method in record["order"]}
-        request = service.request(record["prompt"], model, record["order"], record["settings"], trees)
-    except ValueError as error:
-        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
+    model, order = record["model"]["id"], record["order"]
+    trees = {method: record["methods"][method]["tree_settings"] for method in order}
+    make = partial(service.request, record["prompt"], model, order, record["settings"], trees)
+    request = yield from asked(service, w.status, model, make)
+    if request is None:
         return
     yield from _shown(service, w, request, record)
 

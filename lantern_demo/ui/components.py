@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gradio as gr
 from PIL import Image
@@ -25,6 +25,7 @@ from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import lane_view, results_view, stem, table
 from lantern_demo.ui.service import Service
 
+Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
@@ -211,6 +212,18 @@ def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
+def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]) -> Generator[Updates, None, Result | None]:
+    """Make requests, and say meanwhile that their model is loaded -> what was made; None where it is refused, which is said."""
+    try:
+        if service.must_load(model):
+            yield {told: loading(service, model)}
+        return make()
+    except ValueError as error:
+        yield {told: status_html(texts.to_visitor(str(error)), "error")}
+        return None
+
+
 def loading(service: Service, model: Any) -> str:
+    """Return the status line for a model that is loaded."""
     info = service.offered()[model]
     return status_html(texts.loading(info.title, info.published is not None), "busy")

@@ -55,8 +55,7 @@ from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, c
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.record_reader import MEGABYTES
-from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
+from lantern_demo.ui.recorded import MEGABYTES, SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu

@@ -16,8 +16,7 @@ from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
-from lantern_demo.ui.record_reader import read_record
-from lantern_demo.ui.recorded import Recorded, recorded_runs
+from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service

@@ -19,26 +19,9 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
-# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that
-# are added.
-PALETTE = (
-    "#7f7f7f",
-    "#56b4e9",
-    "#0072b2",
-    "#e69f00",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#7a4fa3",
-    "#9a8700",
-    "#a0304a",
-    "#1b7837",
-    "#8c510a",
-    "#2a4b9b",
-    "#c51b7d",
-    "#01665e",
-    "#b15928",
-)
+# In the order of the methods: Okabe and Ito's colours, which colour-blind people can tell apart, and a violet. A method that is
+# added begins again at the front.
+PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
