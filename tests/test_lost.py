@@ -16,14 +16,14 @@ from urllib.parse import urlparse
 import httpx
 import pytest
 from gradio_client import Client
-from pages import IN_A_BROWSER, draw, expect, only, open_page, show_example
+from pages import IN_A_BROWSER, draw, expect, new_tab, only, open_page, show_example
 
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui import texts
 from lantern_demo.ui.page import build, launch, wait_for_model
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = IN_A_BROWSER
 PLACE = "#told .block.place"  # in the queue
@@ -173,8 +173,17 @@ def another_server(tiny_model: Path) -> Iterator[str]:
     page.close(verbose=False)
 
 
-def test_a_server_that_goes_is_told_and_what_was_drawn_stays(tab: Page, line: Line, server: str, another_server: str) -> None:
+@pytest.fixture
+def tab_without_server(browser: Browser) -> Iterator[Page]:
+    with new_tab(browser, console=False) as page:
+        yield page
+
+
+def test_a_server_that_goes_is_told_and_what_was_drawn_stays(
+    tab_without_server: Page, line: Line, server: str, another_server: str
+) -> None:
     """Between two races a press of Draw tells it, and in a race the race itself."""
+    tab = tab_without_server
     open_page(tab, line.connect(server))
     shown = tab.locator("#stage .source").inner_text()
     line.cut()

@@ -76,8 +76,8 @@ def draw(
 
 
 def _repeats(request: Request, result: Shown) -> bool:
-    """Whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not drawn
-    here, such as a recording, whose pictures would look as before."""
+    """Return whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not
+    drawn here, such as a recording, whose pictures would look as before."""
     if result.request is not None or result.record is None:
         return request == result.request
     return (request.prompt, request.seed) == (result.record["prompt"], result.record["settings"]["seed"])
@@ -100,15 +100,15 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """What is `told` at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing,
-    its own words stay."""
+    """Say at once in `told` that the run waits for the device. In the middle of a run, where Enter begins nothing, its own words
+    stay."""
     if shown.running:
         return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
     return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
-    """After a run, however it ended: mark what is unfinished, show what has finished, and allow the next run.
+    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next run.
 
     Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
     they would move while they are read.
@@ -153,8 +153,8 @@ def _shown(
 def _events(
     service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however
-    much has been drawn. `shown` is kept up to date."""
+    """Yield the updates of the page, event by event. An answer holds a line of numbers for each lane and at most one picture,
+    however much has been drawn. `shown` is kept up to date."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
@@ -201,13 +201,13 @@ def _made_ready(what: str) -> str:
 
 
 def _through(lanes: dict[str, Lane]) -> str:
-    """How many methods have nothing left to draw."""
+    """Say how many methods have finished."""
     done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
 def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
-    """The tokens of several answers by method, in the order they came."""
+    """Return the tokens of several answers by method, in the order they came."""
     fresh: dict[str, list[Token]] = {}
     for tokens in sent:
         for method, new in tokens.items():
@@ -216,8 +216,8 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
 
 
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
-    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all
-    that were drawn when left out."""
+    """Return the stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted
+    now: all that were drawn when left out."""
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
@@ -238,7 +238,7 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 
 
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """The stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
+    """Return the stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 

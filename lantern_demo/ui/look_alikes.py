@@ -87,11 +87,10 @@ class LookAlikes:
         self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """What a page's script shows of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this
-        place of the first ones, "drafts": [[draft, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a
-        draft tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a
-        sentence}. `asked` is checked here: anybody can send anything.
-        """
+        """Return the pictures of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this place
+        of the first ones, "drafts": [[draft, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a draft
+        tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a sentence}.
+        `asked` is checked here: anybody can send anything."""
         try:
             place = self._checked(asked)
             if on_zero_gpu():
@@ -182,8 +181,8 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """The nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root, "at": the
-    root's place}."""
+    """Return the nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root,
+    "at": the root's place}."""
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     roots = [at]
@@ -203,7 +202,7 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:
-    """The surroundings of a cell; at the rim of the picture the cell is not in their middle."""
+    """Return the surroundings of a cell; at the rim of the picture the cell is not in their middle."""
     size, wide = image.width // grid, min(grid, 2 * AROUND + 1)
     left, top = (min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid))
     return image.crop((left, top, left + wide * size, top + wide * size))

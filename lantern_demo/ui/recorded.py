@@ -45,8 +45,7 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Where a page finds the sweeps when somebody comes to them, and how many: they weigh as much as the run with all
-        else."""
+        """Return the address of the sweeps, and how many there are: they weigh as much as the run with all else."""
         if not self.sweeps:
             return None
         return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
@@ -54,7 +53,7 @@ class Recorded:
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
-    """All recorded examples, in the order of their file names."""
+    """Return all recorded examples, in the order of their file names."""
     return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
@@ -72,12 +71,12 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
 
 
 def read(path: Path) -> Recorded:
-    """An example that `save` wrote. Raises ValueError for a record that is none."""
+    """Return an example that `save` wrote. Raises ValueError for a record that is none."""
     return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
-    """A run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
+    """Return a run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
     whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
@@ -130,14 +129,14 @@ class FinishedRuns:
         return name
 
     def get(self, name: str) -> Recorded | None:
-        """The run of a name, or None when it is kept no more."""
+        """Return the run of a name, or None when it is kept no more."""
         found = self._packed.get(name)
         return None if found is None else unpack(found)
 
 
 def cards() -> dict[str, Any] | None:
-    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the
-    stage."""
+    """Return the value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on
+    the stage."""
     found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])} for run in recorded_runs()]
     return {"cards": found, "picked": 0} if found else None
 

@@ -106,7 +106,7 @@ def explore(
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
-    """After a sweep, however it ended."""
+    """Settle a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
     return {e.answer.words: status_html(texts.STOPPED_SWEEP), w.shown: replace(shown, exploring=False), **w.busy(False)}
