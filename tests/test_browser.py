@@ -261,6 +261,12 @@ def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
     return found, page
 
 
+OVERLAPS = """all => {
+  const boxes = all.map((one) => one.getBoundingClientRect()), inside = (a, b) => a.left < b.right - 3 && a.top < b.bottom - 3;
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => inside(a, b) && inside(b, a))).length;
+}"""
+
+
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
     """Recorded sweeps come when the knob is unfolded, and tell passes and changed tokens, without seconds. The charts' letters
     are as large as those around them on every screen. One line says whether the exact methods drew vanilla's tokens."""
@@ -298,6 +304,7 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
             "all => all.map((svg) => parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * svg.getScreenCTM().a)"
         )
         assert len(sizes) == 2 and all(12 <= size <= 17 for size in sizes), (width, sizes)
+        assert page.locator("#table figure text.label").evaluate_all(OVERLAPS) == 0, "names of methods"
         assert fits(page)
     for bad in ("99", "..%2f..%2fpage", "01.json.gz"):
         assert page.request.get(urljoin(page.url, f"/recorded/{bad}/sweeps")).status == 404
@@ -457,7 +464,17 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
 
 
 def test_stop_and_draw_again(page: Page) -> None:
-    """Stop stays in reach on a phone, too."""
+    """Stop stays in reach on a phone, too. To draw once more gives another picture unless the seed is locked."""
+
+    def seed_of_a_run() -> int:
+        draw(page)
+        expect(page.locator("#status")).not_to_contain_text("Done, with seed")
+        expect(page.locator("#status")).to_contain_text("Done, with seed")
+        told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
+        assert told is not None
+        expect(page.locator("#seed input")).to_have_value(told[1])
+        return int(told[1])
+
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
@@ -472,10 +489,15 @@ def test_stop_and_draw_again(page: Page) -> None:
     assert page.locator("main").inner_text().lower().count("stopped.") == 1, "it is said once"
     page.set_viewport_size({"width": 1280, "height": 900})
     only(page, "vanilla")
-    draw(page)
-    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    first = seed_of_a_run()
     expect(page.locator("#lane-vanilla .gain")).to_have_text("1.00\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
+    second = seed_of_a_run()
+    assert len({texts.EXAMPLES[0][1], first, second}) == 3, "nor is it that of the recording that the page came with"
+    settings(page)
+    page.get_by_label("Lock the seed").check()
+    page.keyboard.press("Escape")
+    assert seed_of_a_run() == second
     only(page)
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text(texts.NO_METHODS)
@@ -553,25 +575,6 @@ def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
     expect(page.locator("#lane-sjd .passes")).to_contain_text("passes")
 
 
-def test_draw_once_more_is_another_picture_unless_the_seed_is_locked(page: Page) -> None:
-    def seed_of_a_run() -> int:
-        draw(page)
-        expect(page.locator("#status")).not_to_contain_text("Done, with seed")
-        expect(page.locator("#status")).to_contain_text("Done, with seed")
-        told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
-        assert told is not None
-        expect(page.locator("#seed input")).to_have_value(told[1])
-        return int(told[1])
-
-    only(page, "vanilla")
-    first, second = seed_of_a_run(), seed_of_a_run()
-    assert len({texts.EXAMPLES[0][1], first, second}) == 3, "nor is it that of the recording that the page came with"
-    settings(page)
-    page.get_by_label("Lock the seed").check()
-    page.keyboard.press("Escape")
-    assert seed_of_a_run() == second
-
-
 # -- the prompt
 
 
@@ -605,8 +608,9 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
         assert one == expected | {"drawable": reading.drawable, "sure": reading.sure}, text
 
 
-def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
-    """They come at a press and take one line. The example lets go of a prompt that is edited."""
+def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
+    """The parts come at a press, take one line and change the prompt. The example lets go of a prompt that is edited. Unknown
+    words are told while one types."""
     expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
@@ -642,24 +646,6 @@ def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
         last.focus()
         seen = last.bounding_box()
         assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, "the keyboard brings it into view"
-
-
-def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
-    """At once; while something is drawn it only writes a prompt."""
-    only(page, "vanilla")
-    page.keyboard.press("Escape")
-    seen = set()
-    page.locator("#pick").click()
-    for _ in range(8):
-        page.get_by_role("button", name="Surprise me").click()
-        seen.add(prompt(page).input_value())
-        assert "" not in chips(page)
-    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
-    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
-    expect(told(page)).to_be_empty()
-
-
-def test_unknown_words_are_told_while_one_types(page: Page) -> None:
     expect(told(page)).to_be_empty()
     prompt(page).fill("")
     prompt(page).press_sequentially("two red lanterns and a cat")
@@ -680,6 +666,21 @@ def test_unknown_words_are_told_while_one_types(page: Page) -> None:
     prompt(page).fill("zebra " * 800 + "yak")
     expect(told(page)).to_have_text("The prompt has 4803 characters, at most 200 are allowed.")
     prompt(page).fill("")
+    expect(told(page)).to_be_empty()
+
+
+def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
+    """At once; while something is drawn it only writes a prompt."""
+    only(page, "vanilla")
+    page.keyboard.press("Escape")
+    seen = set()
+    page.locator("#pick").click()
+    for _ in range(8):
+        page.get_by_role("button", name="Surprise me").click()
+        seen.add(prompt(page).input_value())
+        assert "" not in chips(page)
+    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(told(page)).to_be_empty()
 
 
@@ -957,8 +958,9 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
         check_for_axe(tab, "with a grey title")
 
 
-def test_headings_and_targets(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger."""
+def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
+    """Headings go down one level at a time, and what is pressed is large enough for a finger. The page is never wider than the
+    screen, and notes take one line until they are opened."""
     at_rest(page)
     levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
@@ -976,11 +978,7 @@ def test_headings_and_targets(page: Page) -> None:
     )
     assert small == []
     assert page.locator("#stage [title], #results [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
-
-
-def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
-    """Nor is the page ever wider than the screen; notes take one line until they are opened."""
-    at_rest(page)
+    page.keyboard.press("Escape")
     for width in (360, 390, 768, 1000, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
