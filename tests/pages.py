@@ -55,9 +55,13 @@ NOTE_PLAYING = """new MutationObserver(() => {
 }).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
+REFUSED = "Failed to load resource"  # how the browser's console begins about an answer that is an error
+
+
 @contextmanager
-def new_tab(browser: Browser) -> Iterator[Page]:
-    """A tab with nothing in it. A request to another host, or an error in the page's scripts, fails the test."""
+def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
+    """A tab with nothing in it. A request to another host, or an error in the page's scripts or its console, fails the test. A
+    refusal by the server is no such error. console=False: for a page that loses its server, as Gradio complains."""
     faults: list[str] = []
 
     def guard(route: Route) -> None:
@@ -74,6 +78,8 @@ def new_tab(browser: Browser) -> Iterator[Page]:
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
+    if console:
+        page.on("console", lambda told: faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None)
     yield page
     page.close()
     assert faults == []
@@ -186,13 +192,20 @@ FAULTS = """async () => {
 
 def check_for_axe(page: Page, what: str) -> None:
     """Nothing serious in either theme, and nothing that sticks out, on a screen and on a phone."""
-    page.evaluate("text => window.axe ?? (0, eval)(text)", AXE.read_text())
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.wait_for_timeout(200)  # for what follows a change of size
-        faults = page.evaluate(FAULTS)
-        assert faults == {}, f"{what}, {width} px wide: {faults}"
+        faults_of(page, f"{what}, {width} px wide")
         assert fits(page), f"{what} is wider than {width} px"
+
+
+def faults_of(page: Page, what: str) -> None:
+    """Nothing serious in either theme at the size that the page has."""
+    if not AXE.exists():
+        return
+    page.evaluate("text => window.axe ?? (0, eval)(text)", AXE.read_text())
+    faults = page.evaluate(FAULTS)
+    assert faults == {}, f"{what}: {faults}"
 
 
 def unfold(page: Page, title: str) -> None:

@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from pages import (
     draw,
     drawn,
     expect,
+    faults_of,
     fits,
     only,
     open_page,
@@ -83,6 +85,23 @@ def at_rest(page: Page) -> None:
 # -- the first view
 
 
+@contextmanager
+def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Hold every race at its first event -> what lets it go on."""
+    run, go_on = Pipeline.run, threading.Event()
+
+    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
+        for event in run(self, *arguments):
+            yield event
+            go_on.wait(60)
+
+    monkeypatch.setattr(Pipeline, "run", held)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+
+
 PLACES = """all => all.map((one) => {
   const { x, y, width, height } = one.getBoundingClientRect();
   return [x, y, width, height].map(Math.round);
@@ -91,10 +110,15 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(tab: Page, server: str, width: int, height: int) -> None:
+def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
+    tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Title, prompt, examples and five equal cards, without scrolling; on a phone the cards are five rows, none of them hidden.
     Nothing moves by itself until a race has ended: the browser's own measure, without what follows a press within half a second;
-    and the cards stay where they were. Who asked for stillness sees no replay play."""
+    and the cards stay where they were. Nothing is serious for axe before, during and after the race, and the console has no error
+    or warning. Who asked for stillness sees no replay play."""
+    console: list[str] = []
+    tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
     tab.add_init_script(NOTE_PLAYING)
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
@@ -122,17 +146,23 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(tab: Page, serv
     side = tab.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth")
     assert side >= 210 if width == 1280 else side == 96
     results = tab.locator("#results").bounding_box()
-    tab.locator("#draw").click()
-    tab.locator("#stage .source.racing").wait_for()
-    assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
-    during = tab.locator("#results").bounding_box()
-    assert results and during and during["height"] == results["height"], "old results keep their room"
+    faults_of(tab, "at first")
+    with held_races(monkeypatch) as go_on:
+        tab.locator("#draw").click()
+        tab.locator('#stage [data-phase="drawing"]').first.wait_for()
+        expect(tab.locator("#stage .why")).to_contain_text(texts.WEB["racingOn"])
+        assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
+        during = tab.locator("#results").bounding_box()
+        assert results and during and during["height"] == results["height"], "old results keep their room"
+        faults_of(tab, "in a race")
+        go_on.set()
     expect(tab.locator("#status")).to_contain_text("Done, with seed")
     at_rest(tab)
     assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
+    faults_of(tab, "after a race")
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
-    assert not tab.evaluate("window.played")
+    assert not tab.evaluate("window.played") and console == []
 
 
 # Whether a picture was without its colours in one of the sixty frames after a race, and how many of these frames were looked at.
@@ -229,6 +259,23 @@ def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
         if paths[request].startswith("http"):
             found[urlparse(paths[request]).path] += size
     return found, page
+
+
+def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
+    """Those of eight methods that are close together."""
+    points = [{"x": 90 + 30 * i, "y": 90 + 4 * i, "text": method.label} for i, method in enumerate(METHODS.values())]
+    with scripts(browser, "dom") as page:
+        page.evaluate(
+            "points => document.body.append(svg('svg', { viewBox: '0 0 420 250', 'font-size': 12 }, ...labels(points, 40, 410)))",
+            points,
+        )
+        covered = page.locator("text").evaluate_all(
+            """all => {
+              const boxes = all.map((one) => one.getBBox()), apart = (a, b) => a.x + a.width < b.x || a.y + a.height < b.y + 4;
+              return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => !apart(a, b) && !apart(b, a))).length;
+            }"""
+        )
+    assert covered == 0
 
 
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
@@ -355,10 +402,6 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
     record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
-    for width in (390, 768, 1280):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(200)
-        assert fits(page), f"the page is wider than {width} px"
 
 
 def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
@@ -431,7 +474,17 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
 
 
 def test_stop_and_draw_again(page: Page) -> None:
-    """Stop stays in reach on a phone, too."""
+    """Stop stays in reach on a phone, too. To draw once more gives another picture unless the seed is locked."""
+
+    def seed_of_a_run() -> int:
+        draw(page)
+        expect(page.locator("#status")).not_to_contain_text("Done, with seed")
+        expect(page.locator("#status")).to_contain_text("Done, with seed")
+        told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
+        assert told is not None
+        expect(page.locator("#seed input")).to_have_value(told[1])
+        return int(told[1])
+
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
@@ -443,12 +496,18 @@ def test_stop_and_draw_again(page: Page) -> None:
     # Two seconds on a quiet machine; a test machine may be busy.
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
+    assert page.locator("main").inner_text().lower().count("stopped.") == 1, "it is said once"
     page.set_viewport_size({"width": 1280, "height": 900})
     only(page, "vanilla")
-    draw(page)
-    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    first = seed_of_a_run()
     expect(page.locator("#lane-vanilla .gain")).to_have_text("1.00\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
+    second = seed_of_a_run()
+    assert len({texts.EXAMPLES[0][1], first, second}) == 3, "nor is it that of the recording that the page came with"
+    settings(page)
+    page.get_by_label("Lock the seed").check()
+    page.keyboard.press("Escape")
+    assert seed_of_a_run() == second
     only(page)
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text(texts.NO_METHODS)
@@ -456,29 +515,19 @@ def test_stop_and_draw_again(page: Page) -> None:
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
-    drawing, arrived = threading.Event(), threading.Event()
-    numbers_of, run = restore.numbers_of, Pipeline.run
+    drawing, numbers_of = threading.Event(), restore.numbers_of
 
     def late(*arguments: Any) -> Any:
         drawing.wait(60)
         return numbers_of(*arguments)
 
-    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, *arguments):
-            yield event
-            arrived.wait(60)
-
     monkeypatch.setattr(restore, "numbers_of", late)
-    monkeypatch.setattr(Pipeline, "run", held)
-    try:
+    with held_races(monkeypatch):
         page.locator("#examples .card").first.click()
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
         drawing.set()
         expect(page.locator("#status")).to_contain_text("recorded run")
-    finally:
-        drawing.set()
-        arrived.set()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator('#stage [data-phase="done"]')).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
@@ -527,25 +576,13 @@ def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
     page.locator("#again").click()
     expect(page.locator("#status")).to_be_in_viewport()
     expect(page.locator("#status")).to_contain_text("EAGLE-1: the same 256 tokens.")
-
-
-def test_draw_once_more_is_another_picture_unless_the_seed_is_locked(page: Page) -> None:
-    def seed_of_a_run() -> int:
-        draw(page)
-        expect(page.locator("#status")).not_to_contain_text("Done, with seed")
-        expect(page.locator("#status")).to_contain_text("Done, with seed")
-        told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
-        assert told is not None
-        expect(page.locator("#seed input")).to_have_value(told[1])
-        return int(told[1])
-
-    only(page, "vanilla")
-    first, second = seed_of_a_run(), seed_of_a_run()
-    assert len({texts.EXAMPLES[0][1], first, second}) == 3, "nor is it that of the recording that the page came with"
-    settings(page)
-    page.get_by_label("Lock the seed").check()
-    page.keyboard.press("Escape")
-    assert seed_of_a_run() == second
+    page.locator("#others summary").click()
+    page.get_by_label("SJD", exact=True).check()
+    page.get_by_role("button", name=texts.DRAW_OTHERS).click()
+    expect(page.locator("#stage .lane h3")).to_have_text(["Vanilla", "EAGLE-1", "SJD"])
+    expect(page.locator("#stage .picture").first).to_be_in_viewport()
+    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    expect(page.locator("#lane-sjd .passes")).to_contain_text("passes")
 
 
 # -- the prompt
@@ -581,8 +618,9 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
         assert one == expected | {"drawable": reading.drawable, "sure": reading.sure}, text
 
 
-def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
-    """They come at a press and take one line. The example lets go of a prompt that is edited."""
+def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
+    """The parts come at a press, take one line and change the prompt. The example lets go of a prompt that is edited. Unknown
+    words are told while one types."""
     expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
@@ -618,24 +656,6 @@ def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
         last.focus()
         seen = last.bounding_box()
         assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, "the keyboard brings it into view"
-
-
-def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
-    """At once; while something is drawn it only writes a prompt."""
-    only(page, "vanilla")
-    page.keyboard.press("Escape")
-    seen = set()
-    page.locator("#pick").click()
-    for _ in range(8):
-        page.get_by_role("button", name="Surprise me").click()
-        seen.add(prompt(page).input_value())
-        assert "" not in chips(page)
-    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
-    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
-    expect(told(page)).to_be_empty()
-
-
-def test_unknown_words_are_told_while_one_types(page: Page) -> None:
     expect(told(page)).to_be_empty()
     prompt(page).fill("")
     prompt(page).press_sequentially("two red lanterns and a cat")
@@ -656,6 +676,21 @@ def test_unknown_words_are_told_while_one_types(page: Page) -> None:
     prompt(page).fill("zebra " * 800 + "yak")
     expect(told(page)).to_have_text("The prompt has 4803 characters, at most 200 are allowed.")
     prompt(page).fill("")
+    expect(told(page)).to_be_empty()
+
+
+def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
+    """At once; while something is drawn it only writes a prompt."""
+    only(page, "vanilla")
+    page.keyboard.press("Escape")
+    seen = set()
+    page.locator("#pick").click()
+    for _ in range(8):
+        page.get_by_role("button", name="Surprise me").click()
+        seen.add(prompt(page).input_value())
+        assert "" not in chips(page)
+    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(told(page)).to_be_empty()
 
 
@@ -758,21 +793,16 @@ def test_settings_open_over_the_page(page: Page) -> None:
             panel.evaluate("(panel, depth) => { panel.scrollTop = depth; }", depth)
             for part in ("#draw-these", "#paper", "#reset", "#drawer-head .close"):
                 assert page.locator(part).evaluate(FREE), (part, depth)
-
         page.keyboard.press("Escape")
         expect(panel).to_be_hidden()
         assert focused(page) == "open-settings"
+    ways = ("#drawer-head .close", "#intro h1", "#prompt textarea")
+    for way in ways:
         settings(page)
-        page.locator("#drawer-head .close").click()
-        expect(panel).to_be_hidden()
-        assert focused(page) == "open-settings"
-        settings(page)
-        page.locator("#intro h1").click(position={"x": 5, "y": 5})
-        expect(panel).to_be_hidden()
-        settings(page)
-        page.locator("#prompt textarea").focus()
+        page.locator(way).click(position={"x": 5, "y": 5})
         expect(panel).to_be_hidden()
         expect(opener).to_have_attribute("aria-expanded", "false")
+        assert way != ways[0] or focused(page) == "open-settings"
     settings(page)
     page.locator("#model input").click()
     expect(page.get_by_role("listbox")).to_be_visible()
@@ -909,9 +939,9 @@ def test_dark_mode_and_the_documentation_open_by_their_addresses(tab: Page, serv
     not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
 )
 def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
+    """Beside what is seen in a race, which another test looks at."""
     open_page(tab, f"{server}?__theme=light")
     at_rest(tab)
-    check_for_axe(tab, "at first")
     tab.get_by_role("button", name=texts.WEB["tour"]["open"]).press("Enter")
     tab.locator(".tour").wait_for()
     check_for_axe(tab, "the captions")
@@ -938,8 +968,9 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
         check_for_axe(tab, "with a grey title")
 
 
-def test_headings_and_targets(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger."""
+def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
+    """Headings go down one level at a time, and what is pressed is large enough for a finger. The page is never wider than the
+    screen, and notes take one line until they are opened."""
     at_rest(page)
     levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
@@ -957,11 +988,7 @@ def test_headings_and_targets(page: Page) -> None:
     )
     assert small == []
     assert page.locator("#stage [title], #results [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
-
-
-def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
-    """Nor is the page ever wider than the screen; notes take one line until they are opened."""
-    at_rest(page)
+    page.keyboard.press("Escape")
     for width in (360, 390, 768, 1000, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)

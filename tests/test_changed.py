@@ -23,7 +23,7 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.changed import marked, own_logits
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.ui import texts
-from lantern_demo.ui.record_reader import checked
+from lantern_demo.ui.recorded import checked
 
 TOKENS = 30
 WAVES = [name for name, method in METHODS.items() if method.drafts is ZipAR]

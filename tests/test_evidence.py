@@ -1,4 +1,4 @@
-"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not, or with shared noise
+"""What is kept and said of every draft that was tried: the rule's own numbers, by which it was kept or not, or with shared noise
 what the model itself drew in its place."""
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from lantern_demo.runs.record import _trial
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
-from lantern_demo.ui.record_reader import read_record
-from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.recorded import read_record, recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
 ASKED: dict[str, dict[str, Any]] = {
@@ -78,7 +77,7 @@ def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
 
 
 @pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)
-def test_what_was_counted_beats_its_limit_where_and_only_where_a_guess_was_kept(
+def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accepted(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
     events, words = drawn(pipe, method, asked, OWN)
@@ -99,7 +98,7 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_guess_was_kept(
             assert {"exact": "e", "alone": "e", "relaxed": "r", "refused": None}[case] == kept.get(node)
         if found:
             told = {row[0] for row in rows}
-            assert set(kept) - {0} <= told, "every kept guess has its trial"
+            assert set(kept) - {0} <= told, "every accepted draft has its trial"
         before = after
 
 
@@ -124,7 +123,7 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
             assert ("this very token" in said) == (case == "exact") and (str(token) in said) == (case != "exact")
             assert (f"the {ordinal(near)} of" in said) == (case == "relaxed" and tokens > 2)
             found += 1
-        assert set(kept) <= {row[0] for row in rows}, "every kept guess was compared"
+        assert set(kept) <= {row[0] for row in rows}, "every accepted draft was compared"
         before = after
     assert found
 
@@ -168,11 +167,11 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
         return words.cases()[case]["said"].format(*facts)
 
     assert told(7, 0, 3) == "was accepted: the model itself drew this very token here."
-    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the guess's 3 neighbours that count."
-    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the guess's one neighbour that counts."
-    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the guess's 3 neighbours that count."
-    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the guess's one neighbour that counts."
-    assert told(7, -1, 1) == "was refused: the model itself drew 7, and the guess has no neighbours that count."
+    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours that count."
+    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the draft's one neighbour that counts."
+    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that count."
+    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the draft's one neighbour that counts."
+    assert told(7, -1, 1) == "was refused: the model itself drew 7, and the draft has no neighbours that count."
     assert "no more than 0.3 (delta)" in words.sentence()
     shares = evidence_of(Settings(lanternpp_lambda=3.0), METHODS["lantern++"], entry)
     assert "no more than 2 times its own probability" in shares.sentence()

@@ -301,7 +301,7 @@ def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch:
     other = next(iter(REGISTRY))
     for error, says in (
         (torch.OutOfMemoryError("CUDA out of memory"), "could not be loaded: The device ran out of memory"),
-        (RuntimeError("odd"), "could not be loaded: RuntimeError: odd Other models are not affected"),
+        (RuntimeError("odd"), "could not be loaded: RuntimeError: odd Other models still work"),
         (ValueError("its files are damaged"), "its files are damaged"),
     ):
         with monkeypatch.context() as patch:

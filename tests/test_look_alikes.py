@@ -16,7 +16,7 @@ from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import admission, texts
-from lantern_demo.ui.look_alikes import AROUND, GUESSES, LIKED, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, DRAFTS, LIKED, LookAlikes
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
@@ -39,7 +39,7 @@ def place(**changes: Any) -> dict[str, Any]:
         "settings": Settings().as_dict(),
         "tokens": [3] * TOKENS,
         "cell": 40,
-        "guesses": [1, 2],
+        "drafts": [1, 2],
     }
     return asked | changes
 
@@ -54,22 +54,22 @@ def shows(alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int]
 
 
 def test_a_place_is_shown(alikes: LookAlikes) -> None:
-    found = alikes.look(place(guesses=[1, 2, 4, 5, 6]))
+    found = alikes.look(place(drafts=[1, 2, 4, 5, 6]))
     assert "error" not in found, found
-    assert [row[0] for row in found["guesses"]] == [1, 2, 4][:GUESSES], "no more than are shown, however many are sent"
+    assert [row[0] for row in found["drafts"]] == [1, 2, 4][:DRAFTS], "no more than are shown, however many are sent"
     strip = picture_of(found["picture"])
     assert isinstance(strip, Image.Image) and strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
     assert found["squares"] == len(found["tokens"]) and found["tree"] is None
     assert all(0 <= p <= 1 for _, p in found["liked"])
 
 
-def test_a_token_that_is_no_guess_is_shown_beside_without_its_neighbours(alikes: LookAlikes) -> None:
-    alone, found = alikes.look(place(guesses=[])), alikes.look(place(guesses=[], beside=[9, 10]))
+def test_a_token_that_is_no_draft_is_shown_beside_without_its_neighbours(alikes: LookAlikes) -> None:
+    alone, found = alikes.look(place(drafts=[])), alikes.look(place(drafts=[], beside=[9, 10]))
     liked = [token for token, _ in alone["liked"]]
     assert not {9, 10} & {3, *liked}
-    assert found["tokens"] == [3, 9, *liked] and found["guesses"] == [], "one at most, however many are sent"
+    assert found["tokens"] == [3, 9, *liked] and found["drafts"] == [], "one at most, however many are sent"
     assert found["squares"] == alone["squares"] + 1
-    assert alikes.look(place(guesses=[], beside=[3])) == alone, "what is there is not shown twice"
+    assert alikes.look(place(drafts=[], beside=[3])) == alone, "what is there is not shown twice"
 
 
 def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
@@ -92,7 +92,7 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
 TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 254}
 
 
-def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
     strips: list[Image.Image] = []
     monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
     found = alikes.look(place(tree=TREE | {"at": 100}))
@@ -111,7 +111,7 @@ def test_a_picture_is_decoded_once_however_many_nodes_show_it(alikes: LookAlikes
     calls: list[list[int]] = []
     decode = pipe.decode_image
     monkeypatch.setattr(pipe, "decode_image", lambda tokens: calls.append(tokens) or decode(tokens))
-    asked = place(cell=0, guesses=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20})
+    asked = place(cell=0, drafts=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20})
     assert len(alikes.look(asked)["tree"]) == 17
     assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
 
@@ -134,7 +134,7 @@ WRONG: dict[str, list[Any]] = {
         *(None, "3" * TOKENS, {"0": 3}, [3] * (TOKENS - 1), [3] * 1_000_000),
         *([value] * TOKENS for value in (10**9, -1, True, 3.0, [3])),
     ],
-    "guesses": [None, 1, [10**9], [-1], ["1"], [False], [[1]]],
+    "drafts": [None, 1, [10**9], [-1], ["1"], [False], [[1]]],
     "beside": [None, 9, [10**9], [-1], ["9"], [True]],
     "settings": [
         *(None, [], {"seeds": 1}, {"seed": -1}, {"seed": [1]}, {"tree": {"a": 1}}, {"tree": ["0"] * 100_000}),

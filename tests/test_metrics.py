@@ -13,7 +13,7 @@ from tiny import write_tiny_model
 
 from lantern_demo.metrics import Counters, acceptance, of_events, pooled
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.recorded import read_record
 
 # By hand: a chain of three drafts in five steps, and a last step without drafts.
 DRAFTED, ACCEPTED = [3, 3, 3, 3, 3, 0], [0, 3, 1, 0, 1, 0]

@@ -23,7 +23,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.runs.record import merge_records
-from lantern_demo.ui.record_reader import checked
+from lantern_demo.ui.recorded import checked
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 import more_rules as more

@@ -176,8 +176,8 @@ def test_the_headline_names_who_won_and_calls_a_slowdown_one(browser: Browser) -
         )
     for (_, passes, seconds), (by_passes, by_seconds) in zip(cases, found, strict=True):
         assert (by_passes[0], by_seconds[0]) == (passes, seconds)
-    assert found[0][0][1] == "In seconds it took 1.50\u00d7 as long as vanilla: guesses take time too."
-    assert found[0][1][1] == "LANTERN++ needed the fewest passes, 98 instead of 255; guesses take time too."
+    assert found[0][0][1] == "In seconds it took 1.50\u00d7 as long as vanilla: drafting takes time too."
+    assert found[0][1][1] == "LANTERN++ needed the fewest passes, 98 instead of 255; drafting takes time too."
     assert found[1][0][1].startswith("In seconds it was 2.00\u00d7 as fast")
     assert all(other == "" for _, other in (*found[2], *found[3])), "there is nothing to compare with"
 
@@ -209,7 +209,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
     expect(details.locator(".about")).to_contain_text("accepted only because its neighbours count with it")
-    expect(details.locator(".about .rule")).to_contain_text("A guess is accepted with probability min(1, p/q)")
+    expect(details.locator(".about .rule")).to_contain_text("A draft is accepted with probability min(1, p/q)")
     expect(details.locator("svg.tree")).to_be_visible()
     expect(details.locator(".trial").first).to_be_hidden()
     details.locator(".record summary").click()
@@ -229,7 +229,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     grid.click(position={"x": box["width"] * 0.96, "y": box["height"] * 0.96})
     expect(details).to_contain_text("Token 256: row 16, column 16")
     page.locator("#lane-vanilla canvas").click(position={"x": 60, "y": 60})
-    expect(details).to_contain_text("Nothing was guessed in this step")
+    expect(details).to_contain_text("Nothing was drafted in this step")
     for width in (390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
@@ -246,8 +246,8 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
 
 def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
-    """At a near miss of LANTERN++ in a step that added three tokens: the numbers are the record's, and as many circles are drawn
-    as there are guesses. There is one button to go on with, and the page is as it was when they end or are skipped."""
+    """At a changed token of LANTERN++ in a step that added three tokens: the numbers are the record's, drafts are circles. There
+    is one button to go on with, and the page is as it was when they end or are skipped."""
     entry = recorded_runs()[0].record["methods"]["lantern++"]
     committed = entry["events"]["committed"]
     page.set_viewport_size({"width": 1280, "height": 600})
@@ -260,11 +260,11 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     assert entry["events"]["kinds"][at] == "r"
     step = next(i for i, count in enumerate(committed) if count > at)
     assert committed[step] - committed[step - 1] == 3
-    guesses = len(entry["events"]["trees"][step]["tokens"]) - 1
-    facts = {"method": "LANTERN++", "guesses": guesses, "added": 3, "changed": entry["events"]["kinds"].count("r"), "of": 256}
+    drafts = len(entry["events"]["trees"][step]["tokens"]) - 1
+    facts = {"method": "LANTERN++", "drafts": drafts, "added": 3, "changed": entry["events"]["kinds"].count("r"), "of": 256}
     shown = ["draft", "verify", "verify", "accept"]
     circles = page.locator("#stage svg.tree circle")
-    expect(circles).to_have_count(guesses)
+    expect(circles).to_have_count(drafts)
     expect(page.get_by_role("button", name=re.compile("^Next"))).to_have_count(1)
     for number, (caption, phase) in enumerate(zip(texts.WEB["tour"]["captions"], shown, strict=True), 1):
         expect(box).to_contain_text(caption.format(**facts))
@@ -335,12 +335,6 @@ def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None
     assert (f"drew {facts[0]}" in told) == ("drew {0}" in said) and ("drew {0}" in said or case != "refused")
 
 
-# The trials that are shown: the text, the classes and the figures of each.
-TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) => (
-  [trial.innerText, [...trial.classList], [...trial.querySelectorAll("dd")].map((one) => one.innerText)]
-))"""
-
-
 @pytest.mark.parametrize("noise", ["independent", "shared"])
 def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, noise: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
@@ -380,8 +374,8 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
                 assert all(float(value) <= 1 for value in values if value[0].isdigit() and " " not in value)
 
 
-def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: str) -> None:
-    """What vanilla drew stands beside what a method drew, and the tree shows what its guesses look like, step by step."""
+def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: str) -> None:
+    """What vanilla drew stands beside what a method drew, and the tree shows what its drafts look like, step by step."""
     vanilla, other = drawn(tab, server, ["vanilla", "lantern++"])
     differs = next(at for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True)) if a != b)
     same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
@@ -404,7 +398,7 @@ def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     nodes = tree.locator(".node")
     assert nodes.count() >= 8, "the tree's eight nodes, and the model's own token"
     fills = nodes.evaluate_all("all => all.map((node) => node.querySelector('.shape').style.fill)")
-    assert all("#tree-piece-" in one for one in fills) and tree.locator("text").count() == 0
+    assert all("#tree-square-" in one for one in fills) and tree.locator("text").count() == 0
     assert tree.locator("pattern").count() == len(set(fills))
     squares = tab.evaluate("""async () => {
       const image = new Image();
@@ -412,7 +406,7 @@ def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
       await image.decode();
       return image.width / image.height;
     }""")
-    used = [int(one.split("#tree-piece-")[1].split('"')[0].rstrip(")")) for one in fills]
+    used = [int(one.split("#tree-square-")[1].split('"')[0].rstrip(")")) for one in fills]
     assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
     for meaning in texts.WEB["treeSigns"].values():
         expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
@@ -432,15 +426,15 @@ def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
 def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tree is drawn without pictures where its model, the bundled one, is not loaded. Without a window nothing is said of
-    guesses. Methods are listed in the order of the table, not by who was first."""
+    drafts. Methods are listed in the order of the table, not by who was first."""
     loaded = Service.loaded
     monkeypatch.setattr(Service, "loaded", lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default])
     show_example(page)
     look_at(page, "LANTERN++")
-    expect(page.locator("#stage .look h3").first).to_have_text("This token: a near miss that was accepted")
+    expect(page.locator("#stage .look h3").first).to_have_text("This token: a draft that its neighbours helped to be accepted")
     page.locator("#stage .record summary").click()
     expect(page.locator("#stage .trial.relaxed").first).to_contain_text("times its own probability")
-    expect(page.locator("#stage .guessed")).to_have_count(0)
+    expect(page.locator("#stage .drafted")).to_have_count(0)
     expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
     expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeNote"])
     expect(page.locator("#stage .tree-box")).not_to_contain_text(texts.WEB["treePictures"])
@@ -450,26 +444,21 @@ def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch
     assert page.get_by_label("Method to look at").locator("option").all_inner_texts() == table
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Browser, server: str, width: int) -> None:
+def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Browser, server: str) -> None:
     """On a phone the canvas is 150 wide, and with two pixels to each its width is what a canvas has unasked: 300 x 150."""
-    page = browser.new_page(viewport={"width": width, "height": 844}, device_scale_factor=2)
+    page = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2, reduced_motion="reduce")
     open_page(page, server)
-    show_example(page)
     look_at(page, "LANTERN++")
-    page.wait_for_function(
-        "document.querySelector('#stage canvas.big').width === document.querySelector('#stage canvas.big').height"
-    )
-    seen = page.locator("#stage canvas.big").evaluate(
-        "canvas => [canvas.width, canvas.height, canvas.clientWidth, canvas.clientHeight]"
-    )
-    assert seen == [2 * seen[2], 2 * seen[2], seen[2], seen[2]] and seen[2] >= 100
-    assert fits(page)
+    sharp = "({ width, height, clientWidth }) => width === 2 * clientWidth && height === width && clientWidth >= 100"
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.wait_for_function(f"({sharp})(document.querySelector('#stage canvas.big'))")
+        assert fits(page)
     page.close()
 
 
 def test_tokens_are_marked_by_what_they_are(browser: Browser) -> None:
-    """A dot for the model's own, a ring for a guess, a diamond for what the method changed."""
+    """A dot for the model's own, a ring for a draft, a diamond for what the method changed."""
     with scripts(browser, "dom", "grid") as page:
         page.evaluate("document.body.innerHTML = '<canvas style=\"width: 200px; height: 200px\"></canvas>'")
         for marks in (False, True):
@@ -489,7 +478,7 @@ def test_tokens_are_marked_by_what_they_are(browser: Browser) -> None:
             assert pixels == (["255,255,255", plain, "240,165,0", plain] if marks else [plain] * 4)
 
 
-# A window of three guesses. Places 0 to 7; 99 lies behind the picture.
+# A window of three drafts. Places 0 to 7; 99 lies behind the picture.
 WINDOW = {
     "window": True,
     "tokens": [1, 11, 12, 13, 21, 31, 41, 51],
@@ -503,7 +492,7 @@ WINDOW = {
         {"tokens": [31, 41, 52, 99]},  # places 6 to 8; 41 is accepted, 52 refused, 51 drawn
     ],
 }
-GUESSED = {
+DRAFTED = {
     0: [],
     1: [(10, 1)],
     2: [(20, 1), (12, 1)],
@@ -515,7 +504,7 @@ GUESSED = {
 }
 
 
-def test_how_often_a_token_was_guessed(browser: Browser) -> None:
+def test_how_often_a_token_was_drafted(browser: Browser) -> None:
     """What the scripts work out from the windows of a run, by hand for a short one; and where its tokens did not come in raster
     order, in a picture of two rows of three, the second of which begins one token behind the first."""
     lane = {
@@ -528,24 +517,24 @@ def test_how_often_a_token_was_guessed(browser: Browser) -> None:
     out_of_order = {**lane, "places": [0, 1, 3, 2, 4, 5]}
     with scripts(browser, "dom", "grid", "cells") as page:
         page.evaluate("given => { [window.lane, window.words] = given; ranked(lane); }", [WINDOW, texts.WEB])
-        found = {token: page.evaluate(f"guessesOf(lane, {token})") for token in GUESSED}
-        told = {token: page.evaluate(f"guessHistory(lane, {token}, words)") for token in GUESSED}
+        found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
+        told = {token: page.evaluate(f"draftHistory(lane, {token}, words)") for token in DRAFTED}
         ranks = page.evaluate(
             "lanes => lanes.map((lane) => { ranked(lane); return [lane.rank, lane.kinds.join('')]; })", [lane, out_of_order]
         )
         steps = page.evaluate(
             "lane => { ranked(lane); return lane.tokens.map((_, token) => stepOf(lane, token)); }", out_of_order
         )
-    assert {token: [(guess["token"], guess["passes"]) for guess in guesses] for token, guesses in found.items()} == GUESSED
-    assert told[6] == "Guessed once; the guess stood for 2 passes and was accepted."
-    assert told[3] == "Guessed 2 times (30 \u2192 13); the last guess stood for 1 pass and was accepted."
-    assert told[7] == "Guessed 2 times (50 \u2192 52); the last guess stood for 1 pass and was refused: the model drew 51 itself."
-    assert told[0] == texts.WEB["neverGuessed"]
+    assert {token: [(draft["token"], draft["passes"]) for draft in drafts] for token, drafts in found.items()} == DRAFTED
+    assert told[6] == "Drafted once; the draft stood for 2 passes and was accepted."
+    assert told[3] == "Drafted 2 times (30 \u2192 13); the last draft stood for 1 pass and was accepted."
+    assert told[7] == "Drafted 2 times (50 \u2192 52); the last draft stood for 1 pass and was refused: the model drew 51 itself."
+    assert told[0] == texts.WEB["neverDrafted"]
     assert ranks == [[[0, 1, 2, 3, 4, 5], "terttt"], [[0, 1, 3, 2, 4, 5], "tetrtt"]]
     assert steps == [0, 1, 2, 2, 3, 4]
 
 
-def guesses_of(events: dict[str, Any], token: int) -> list[int]:
+def drafts_of(events: dict[str, Any], token: int) -> list[int]:
     """What the windows of a record held for a token, pass by pass."""
     found = []
     for before, after, tree in zip(events["committed"], events["committed"][1:], events["trees"][1:], strict=True):
@@ -556,7 +545,7 @@ def guesses_of(events: dict[str, Any], token: int) -> list[int]:
     return found
 
 
-def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page, tmp_path: Path) -> None:
+def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(page: Page, tmp_path: Path) -> None:
     only(page, "vanilla", "sjd")
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
@@ -564,21 +553,21 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page, 
     entry = json.loads(save(page, "#record", tmp_path / "run.json").read_text())["methods"]["sjd"]
     look_at(page, "SJD")
     page.locator("#stage .record summary").click()
-    grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .guessed")
+    grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .drafted")
     grid.focus()
     grid.press("Home")
     expect(details).to_have_count(0)  # the prefill's token
     for token in range(1, 25):
         grid.press("ArrowRight")
-        passes = guesses_of(entry["events"], token)
-        chain = [guess for guess, _ in groupby(passes)]
+        passes = drafts_of(entry["events"], token)
+        chain = [draft for draft, _ in groupby(passes)]
         if not chain:
-            expect(details).to_have_text(texts.WEB["neverGuessed"])
+            expect(details).to_have_text(texts.WEB["neverDrafted"])
         elif len(chain) == 1:
-            expect(details).to_contain_text("Guessed once;")
+            expect(details).to_contain_text("Drafted once;")
         else:
             arrow = " \u2192 "
-            expect(details).to_contain_text(f"Guessed {len(chain)} times ({arrow.join(map(str, chain))});")
+            expect(details).to_contain_text(f"Drafted {len(chain)} times ({arrow.join(map(str, chain))});")
         refused = f"was refused: the model drew {entry['token_ids'][token]} itself."
         if chain:
             expect(details).to_contain_text(refused if entry["events"]["kinds"][token] == "t" else "and was accepted.")
@@ -595,6 +584,8 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
         tab, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
     )
     expect(tab.locator("#status")).to_contain_text("Filled in from the link")
+    expect(tab.locator("#stage .headline")).to_have_text(texts.NOT_DRAWN_YET)
+    expect(tab.locator("#stage")).not_to_contain_text("recording")
     expect(tab.get_by_label("Prompt")).to_have_value("two blue lanterns")
     settings(tab)
     expect(tab.locator("#seed input")).to_have_value("42")
@@ -609,7 +600,7 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     for query, sentence in (
         ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
-        ("seed=-1&lanternpp_lambda=1000", "LANTERN++ lambda must be a number between 1 and"),
+        ("seed=-1&lanternpp_lambda=100", "LANTERN++ lambda must be a number between 1 and 40"),
     ):
         tab.goto(f"{server}?{query}")
         expect(tab.get_by_role("alert")).to_contain_text(sentence)

@@ -24,7 +24,7 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Members, Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.verify import SharedNoiseVerifier, first
 from lantern_demo.runs.pipeline import Generation
-from lantern_demo.ui.record_reader import checked
+from lantern_demo.ui.recorded import checked
 
 SAMPLINGS = {
     "guided": Sampling(cfg_scale=2.0),

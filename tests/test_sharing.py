@@ -23,7 +23,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
+from lantern_demo.ui.recorded import MEGABYTES, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__

@@ -26,7 +26,7 @@ from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS, status_html
-from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.recorded import read_record
 
 ROOT = Path(__file__).parent.parent
 NAMES = ["README.md", "LICENSE", "requirements.txt", "docs/api.md", "lantern_demo/ui/page.py", "lantern_demo/ui/web/stage.js"]

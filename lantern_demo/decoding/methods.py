@@ -35,7 +35,7 @@ _BY_DEFAULT = (
     ),
 )
 _OTHERS = (
-    Method("sjd", "SJD", Window, Rule(), True, "No drafter: the model's own guesses from the pass before, exact acceptance."),
+    Method("sjd", "SJD", Window, Rule(), True, "No drafter: the model's own drafts from the pass before, exact acceptance."),
     Method(
         "opt-tree",
         "OPT-Tree",

@@ -160,7 +160,7 @@ class Knobs:
     lantern_k: int = knob(
         100,
         "LANTERN k",
-        "How many neighbours in the codebook may lend their probability to a guess.",
+        "How many neighbours in the codebook may lend their probability to a draft.",
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(Lantern),
         swept=(10, 100, 1000),
@@ -199,14 +199,14 @@ class Knobs:
     lanternpp_lambda: float = knob(
         3.0,
         "LANTERN++ lambda",
-        "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
+        "Neighbours may lend up to lambda - 1 times the draft's own probability; 1 relaxes nothing.",
         Limit(1, 40),
         step=0.1,
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
         swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
         explored=(1.0, 2.0, 4.0, 10.0, 30.0),
-        explore="LANTERN++'s lambda: how much, against the guess's own probability",
+        explore="LANTERN++'s lambda: how much, against the draft's own probability",
         symbol="\u03bb",
         short="lambda",
         bounds=True,
@@ -214,7 +214,7 @@ class Knobs:
     opt_chance: float = knob(
         0.0,
         "OPT-Tree chance (0: fitted)",
-        "A guess is checked where its chance to be reached and right is at least this; lower checks more guesses. 0 is chosen "
+        "A draft is checked where its chance to be reached and right is at least this; lower checks more drafts. 0 is chosen "
         f"for this machine, or {CHANCE} where that cannot be told.",
         Limit(0, 0.9),
         step=0.01,
@@ -227,7 +227,7 @@ class Knobs:
     window: int = knob(
         0,
         "Window (0: fitted)",
-        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 "
+        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 drafts nothing, 0 "
         f"is chosen for this machine, or {WINDOW} where that cannot be told.",
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
@@ -267,9 +267,9 @@ class Knobs:
     tree: str = knob(
         FIT,
         "Draft tree",
-        "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, "
-        "paper is what was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small "
-        "dynamic one. One of your own: paths such as 0 1 00, where 00 is the first child of the first child.",
+        "fit is chosen for this machine, by what a check costs here and how often drafts are accepted. small suits processors; "
+        "paper was published for GPUs. The others are static trees, with which EAGLE-2 and LANTERN use the small dynamic one. "
+        "Write a tree of your own as paths such as 0 1 00, where 00 is the first child of the first child.",
         choices=TREES,
         reads=_has_a_tree,
     )
@@ -284,7 +284,7 @@ class Knobs:
     draft_depth: int | None = knob(
         None,
         "Dynamic tree: depth (0: of the draft tree)",
-        "How many levels it grows below its first guesses.",
+        "How many levels it grows below its first drafts.",
         Limit(0, 8, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),

@@ -97,13 +97,13 @@ def guard(page: gr.Blocks, device: str) -> None:
 
 
 class Looks:
-    """Who may look at a token now: each look decodes up to twenty pictures on the device."""
+    """Limit how often a client looks at tokens: each look decodes up to twenty pictures on the device."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._times = clock, OrderedDict[str, deque[float]]()
 
     def refusal(self, page: gr.Blocks, device: str, request: HttpRequest) -> str | None:
-        """Why a request may not look now, or None: runs come first, and a client looks only so often."""
+        """Return why a request may not look now, or None: runs come first, and a client looks only so often."""
         if waiting(page, device):
             return texts.LOOK_LATER
         client, now = client_of(request, None), self._clock()
@@ -128,7 +128,7 @@ def _check_room(page: gr.Blocks, device: str, client: str) -> None:
 
 
 def client_of(request: HttpRequest, session: str | None) -> str:
-    """Who asks: an address. On a Space the proxy before it names the address; elsewhere a stranger could name any.
+    """Return the address of the client. On a Space the proxy before it names the address; elsewhere a stranger could name any.
 
     On the machine itself every session, a tab or a `gradio_client.Client`, counts as a client of its own.
     """

@@ -39,7 +39,7 @@ NUMBERS = {
 
 
 def _draw(service: Service) -> Callable[..., Any]:
-    """The endpoint /draw."""
+    """Return the endpoint /draw."""
 
     def draw(
         prompt: str,
@@ -81,7 +81,8 @@ def _draw(service: Service) -> Callable[..., Any]:
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """The endpoint /compare. Settings of the default methods are parameters of it; those of the others are in one object."""
+    """Return the endpoint /compare. Settings of the default methods are parameters of it; those of the others are in one
+    object."""
     default = [method for method in METHODS.values() if method.default]
     usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
     others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
@@ -117,7 +118,7 @@ def _compare(service: Service) -> Callable[..., Any]:
 
 
 def _told(service: Service, name: str) -> str:
-    """What is said of a setting, with the default of the model that the server was started with."""
+    """Return the help of a setting, with the default of the model that the server was started with."""
     return KNOBS[name].told(getattr(Settings(**service.offered()[service.default].preset), name))
 
 
@@ -133,10 +134,10 @@ def _for_gradio(endpoint: Callable[..., Any], answer: Any, more: dict[str, Any],
 
 
 def _models(service: Service) -> Callable[..., Any]:
-    """The endpoint /models."""
+    """Return the endpoint /models."""
 
     def models() -> dict:
-        """What is on offer and what is loaded.
+        """List the models on offer, the loaded ones, and the methods.
 
         Returns:
             offer: Models with their sizes, what their presets change, what they need, why they cannot run here and which methods they lack; the loaded ones with device and number format; methods.
@@ -192,7 +193,7 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
-    """The method of a call that names none: LANTERN++, or SJD where the model has no drafter."""
+    """Return the method of a call that names none: LANTERN++, or SJD where the model has no drafter."""
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
@@ -217,8 +218,8 @@ REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 def answers(
     service: Service, prompt: Any, model: Any, methods: Any, named: dict[str, Any], settings: Any = None
 ) -> Generator[tuple[dict, dict], None, None]:
-    """The answers of a comparison, of settings that are `named` as parameters and those in the object `settings`; faults become
-    sentences for the caller."""
+    """Yield the answers of a comparison, by the settings that are `named` as parameters and those in the object `settings`. Faults
+    become sentences for the caller."""
     try:
         more = {} if settings is None else by_name(settings)
         if twice := [name for name in more if named.get(name) is not None]:

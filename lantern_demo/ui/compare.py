@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
+    asked,
     kept,
-    loading,
     numbers_of,
     pack,
     scratch,
@@ -57,13 +58,13 @@ def draw(
 
     A run that would draw `result` again gets a new seed, unless the seed is `locked`.
     """
-    try:
-        values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
-        if service.must_load(model):
-            yield {w.status: loading(service, model)}
-        request = service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
-    except ValueError as error:
-        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
+    values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
+
+    def make() -> Request:
+        return service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
+
+    request = yield from asked(service, w.status, model, make)
+    if request is None:
         return
     if refused := refusal(service.offered()[request.model], request.prompt):
         yield {w.status: refused}
@@ -75,8 +76,8 @@ def draw(
 
 
 def _repeats(request: Request, result: Shown) -> bool:
-    """Whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not drawn
-    here, such as a recording, whose pictures would look as before."""
+    """Return whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not
+    drawn here, such as a recording, whose pictures would look as before."""
     if result.request is not None or result.record is None:
         return request == result.request
     return (request.prompt, request.seed) == (result.record["prompt"], result.record["settings"]["seed"])
@@ -89,28 +90,25 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
-    model, entries = record["model"]["id"], record["methods"]
-    try:
-        if service.must_load(model):
-            yield {w.status: loading(service, model)}
-        trees = {method: entries[method]["tree_settings"] for method in record["order"]}
-        request = service.request(record["prompt"], model, record["order"], record["settings"], trees)
-    except ValueError as error:
-        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
+    model, order = record["model"]["id"], record["order"]
+    trees = {method: record["methods"][method]["tree_settings"] for method in order}
+    make = partial(service.request, record["prompt"], model, order, record["settings"], trees)
+    request = yield from asked(service, w.status, model, make)
+    if request is None:
         return
     yield from _shown(service, w, request, record)
 
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """What is `told` at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing,
-    its own words stay."""
+    """Say at once in `told` that the run waits for the device. In the middle of a run, where Enter begins nothing, its own words
+    stay."""
     if shown.running:
         return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
     return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
-    """After a run, however it ended: mark what is unfinished, show what has finished, and allow the next run.
+    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next run.
 
     Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
     they would move while they are read.
@@ -155,8 +153,8 @@ def _shown(
 def _events(
     service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however
-    much has been drawn. `shown` is kept up to date."""
+    """Yield the updates of the page, event by event. An answer holds a line of numbers for each lane and at most one picture,
+    however much has been drawn. `shown` is kept up to date."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
@@ -203,13 +201,13 @@ def _made_ready(what: str) -> str:
 
 
 def _through(lanes: dict[str, Lane]) -> str:
-    """How many methods have nothing left to draw."""
+    """Say how many methods have finished."""
     done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
 def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
-    """The tokens of several answers by method, in the order they came."""
+    """Return the tokens of several answers by method, in the order they came."""
     fresh: dict[str, list[Token]] = {}
     for tokens in sent:
         for method, new in tokens.items():
@@ -218,8 +216,8 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
 
 
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
-    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all
-    that were drawn when left out."""
+    """Return the stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted
+    now: all that were drawn when left out."""
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
@@ -240,7 +238,7 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 
 
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """The stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
+    """Return the stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gradio as gr
 from PIL import Image
@@ -25,10 +25,11 @@ from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import lane_view, results_view, stem, table
 from lantern_demo.ui.service import Service
 
+Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a piece
+LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a token
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -37,19 +38,20 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """A script or styles as they are sent: every visit pays for them. Comments and indentation are for readers of the file."""
+    """Return a script or styles as they are sent: every visit pays for them. Comments and indentation are for readers of the
+    file."""
     return re.sub(r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def shared_scripts() -> str:
-    """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
+    """Return the scripts that all components share: tools, charts and words. They run before the components' own."""
     words = pack({key: told for key, told in texts.WEB.items() if key not in texts.LOOK}).replace("<", "\\u003c")
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """An element of class `place` that the last of the scripts fills from the component's value, using those before it and the
-    shared ones.
+    """Return an element of class `place` that the last of the scripts fills from the component's value, using those before it and
+    the shared ones.
 
     The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
     """
@@ -63,7 +65,8 @@ def component(place: str, scripts: Sequence[str], value: Any = None, **options: 
 
 
 def pack(value: Any) -> str:
-    """A component's value as the scripts read it; nothing for None. A string, since Gradio searches objects for differences."""
+    """Return a component's value as the scripts read it; nothing for None. A string, since Gradio searches objects for
+    differences."""
     return "" if value is None else json.dumps(value, separators=(",", ":"))
 
 
@@ -122,8 +125,8 @@ class Widgets:
         return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
-        that do not change."""
+        """Return the components that change during a run. They are few: for every answer Gradio builds all outputs of an event
+        anew, also those that do not change."""
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
@@ -152,8 +155,8 @@ def prose(text: str) -> str:
 def status_html(
     text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
-    """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until
-    they are opened: what is below would jump."""
+    """Return the line under the buttons; a screen reader reads its changes. The notes take one line, however many there are,
+    until they are opened: what is below would jump."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
@@ -164,20 +167,20 @@ def status_html(
 
 
 def field_value(name: str, settings: Settings) -> Any:
-    """The value of a setting's field on the page. A number field does not reliably stay empty, so 0 stands for None."""
+    """Return the value of a setting's field on the page. A number field does not reliably stay empty, so 0 stands for None."""
     value = getattr(settings, name)
     return 0 if KNOBS[name].of_tree and value is None else value
 
 
 def setting_value(name: str, value: Any) -> Any:
-    """The setting's value for that of its field."""
+    """Return the setting's value for that of its field."""
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
 def numbers_of(
     w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image], kept_as: str | None = None
 ) -> Updates:
-    """The table, the files and the link of a run; `kept_as` is its name among the runs that the service keeps."""
+    """Return the table, the files and the link of a run; `kept_as` is its name among the runs that the service keeps."""
     preset = (
         Settings(**service.offered()[record["model"]["id"]].preset) if record["model"]["id"] in service.offered() else Settings()
     )
@@ -194,12 +197,12 @@ def numbers_of(
 
 
 def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
-    """What `write` returns, copied to where the button's files are kept."""
+    """Return the path that `write` returns, copied to the folder of the button's files."""
     return keep_file(button, write(*arguments))
 
 
 def stage_of(w: Widgets, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None) -> Updates:
-    """A run that is over on the stage, with whatever of it did not finish."""
+    """Show a finished run on the stage, with the lanes that did not finish."""
     assert shown.record is not None
     view = results_view(shown.record, shown.pictures, source, shown.run, sweeps)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
@@ -211,6 +214,18 @@ def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
+def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]) -> Generator[Updates, None, Result | None]:
+    """Make requests, and say meanwhile that their model is loaded -> what was made; None where it is refused, which is said."""
+    try:
+        if service.must_load(model):
+            yield {told: loading(service, model)}
+        return make()
+    except ValueError as error:
+        yield {told: status_html(texts.to_visitor(str(error)), "error")}
+        return None
+
+
 def loading(service: Service, model: Any) -> str:
+    """Return the status line for a model that is loaded."""
     info = service.offered()[model]
     return status_html(texts.loading(info.title, info.published is not None), "busy")

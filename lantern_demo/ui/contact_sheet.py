@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
@@ -17,11 +18,12 @@ LINES = 3  # of a long prompt
 
 
 def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> bytes:
-    """A PNG with the pictures that there are, in the record's order; its text chunks hold prompt, seed and settings."""
+    """Draw a PNG with the pictures that there are, in the record's order; its text chunks hold prompt, seed and settings."""
     names = [name for name in record["methods"] if name in pictures]
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
-    title, body, small = (_font(size) for size in (30, 20, 16))
-    prompt = _lines(record["prompt"], title, width - 2 * MARGIN)
+    title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))
+    letters = int((width - 2 * MARGIN) / title.getlength("m"))  # in a line
+    prompt = wrap(record["prompt"], letters, max_lines=LINES, placeholder=" \u2026")
     top = MARGIN + len(prompt) * 40 + 44
     sheet = Image.new("RGB", (width, top + TILE + 150), PAPER)
     draw = ImageDraw.Draw(sheet)
@@ -42,41 +44,8 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
 
 
 def text_chunks(record: dict[str, Any], method: str | None = None) -> PngInfo:
-    """What a PNG says of itself: prompt, seed, method, model, settings and the program's version."""
+    """Return the text chunks of a PNG: prompt, seed, method, model, settings and the program's version."""
     info = PngInfo()
     for key, value in texts.picture_facts(record, method).items():
         info.add_text(key, value)
     return info
-
-
-def _font(size: int) -> Any:
-    return ImageFont.load_default(size)
-
-
-def _lines(text: str, font: Any, width: int) -> list[str]:
-    """The text in lines that fit, cut with an ellipsis after the last."""
-    lines = _wrapped(text, font, width)
-    kept = lines[:LINES]
-    if len(lines) > LINES:
-        kept[-1] += " \u2026"
-    return [_cut(line, font, width) for line in kept]
-
-
-def _wrapped(text: str, font: Any, width: int) -> list[str]:
-    """The text in lines of whole words, as many as it takes; a word that is too long stands alone."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if font.getlength(longer) <= width or not lines[-1]:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
-
-
-def _cut(line: str, font: Any, width: int) -> str:
-    if font.getlength(line) <= width:
-        return line
-    while line and font.getlength(line + "\u2026") > width:
-        line = line[:-1]
-    return line + "\u2026"

@@ -1,8 +1,7 @@
-"""Say why a guess was accepted or not, by the rule that decided: what it counted, and the limit of that.
+"""Say why a draft was accepted or refused, by the rule that decided.
 
-`explained` has the words of each rule, and the classes have the sentences around them. With shared noise there is nothing to
-count: a guess was held against the model's own draw, and there are classes for that. The page's script fills in numbers and
-prints, and knows no rule.
+`Explained` holds the words of a rule, and the classes below it hold the sentences around them. With shared noise nothing is
+counted: a draft is compared with the model's own draw, and `Compared` has the sentences. The page's script only fills in numbers.
 """
 
 from __future__ import annotations
@@ -17,60 +16,69 @@ from lantern_demo.settings.settings import Settings
 
 
 class Explained(NamedTuple):
-    """What is said of the drafts that a rule tried; as it stands here, what is true of any rule. In `counts`, labels and values
-    beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
+    """The words of a rule; the defaults are true of any relaxed rule.
 
-    heading: str = "a guess that only a looser rule accepts"  # over a draft that the exact rule would have refused
-    because: str = "The method's looser rule accepted it."
-    only: str = "by the looser rule"
-    bar: str = "The dark part of the bar is the model's probability of the guess, the striped one what the method adds."
+    counts: labels and values to show beside the target's probability. {counted} is the mass that the rule counted, {extra} its
+    part without the draft's own probability.
+    """
+
+    heading: str = "a draft that only a relaxed rule accepts"  # of a draft that the exact rule would have refused
+    because: str = "The method's relaxed rule accepted it."
+    only: str = "by the relaxed rule"
+    bar: str = "The dark part of the bar is the model's probability of the draft, the striped one what the method adds."
     counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
 
 
 def explained(rule: Rule) -> Explained:
-    """Why a rule accepts what it accepts."""
+    """Return the words of a rule."""
     if type(rule) is Rule:
-        return Explained(bar="The bar is the model's probability of the guess.", counts=())
+        return Explained(bar="The bar is the model's probability of the draft.", counts=())
     if not isinstance(rule, Lantern):
         return Explained()
     return Explained(
-        "a near miss that was accepted",
+        "a draft that its neighbours helped to be accepted",
         "Its neighbours in the codebook lent it their probability, and with that it was accepted.",
         "because its neighbours count with it",
-        "The dark part of the bar is the model's probability of the guess, the striped one what its neighbours lend.",
+        "The dark part of the bar is the model's probability of the draft, the striped one what its neighbours lend.",
         (("its neighbours lend", "{extra}"), ("they may lend at most", budget_of(rule))),
     )
 
 
 def budget_of(rule: Lantern) -> str:
-    """What the neighbours of a guess may lend at most."""
+    """Say how much the neighbours of a draft may lend at most."""
     if isinstance(rule, LanternPlusPlus):
         return f"{rule.bound - 1:g} times its own probability (lambda \u2212 1)"
     return f"{rule.bound:g} (delta)"
 
 
+def neighbours_of(rule: Lantern) -> str:
+    """Say which neighbours of a draft count."""
+    return f"its nearest tokens in the codebook, {rule.k} at most, as long as they add up to no more than {budget_of(rule)}"
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """The sentences around a rule's words. `greedy`: no dice were thrown, and what was counted had to reach the chance of the
-    model's favourite."""
+    """The sentences around a rule's words.
+
+    greedy: temperature 0, where the mass that a rule counts has to reach the probability of the likeliest token.
+    """
 
     rule: Any  # a `Rule`, which decided
     greedy: bool = False
 
-    kept_as: ClassVar[str] = "trials"  # what a record's events call what was tried
-    reason: ClassVar[str] = (
-        ""  # why a guess was kept that the exact rule would have refused, where that is not what the rule says
-    )
+    kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
+    reason: ClassVar[str] = ""  # why a changed token was accepted, where the words of the rule do not say it
 
     def case(self, kept: str | None) -> str:
-        """Which of the `cases` a trial is. kept: the letter that records have for an accepted guess, None for a refused one."""
+        """Return the key in `cases` of a trial. kept: the letter that records have for an accepted draft, None for a refused
+        one."""
         if kept == "e" and isinstance(self.rule, Lantern):
             return "alone"
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
     def cases(self) -> dict[str, dict[str, Any]]:
-        """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row
-        ends with."""
+        """Return the sentence of every case, and the labels and values of its numbers. A sentence without numbers is filled with
+        the last values of the trial's row: {0}, {1}..."""
         own, told = ("the model's probability of it", "{own}"), explained(self.rule)
         limit = (
             "had to reach (the probability of the model's likeliest token)" if self.greedy else "had to exceed (drawn at random)",
@@ -85,10 +93,10 @@ class Evidence:
         }
 
     def told(self) -> dict[str, Any]:
-        """All that the page's script says of the rule."""
+        """Return all that the page's script says of the rule."""
         return {
             "headings": {
-                "e": "a guess that exact decoding accepts",
+                "e": "a draft that exact decoding accepts",
                 "r": explained(self.rule).heading,
                 "t": "drawn by the model",
             },
@@ -99,49 +107,41 @@ class Evidence:
         }
 
     def sentence(self) -> str:
-        """Say when this rule accepts a guess."""
-        lent = ""
-        if isinstance(self.rule, Lantern) and self.rule.relaxes:
-            lent = (
-                f", plus those of its nearest tokens in the codebook, {self.rule.k} at most and as long as they add up to no more"
-            )
-            lent = f"{lent} than {budget_of(self.rule)}"
-        elif type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
-            return "A rule looser than the exact one decides which guesses are accepted."
+        """Say when this rule accepts a draft."""
+        if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
+            return "A rule more relaxed than the exact one decides which drafts are accepted."
+        lent = isinstance(self.rule, Lantern) and self.rule.relaxes
+        more = f" Its neighbours add to the model's probability: {neighbours_of(self.rule)}." if lent else ""
         if self.greedy:
-            return f"A guess is accepted when the model's probability of it{lent} reaches that of the likeliest token."
-        return (
-            "A guess is accepted with probability min(1, p/q): q is the drafter's probability of it, and p is the model's "
-            f"probability of it{lent}."
-        )
+            return f"A draft is accepted when the model's probability of it reaches that of the likeliest token.{more}"
+        return "A draft is accepted with probability min(1, p/q): p is the model's probability of it, q the drafter's." + more
 
     def note(self) -> str:
         """Say what the bar of a trial shows."""
         bar = explained(self.rule).bar
-        return f"{bar} A guess is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
+        return f"{bar} A draft is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
 
     def because(self) -> dict[str, str]:
-        """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were
-        refused."""
+        """Say why a token stands where it does: by its letter in the record, of the first token, and after refused drafts."""
         if self.greedy:
-            kept = "This guess is the model's likeliest token."
-            alone = "This guess is not the model's likeliest token."
-            refused = "The guesses tried here were refused, and the model's likeliest token stands here."
+            kept = "This draft is the model's likeliest token."
+            alone = "This draft is not the model's likeliest token."
+            refused = "The drafts tried here were refused, and the model's likeliest token stands here."
         else:
-            kept = "Exact decoding accepts this guess too."
-            alone = "Exact decoding would have refused this guess."
-            refused = "The guesses tried here were refused, and the model drew another token itself."
+            kept = "Exact decoding accepts this draft too."
+            alone = "Exact decoding would have refused this draft."
+            refused = "The drafts tried here were refused, and the model drew another token itself."
         return {
             "first": "The first token: the model draws it itself after reading the prompt.",
             "e": kept,
             "r": f"{alone} {self.reason or explained(self.rule).because}",
-            "t": "The model drew this token itself: no guess reached this position.",
+            "t": "The model drew this token itself: no draft reached this position.",
             "refused": refused,
         }
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """What was tried in a record's events by step, without what was for tokens behind the picture's end: [node, case, and
-        what belongs to the case: own, counted, limit, or what its sentence names]. None where it was not kept."""
+        """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case, and the values that its
+        sentence names]. Trials behind the picture's end are left out; a run that kept none has none."""
         found, before = [], 0
         rows = events.get(self.kept_as, [[]] * len(events["committed"]))
         for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
@@ -152,14 +152,14 @@ class Evidence:
         return found
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        """A record's row as `trials` gives it. kept: as in `case`."""
+        """Turn a record's row into a row of `trials`. kept: as in `case`."""
         node, own, stands, limit = trial
         case = self.case(kept)
         return [node, case, own, own if case == "alone" else stands, limit]
 
 
 class Undrafted(Evidence):
-    """Methods without drafts, which have no rule."""
+    """The sentences of methods without drafts, which have no rule."""
 
     def sentence(self) -> str:
         return ""
@@ -171,16 +171,17 @@ class Undrafted(Evidence):
     def because(self) -> dict[str, str]:
         own = "has another likeliest token here" if self.greedy else "draws another token here, with the same noise"
         return super().because() | {
-            "t": "This method makes no guesses: the model drew this token itself.",
+            "t": "This method makes no drafts: the model drew this token itself.",
             "r": f"Given all tokens before it the model {own}.",
         }
 
 
 class Compared(Evidence):
-    """Shared noise: a guess was held against what the model itself drew in its place. Greedy that is its favourite."""
+    """The sentences for shared noise: a draft is compared with the token that the model itself draws at its position. At
+    temperature 0 that is the likeliest token."""
 
     kept_as = "compared"
-    reason = "The model itself drew another token here, and the guess stands for it."
+    reason = "The model itself drew another token here, and the draft stands for it."
 
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
@@ -195,14 +196,14 @@ class Compared(Evidence):
 
     def sentence(self) -> str:
         kept = "it is the model's likeliest token" if self.greedy else "the model itself drew it"
-        return f"A guess is accepted when {kept} at its position{self.also()}."
+        return f"A draft is accepted when {kept} at its position{self.also()}"
 
     def note(self) -> str:
         return ""
 
     def also(self) -> str:
-        """Say what else makes the rule accept a guess."""
-        return ""
+        """Name the other tokens for which the rule accepts a draft."""
+        return "."
 
     def because(self) -> dict[str, str]:
         told = super().because()
@@ -211,11 +212,11 @@ class Compared(Evidence):
         return told | {
             "e": "The model itself drew this very token here. After the same tokens vanilla draws it too, with the same noise.",
             "r": self.reason,
-            "refused": f"The model drew this token itself, and no guess tried here was the same{self.nor()}.",
+            "refused": f"The model drew this token itself, and no draft tried here was the same{self.nor()}.",
         }
 
     def nor(self) -> str:
-        """What else none of the refused guesses was."""
+        """Say the same of the refused drafts."""
         return ""
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
@@ -224,56 +225,58 @@ class Compared(Evidence):
         return [node, case, drawn, self.where(near, tokens - 1)]
 
     def where(self, near: int, others: int) -> str:
-        """Where the model's own draw stands, when it is not the guess: the near-th of so many others that count, or at -1 none of
-        them."""
+        """Say where the model's own draw stands among the draft's neighbours that count. near: its place, -1 for none of them.
+        others: how many neighbours count."""
         return ""
 
 
 class ComparedNear(Compared):
-    """LANTERN with shared noise: the guess stands for its neighbours in the codebook as well, as many as may lend to it."""
+    """The sentences for LANTERN with shared noise: a draft also stands for the neighbours that may lend to it."""
 
-    reason = "The model itself drew another token here, a neighbour of this guess, and the guess stands for it."
+    reason = "The model itself drew another token here, a neighbour of this draft, and the draft stands for it."
 
     def also(self) -> str:
-        return (
-            f", or one of its neighbours: the nearest tokens in the codebook, {self.rule.k} at most and as long as their "
-            f"probabilities add up to no more than {budget_of(self.rule)}"
-        )
+        return f", or one of its neighbours. These are {neighbours_of(self.rule)}."
 
     def nor(self) -> str:
         return ", or had it among its neighbours"
 
     def where(self, near: int, others: int) -> str:
         if not others:
-            return ", and the guess has no neighbours that count"
+            return ", and the draft has no neighbours that count"
         if others == 1:
-            return f", which is {'not ' if near < 0 else ''}the guess's one neighbour that counts"
+            return f", which is {'not ' if near < 0 else ''}the draft's one neighbour that counts"
         place = "none" if near < 0 else f"the {ordinal(near)}"
-        return f", which is {place} of the guess's {others} neighbours that count"
+        return f", which is {place} of the draft's {others} neighbours that count"
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
-    """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were
-    held against the model's own draws; without it, and where it does not say so, a rule of chances decided."""
+    """Return the sentences for a method's trials.
+
+    entry: the method's part of a record. It says whether drafts were compared with the model's own draws; without it, or where it
+    does not say so, a rule decided by probabilities.
+    """
     greedy = settings.temperature == 0
     rule = settings.rule(method)
     if greedy and not columns(rule):
         rule = Rule()
     if not method.guesses:
         return Undrafted(rule, greedy)
-    # greedy there is no noise to share, and what was compared is there all the same
+    # At temperature 0 there is no noise to share, and drafts are compared all the same.
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
         return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
     return Evidence(rule, greedy)
 
 
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th."""
+    """Return 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
-    """The trials of an older record, which has [node, p, near, limit] of each: near is the proximity set's mass without p, or 0
-    where p was enough by itself. There p stands for what was counted: at least that much was."""
+    """Return the trials of an older record, which holds [node, p, near, limit] of each.
+
+    near: the mass of the neighbours, or 0 where p was enough by itself; there p is the counted mass.
+    """
     return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]

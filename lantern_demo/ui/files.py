@@ -30,7 +30,7 @@ def write(path: Path, data: bytes) -> str:
 
 
 def saved(write: Callable[..., str], *arguments: Any) -> str | None:
-    """The path that `write` returns, or None where the disk is full: what a run has found is worth more than its files."""
+    """Return the path that `write` returns, or None where the disk is full: what a run has found is worth more than its files."""
     try:
         return write(*arguments)
     except OSError as error:

@@ -47,7 +47,7 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Check
 
 
 def first_knobs(service: Service) -> dict[str, Any]:
-    """The components of FIRST by name, two in a row."""
+    """Return the components of FIRST by name, two in a row."""
     defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for pair in zip(FIRST[::2], FIRST[1::2], strict=True):
         with gr.Row():
@@ -56,7 +56,7 @@ def first_knobs(service: Service) -> dict[str, Any]:
 
 
 def other_knobs(service: Service) -> dict[str, Any]:
-    """The other settings' components by name, folded in groups by the methods that they are for."""
+    """Return the other settings' components by name, folded in groups by the methods that they are for."""
     defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for readers, names in by_readers().items():
         rest = [name for name in names if name not in FIRST]
@@ -67,14 +67,14 @@ def other_knobs(service: Service) -> dict[str, Any]:
 
 
 def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """The knobs as a model has them, and that it was done."""
+    """Set the knobs to a model's preset, and say so."""
     info = service.offered()[model]
     values = Settings(**info.preset)
     return {told: status_html(texts.reset_to(info.title)), **{knob: field_value(name, values) for name, knob in knobs.items()}}
 
 
 def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """The knobs that the papers give a value, with that value, and that it was done; no k exceeds the model's codebook."""
+    """Set the knobs that the papers give a value to that value, and say so; no k exceeds the model's codebook."""
     most = min(
         (len(pipe.networks.tokenizer.codebook) - 1 for pipe in service.loaded() if pipe.info.id == model), default=MAX_LANTERN_K
     )
@@ -85,13 +85,13 @@ def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str
 
 
 def drawer_head() -> None:
-    """What stays in view above the settings; see web/drawer.js."""
+    """Add the head above the settings, which stays in view; see web/drawer.js."""
     close = f'<button type="button" class="close" aria-label="{texts.CLOSE}">\u2715</button>'
     gr.HTML(f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>', elem_id="drawer-head")
 
 
 def drawer_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
-    """What stays in view below the settings: what was filled in, the papers' values, the way back to the preset, and Draw."""
+    """Add the foot below the settings, which stays in view: an answer, Paper settings, Reset to preset, and Draw."""
     with gr.Column(elem_id="drawer-foot"):
         told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
         with gr.Row():
@@ -152,6 +152,6 @@ def folds() -> Folds:
 
 
 def in_repository(path: str = "") -> str | None:
-    """The address of a file, or of all of them, where the code is known to be: on a Space its own repository has it."""
+    """Return the address of a file, or of all of them, where the code is known to be: on a Space its own repository has it."""
     space = os.environ.get("SPACE_ID")
     return space and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"

@@ -152,14 +152,14 @@ def calm_queue(page: gr.Blocks) -> None:
 
 
 def waiting(page: gr.Blocks, concurrency_id: str) -> int:
-    """How many requests wait for what a concurrency id names. Gradio's own count, `/queue/status`, is of all ids together."""
+    """Count the requests that wait for a concurrency id. Gradio's own count, `/queue/status`, is of all ids together."""
     line = page._queue.event_queue_per_concurrency_id.get(concurrency_id)
     return 0 if line is None else len(line.queue)
 
 
 def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
-    """The requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no public
-    list of them."""
+    """Return the requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no
+    public list of them."""
     queue = page._queue
     running = [
         event for job in queue.active_jobs for event in job or () if event.concurrency_id == concurrency_id and event.alive
@@ -172,8 +172,7 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
-    """How many requests run or wait before the next one of a session for what a concurrency id names; None when none of it
-    waits."""
+    """Count the requests that run or wait before the next one of a session for a concurrency id; None when none of it waits."""
     for place, queued in enumerate(pending(page, concurrency_id)):
         if queued.waits and queued.session == session:
             return place
@@ -246,19 +245,20 @@ def fetch_nothing(sentence: str) -> None:
 
 
 def http_request(request: Any) -> HttpRequest:
-    """The plain request of what a function of a component is handed: of the plain one itself, though it asks for Gradio's."""
+    """Return the plain request of what a function of a component is handed: of the plain one itself, though it asks for
+    Gradio's."""
     return request if isinstance(request, HttpRequest) else request.request
 
 
 def own_address(page: gr.Blocks, request: HttpRequest) -> str:
-    """The whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the request
-    and from what proxies add to it, so it is a stranger's text."""
+    """Return the whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the
+    request and from what proxies add to it, so it is a stranger's text."""
     return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
 
 
 def holds_file(value: Any) -> bool:
-    """Whether Gradio would take a part of a value for a file of the server's, or stumble over it: its own test asks no more of a
-    file than these two keys, and fails where `meta` is no object."""
+    """Return whether Gradio would take a part of a value for a file of the server's, or stumble over it: its own test asks no
+    more of a file than these two keys, and fails where `meta` is no object."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(map(holds_file, inner))
 
@@ -270,8 +270,8 @@ def keep_file(block: gr.components.Component, path: str) -> str:
 
 
 def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """A lifespan for the server of a page that leaves an endpoint out of the tools of MCP, where that is on. Gradio makes a tool
-    of every endpoint that it documents.
+    """Return a lifespan for the server of a page that leaves an endpoint out of the tools of MCP, where that is on. Gradio makes
+    a tool of every endpoint that it documents.
 
     It changes `GradioMCPServer.tool_to_endpoint`.
     """

@@ -53,7 +53,7 @@ class Head:
 
 
 def with_tags(page: bytes, tags: str) -> bytes:
-    """The HTML of a page with tags in its head, before the first script: the scripts hold texts that look like tags."""
+    """Return the HTML of a page with tags in its head, before the first script: the scripts hold texts that look like tags."""
     # Gradio's script for pages that stand in a frame comes only to those.
     page = page.replace(b"document.head.appendChild(script);", b"if (parent !== window) document.head.appendChild(script);")
     head, script, rest = page.partition(b"<script")
@@ -61,7 +61,7 @@ def with_tags(page: bytes, tags: str) -> bytes:
 
 
 def tags(page: gr.Blocks, request: Request) -> str:
-    """The title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for.
+    """Return the title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for.
 
     Only a Space's files have an address of their own, so only there the tags name a picture.
     """

@@ -19,7 +19,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[JSONResponse]]:
-    """The endpoint of a page: 200 when the model is loaded, 503 while it loads and when it could not be."""
+    """Return the endpoint of a page: 200 when the model is loaded, 503 while it loads and when it could not be."""
 
     async def answer(_: Request) -> JSONResponse:
         waits = waiting(page, device)
@@ -40,8 +40,8 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
 
 
 def metrics(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that Prometheus reads: counters of the pictures drawn since the program started, by model and method, and two
-    gauges."""
+    """Return the endpoint that Prometheus reads: counters of the pictures drawn since the program started, by model and method,
+    and two gauges."""
 
     async def answer(_: Request) -> Response:
         gauges = (

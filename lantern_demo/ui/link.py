@@ -18,8 +18,8 @@ CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
 def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
-    """The part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names the run
-    itself, which is shown as long as the program that drew it keeps it."""
+    """Return the part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names
+    the run itself, which is shown as long as the program that drew it keeps it."""
     settings = record["settings"]
     values = {
         "prompt": record["prompt"],
@@ -85,7 +85,7 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
 
 
 def _value(name: str, text: str) -> Any:
-    """A number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
+    """Return a number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
     if len(text) > LONGEST or (name in KNOBS and KNOBS[name].limit is None):
         return text
     try:

@@ -45,5 +45,5 @@ def set_up() -> None:
 
 
 def of_prompt(prompt: str) -> str:
-    """How a prompt appears in the log: its length, or itself where that was asked for."""
+    """Return a prompt for the log: its length, or the prompt itself where that is asked for."""
     return repr(prompt) if os.environ.get(PROMPTS) == "1" else f"{len(prompt)} characters"

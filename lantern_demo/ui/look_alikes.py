@@ -1,4 +1,4 @@
-"""Guesses as pictures: what one place of a finished picture looks like with other tokens in it. A guess and its neighbours in the
+"""Drafts as pictures: what one place of a finished picture looks like with other tokens in it. A draft and its neighbours in the
 codebook look alike, which is why a relaxed rule may take one for the other.
 
 Nothing of a run is kept for this: the page sends the picture's tokens, and the places are decoded when somebody looks at them.
@@ -23,8 +23,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
-GUESSES, NEAR, LIKED = 3, 4, 4  # at most so many guesses, neighbours of each, and favourites of the model
-BESIDE = 1  # at most so many tokens that are no guesses, shown without neighbours
+DRAFTS, NEAR, LIKED = 3, 4, 4  # at most so many drafts, neighbours of each, and favourites of the model
+BESIDE = 1  # at most so many tokens that are no drafts, shown without neighbours
 NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     prompt: str
     tokens: list[int]
     cell: int
-    guesses: list[int]
+    drafts: list[int]
     beside: list[int]
     tree: list[Node] | None
 
@@ -87,11 +87,10 @@ class LookAlikes:
         self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """What a page's script shows of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this
-        place of the first ones, "guesses": [[guess, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a
-        draft tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a
-        sentence}. `asked` is checked here: anybody can send anything.
-        """
+        """Return the pictures of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this place
+        of the first ones, "drafts": [[draft, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a draft
+        tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a sentence}.
+        `asked` is checked here: anybody can send anything."""
         try:
             place = self._checked(asked)
             if on_zero_gpu():
@@ -113,10 +112,10 @@ class LookAlikes:
         if pipe is None:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
-        tokens, cell, guesses = (asked.get(name) for name in ("tokens", "cell", "guesses"))
+        tokens, cell, drafts = (asked.get(name) for name in ("tokens", "cell", "drafts"))
         cells, beside = [cell], asked.get("beside", [])
-        if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places) or not _ids(guesses, codes):
-            raise ValueError("the place must have the tokens of a picture, one of its cells, and guesses")
+        if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places) or not _ids(drafts, codes):
+            raise ValueError("the place must have the tokens of a picture, one of its cells, and drafts")
         if not _ids(beside, codes):
             raise ValueError("beside must be a list of tokens")
         given = asked.get("settings")
@@ -129,7 +128,7 @@ class LookAlikes:
             pipe.check_prompt(asked.get("prompt")),
             tokens,
             cells[0],
-            guesses[:GUESSES],
+            drafts[:DRAFTS],
             beside[:BESIDE],
             tree,
         )
@@ -138,7 +137,7 @@ class LookAlikes:
         pipe, cell, tree = place.pipe, place.cell, place.tree
         with torch.inference_mode():
             table = pipe.neighbours(place.settings.neighbours)
-            rows = [[guess, *table[guess, :NEAR].tolist()] for guess in place.guesses]
+            rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
             liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
         wanted = list(
             dict.fromkeys(
@@ -153,7 +152,7 @@ class LookAlikes:
             "picture": webp_address(drawn.strip()),
             "squares": len(drawn.found),
             "tokens": wanted,
-            "guesses": rows,
+            "drafts": rows,
             "liked": liked,
             "tree": nodes,
         }
@@ -182,8 +181,8 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """The nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root, "at": the
-    root's place}."""
+    """Return the nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root,
+    "at": the root's place}."""
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     roots = [at]
@@ -203,7 +202,7 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:
-    """The surroundings of a cell; at the rim of the picture the cell is not in their middle."""
+    """Return the surroundings of a cell; at the rim of the picture the cell is not in their middle."""
     size, wide = image.width // grid, min(grid, 2 * AROUND + 1)
     left, top = (min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid))
     return image.crop((left, top, left + wide * size, top + wide * size))

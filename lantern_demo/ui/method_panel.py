@@ -15,14 +15,14 @@ from lantern_demo.ui.run_view import COLOURS
 
 
 def method_chooser(usual: bool) -> gr.HTML:
-    """The methods of the comparison, or the others."""
+    """Return the methods of the comparison, or the others."""
     chosen = [method.id for method in METHODS.values() if method.default]
     value = methods_view(METHODS.values(), chosen, usual)
     return component("methods", ["methods"], value, elem_id="methods" if usual else "others")
 
 
 def methods_view(usable: Iterable[Method], chosen: Sequence[str], usual: bool) -> dict[str, Any]:
-    """A chooser's value: its methods, and the ids of those that are on."""
+    """Return a chooser's value: its methods, and the ids of those that are on."""
     methods = [method for method in usable if method.default == usual]
     shown = [{"id": m.id, "label": m.label, "sentence": texts.method_sentence(m), "colour": COLOURS[m.id]} for m in methods]
     told = {"legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
@@ -32,13 +32,13 @@ def methods_view(usable: Iterable[Method], chosen: Sequence[str], usual: bool) -
 
 
 def packed_methods(usable: Sequence[Method], chosen: Sequence[str]) -> list[str]:
-    """The values of both choosers."""
+    """Return the values of both choosers."""
     return [pack(methods_view(usable, chosen, usual)) for usual in (True, False)]
 
 
 def chosen_of(value: Any) -> Any:
-    """The ids that are on, of what the page sends. Raises ValueError when there are none; what is no chooser's value is returned
-    as it is."""
+    """Return the ids that are on, of what the page sends. Raises ValueError when there are none; what is no chooser's value is
+    returned as it is."""
     if not isinstance(value, str):
         return value
     try:

@@ -48,8 +48,8 @@ class ModelWidgets:
 
 
 def class_box() -> gr.Dropdown:
-    """The 1,000 classes, found by typing a part of the name or the number. They come with the first model that draws classes: the
-    list is a hundred kilobytes."""
+    """Return the 1,000 classes, found by typing a part of the name or the number. They come with the first model that draws
+    classes: the list is a hundred kilobytes."""
     return gr.Dropdown(
         [FIRST_CLASS],
         value=FIRST_CLASS,
@@ -70,8 +70,8 @@ def choose(
     methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:
-    """The updates for a model of the list, with its preset and its default methods unless others are given. It is loaded when it
-    is first drawn with."""
+    """Return the updates for a model of the list, with its preset and its default methods unless others are given. It is loaded
+    when it is first drawn with."""
     info = service.offered()[model]
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
@@ -103,14 +103,13 @@ def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None)
 
 
 def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:
-    """The same when a visitor chooses a model; nothing when it is the one from before: Gradio tells of a choice, too, when the
-    box is left as it was, and what the visitor has filled in for its model must stay."""
+    """Return the same updates when a visitor chooses a model, and none for the model from before: Gradio tells of a choice, too,
+    when the box is left as it was, and what the visitor has filled in for its model must stay."""
     return {w.model: gr.skip()} if model == before else choose(service, w, model)
 
 
 def note(service: Service, model: str) -> str:
-    """What a model draws and needs, what it lacks, and why it cannot run here, if it cannot; Markdown, from our own words
-    alone."""
+    """Say what a model draws, needs and lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
     info = service.offered()[model]
     lines = [
         info.description,

@@ -55,8 +55,7 @@ from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, c
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.record_reader import MEGABYTES
-from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
+from lantern_demo.ui.recorded import MEGABYTES, SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -163,7 +162,7 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
-    """What is asked for: the prompt, or the class that takes its place, and what starts and stops a race."""
+    """Add the prompt, or the class box that takes its place, and the buttons."""
     with gr.Row(elem_id="ask"):
         prompt = gr.Textbox(
             texts.EXAMPLES[0][0],
@@ -194,7 +193,7 @@ def _foot() -> str:
 
 
 def wait_for_model(page: gr.Blocks) -> None:
-    """Until the model of a page is there. Raises ValueError, as `lantern_demo.load` does, when it cannot be loaded."""
+    """Wait until the model of a page is loaded. Raises ValueError, as `lantern_demo.load` does, when it cannot be loaded."""
     page.lantern_service.wait()
 
 
@@ -302,8 +301,8 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
 
 
 def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
-    """What the stage's script calls for a place that somebody looks at. It passes the queue and its guard by, and has one of its
-    own. Gradio marks the function, and a method takes no marks."""
+    """Return the function that the stage's script calls for a look at a token. It passes the queue and its guard by, and has one
+    of its own. Gradio marks the function, and a method takes no marks."""
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
@@ -317,8 +316,7 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
 def _failed(
     page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
 ) -> Updates:
-    """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing
-    message."""
+    """Settle a run that broke off or was refused, and say so where it never began. Gradio itself only shows a passing message."""
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:

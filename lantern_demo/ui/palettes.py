@@ -14,7 +14,7 @@ HOUR = 60 * 60  # seconds that a browser keeps them
 
 
 def palettes(service: Service) -> Callable[[Request], Response]:
-    """What answers there: three bytes a token, or 404 for a model that is not loaded."""
+    """Return the endpoint: three bytes a token, or 404 for a model that is not loaded."""
 
     def palette(request: Request) -> Response:
         colours = service.palette(request.path_params["model"])

@@ -15,7 +15,8 @@ JOINING = 4  # looks until a run that was asked for in the same moment has joine
 
 
 def places(page: gr.Blocks, concurrency_id: str) -> Callable[[gr.Request], AsyncIterator[str]]:
-    """An event that runs beside one that waits, and says its place in the queue of `concurrency_id` whenever that has changed."""
+    """Return an event that runs beside one that waits, and says its place in the queue of `concurrency_id` whenever that has
+    changed."""
 
     async def tell(request: gr.Request) -> AsyncIterator[str]:
         told, looks = 0, 0

@@ -18,20 +18,20 @@ def prompt_builder(info: ModelInfo) -> gr.HTML:
 
 
 def builder_view(info: ModelInfo) -> dict[str, Any] | None:
-    """The builder's value for a model; None, which hides it, for one that reads any text."""
+    """Return the builder's value for a model; None, which hides it, for one that reads any text."""
     book = phrasebook(info)
     return None if book is None else {**book.view(), "most": info.max_prompt}
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
-    """The status instead of a run, when the model cannot draw a prompt, with the nearest one that it can draw."""
+    """Return the refusal of a prompt that the model cannot draw, with the nearest one that it can draw; None for other
+    prompts."""
     lacking = cannot_draw(info, prompt)
     return None if lacking is None else status_html(texts.NOT_DRAWN, "error", offer=Offer(*lacking))
 
 
 def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:
-    """What is said of words that a model drew without, if they are more than marks: notes, or a prompt that is offered
-    instead."""
+    """Return notes on the words that a model drew without, if they are more than marks, or a prompt that is offered instead."""
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
         return [], None

@@ -1,4 +1,4 @@
-"""The recorded examples that ship with the code: real runs with their pictures, and the machine and date they come from."""
+"""Run records and where they come from: the examples that ship with the code, the runs of this program, and visitors' files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from PIL import Image
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from lantern_demo.runs.record import parsed
 from lantern_demo.ui import texts
-from lantern_demo.ui.record_reader import checked
+from lantern_demo.ui.evidence import trials_of_older
 from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
@@ -25,6 +26,7 @@ FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice as many as it is shown with
 THUMBNAIL_QUALITY = 60  # of WebP
 SWEEPS = "/recorded/{name}/sweeps"
+MEGABYTES = 4  # of a record that a visitor hands in
 DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
@@ -43,8 +45,7 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Where a page finds the sweeps when somebody comes to them, and how many: they weigh as much as the run with all
-        else."""
+        """Return the address of the sweeps, and how many there are: they weigh as much as the run with all else."""
         if not self.sweeps:
             return None
         return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
@@ -52,7 +53,7 @@ class Recorded:
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
-    """All recorded examples, in the order of their file names."""
+    """Return all recorded examples, in the order of their file names."""
     return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
@@ -70,12 +71,12 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
 
 
 def read(path: Path) -> Recorded:
-    """An example that `save` wrote. Raises ValueError for a record that is none."""
+    """Return an example that `save` wrote. Raises ValueError for a record that is none."""
     return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
-    """A run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
+    """Return a run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
     whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
@@ -83,6 +84,33 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
 def unpack(data: bytes) -> Recorded:
     whole = json.loads(gzip.decompress(data))
     return Recorded(checked(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+
+
+def read_record(data: bytes) -> dict[str, Any]:
+    """Return the record in a file. Raises ValueError with a sentence that says what is wrong with it."""
+    if len(data) > MEGABYTES * 2**20:
+        raise ValueError(f"the record has {len(data) / 2**20:.1f} MB, at most {MEGABYTES} are allowed")
+    try:
+        found = json.loads(data.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise ValueError("this is not a run record: not a JSON file that can be read") from None
+    return checked(found)
+
+
+def checked(found: Any) -> dict[str, Any]:
+    """Return a record of the known fields of a parsed one, an older one as it would be written now. Raises ValueError as
+    `read_record` does."""
+    record = parsed(found)
+    for entry in record["methods"].values():
+        events = entry["events"]
+        judged = events.pop("judged", None)
+        if "trials" not in events:
+            events["trials"] = trials_of_older(judged)
+    return record
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 class FinishedRuns:
@@ -101,14 +129,14 @@ class FinishedRuns:
         return name
 
     def get(self, name: str) -> Recorded | None:
-        """The run of a name, or None when it is kept no more."""
+        """Return the run of a name, or None when it is kept no more."""
         found = self._packed.get(name)
         return None if found is None else unpack(found)
 
 
 def cards() -> dict[str, Any] | None:
-    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the
-    stage."""
+    """Return the value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on
+    the stage."""
     found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])} for run in recorded_runs()]
     return {"cards": found, "picked": 0} if found else None
 

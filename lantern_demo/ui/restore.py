@@ -16,8 +16,7 @@ from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
-from lantern_demo.ui.record_reader import read_record
-from lantern_demo.ui.recorded import Recorded, recorded_runs
+from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
@@ -51,8 +50,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
-    """What is on the stage at first, and the scripts of a look with what only they tell of it: the first recorded run.
-    Every visit pays for its pictures, so they are packed closer."""
+    """Return the stage's first value, and the scripts of a look with their part of it: the first recorded run. Every visit pays
+    for its pictures, so they are packed closer."""
     view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
@@ -62,8 +61,8 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
 
 
 def show_first(service: Service, w: Widgets) -> Updates:
-    """The numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor may be
-    typing."""
+    """Return the numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor
+    may be typing."""
     run = recorded_runs()[0]
     shown = _presented(service, w, run, run.source, {})
     return {part: update for part, update in shown.items() if part is not w.stage}
@@ -94,7 +93,7 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
-    """What is to be said of pictures that were drawn anew from a record's tokens: nothing where they are the recorded ones."""
+    """Return notes on pictures that were drawn anew from a record's tokens; none where they are the recorded ones."""
     hashes = [entry["image_sha256"] for entry in record["methods"].values()]
     if [image_hash(image) for image in images] == hashes:
         return []
@@ -153,7 +152,7 @@ def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """The form as it was for a run."""
+    """Return the form as it was for a run."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
     filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
     return {form.model: model, form.seed: settings.seed, **filled}

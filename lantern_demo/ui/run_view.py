@@ -20,26 +20,9 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
-# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that
-# are added.
-PALETTE = (
-    "#7f7f7f",
-    "#56b4e9",
-    "#0072b2",
-    "#e69f00",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#7a4fa3",
-    "#9a8700",
-    "#a0304a",
-    "#1b7837",
-    "#8c510a",
-    "#2a4b9b",
-    "#c51b7d",
-    "#01665e",
-    "#b15928",
-)
+# In the order of the methods: Okabe and Ito's colours, which colour-blind people can tell apart, and a violet. A method that is
+# added begins again at the front.
+PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
@@ -47,7 +30,7 @@ LARGEST = 512  # pixels a side of a picture that travels with the results
 
 
 def stem(method: str) -> str:
-    """A method's id as a file name that every system and web address takes."""
+    """Return a method's id as a file name that every system and web address takes."""
     return method.replace("+", "p")
 
 
@@ -81,7 +64,7 @@ def _speedup(lane: Lane, vanilla: Lane | None) -> str:
 
 
 def _number(lane: Lane) -> str:
-    """How far a lane is, how many tokens its method changed, or why it failed."""
+    """Say how far a lane is, how many tokens its method changed, or why it failed."""
     if lane.phase == "failed":
         return lane.message
     if lane.phase == "stopped":
@@ -89,7 +72,7 @@ def _number(lane: Lane) -> str:
     if lane.phase == "waiting":
         return texts.WAITING
     if lane.entry is None:
-        return str(texts.WEB["pieces"]).format(count=lane.committed, total=lane.total)
+        return str(texts.WEB["tokens"]).format(count=lane.committed, total=lane.total)
     return texts.changed_in_short(lane.entry)
 
 
@@ -97,8 +80,8 @@ STALL = 10  # times the median step: a step that takes longer is told apart
 
 
 def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own pass is
-    none."""
+    """Return the seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own
+    pass is none."""
     ends = entry["events"]["milliseconds"]
     steps = [(end - start) / 1000 for start, end in pairwise(ends)]
     most = STALL * median(steps) if steps else 0.0
@@ -116,21 +99,21 @@ def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
 
 
 def picture_address(image: Image.Image, quality: int = 90) -> str:
-    """A picture as a data address, small enough to travel with the results."""
+    """Return a picture as a data address, small enough to travel with the results."""
     if max(image.size) > LARGEST:
         image = image.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS)
     return webp_address(image, quality)
 
 
 def webp_address(image: Image.Image, quality: int = 90) -> str:
-    """An image as a data address, in its own size."""
+    """Return an image as a data address, in its own size."""
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=quality, method=4)
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def picture_of(address: str) -> Image.Image:
-    """The picture of a data address that `picture_address` made."""
+    """Return the picture of a data address that `picture_address` made."""
     return Image.open(io.BytesIO(base64.b64decode(address.split(",", 1)[1]))).convert("RGB")
 
 
@@ -145,7 +128,8 @@ def results_view(
     run: str | None = None,
     sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The stage's value for a run that is over. `run`: the id of one that was live; `sweeps`: as `Recorded.sweeps_told`."""
+    """Return the stage's value for a run that is over. `run`: the id of one that was live; `sweeps`: as
+    `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
@@ -193,12 +177,12 @@ def _result(
 
 
 def _shorter(trial: Sequence[Any]) -> list[Any]:
-    """A trial with four digits of its fractions."""
+    """Return a trial with four digits of its fractions."""
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
 def table(record: dict[str, Any]) -> list[list[str]]:
-    """A row of text per method, in the order of `texts.TABLE_HEAD`."""
+    """Return a row of text per method, in the order of `texts.TABLE_HEAD`."""
     settings = Settings(**record["settings"])
     return [_row(name, entry, settings) for name, entry in record["methods"].items()]
 

@@ -145,8 +145,8 @@ class Service:
         gc.freeze()
 
     def wait(self) -> None:
-        """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it
-        cannot be."""
+        """Wait until the model that the program was started with is loaded and prepared. Raises ValueError, as `load` does, when
+        it cannot be."""
         self._first.result()
 
     @property
@@ -162,18 +162,19 @@ class Service:
 
     @property
     def busy(self) -> bool:
-        """Whether something runs on the device."""
+        """Return whether something runs on the device."""
         return self._turn.locked()
 
     def offered(self) -> dict[str, ModelInfo]:
-        """The models by id, the one that the program was started with first."""
+        """Return the models by id, the one that the program was started with first."""
         return {self.default: self._first_info, **{name: info for name, info in REGISTRY.items() if name != self.default}}
 
     def loaded(self) -> list[Pipeline]:
         return list(self._loaded.values())
 
     def pipeline(self, model: Any) -> Pipeline:
-        """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
+        """Return the pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is
+        allowed."""
         if not isinstance(model, str) or model not in self.offered():
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {shown(model)}")
         if model == self.default:
@@ -197,11 +198,11 @@ class Service:
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
-        """Whether a model on offer still has to be loaded."""
+        """Return whether a model on offer still has to be loaded."""
         return isinstance(model, str) and model in self.offered() and model not in self._loaded
 
     def unmet(self, info: ModelInfo) -> str | None:
-        """Why a model cannot be loaded here, or None; a loaded one can."""
+        """Return why a model cannot be loaded here, or None; a loaded one can."""
         if info.id in self._loaded or info.id == self.default:
             return None
         # On ZeroGPU a model must be there before the page is launched, also one that ships with the code.
@@ -211,7 +212,7 @@ class Service:
         return requirements_unmet(info, device, info.dtype("auto", device))
 
     def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
-        """The methods that a model cannot be decoded with, by id, each with the reason."""
+        """Return the methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:
             return {} if info.published is None else unavailable_methods(info)  # a model folder always has a drafter
@@ -250,7 +251,7 @@ class Service:
                 _log(request, outcomes, perf_counter() - start)
 
     def palette(self, model: str) -> bytes | None:
-        """The colours of a model's tokens, three bytes each, or None where it is not loaded."""
+        """Return the colours of a model's tokens, three bytes each, or None where it is not loaded."""
         pipe = self._loaded.get(model)
         # On ZeroGPU nothing is decoded but in a run: there only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
@@ -258,7 +259,7 @@ class Service:
         return pipe.palette().numpy().tobytes()
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
+        """Return the pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
         pipe = self._loaded.get(model)
         if pipe is None:
             raise ValueError(f"{model} is not loaded here")
@@ -269,12 +270,13 @@ class Service:
             return self._compute(self._redraw, model, tokens)
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Whether a model that is loaded here draws its pictures with the network of a record, told by the record's `trained`."""
+        """Return whether a model that is loaded here draws its pictures with the network of a record, told by the record's
+        `trained`."""
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """The result of a short call in the thread that computes, or None while a run has the device: nothing holds up what is
-        timed."""
+        """Return the result of a short call in the thread that computes, or None while a run has the device: nothing holds up
+        what is timed."""
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -283,8 +285,8 @@ class Service:
             self._turn.release()
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
-        """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose
-        share of the GPU is spent, and whether they are still there."""
+        """Return the result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks,
+        whose share of the GPU is spent, and whether they are still there."""
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
@@ -345,18 +347,18 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for: those until the model is on it, then for each method its run and the capture of
-        its steps, guessed at first and later what the longest run took, twice since each is warmed up. What is left over is
-        given back, but a visitor who has less than 1.5 times as much left is refused."""
+        """Return the seconds of a shared GPU to ask for: those until the model is on it, then for each method its run and the
+        capture of its steps, estimated at first and later what the longest run took, twice since each is warmed up. What is left
+        over is given back, but a visitor who has less than 1.5 times as much left is refused."""
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
-        guess = 2.0 if small else 2 + 0.006 * info.tokens
-        per_method = guess if took is None else 1 + 2 * took
+        estimate = 2.0 if small else 2 + 0.006 * info.tokens
+        per_method = estimate if took is None else 1 + 2 * took
         return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
 
 
 def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
-    """The result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
+    """Return the result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
 
@@ -375,8 +377,8 @@ def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None
 
 
 def run_seconds() -> float:
-    """The most seconds that a comparison may keep the device: of LANTERN_RUN_SECONDS, else two minutes on a Space and an hour
-    elsewhere. Raises ValueError for a variable that says nothing."""
+    """Return the most seconds that a comparison may keep the device: of LANTERN_RUN_SECONDS, else two minutes on a Space and an
+    hour elsewhere. Raises ValueError for a variable that says nothing."""
     given = os.environ.get(RUN_SECONDS)
     if not given:
         return 120.0 if on_space() else 3600.0
@@ -390,17 +392,17 @@ def run_seconds() -> float:
 
 
 def on_zero_gpu() -> bool:
-    """Whether the device is lent for the time of a call only."""
+    """Return whether the device is lent for the time of a call only."""
     return os.environ.get("SPACES_ZERO_GPU") == "true"
 
 
 def on_space() -> bool:
-    """Whether strangers may ask: there a request must not start a download of many gigabytes."""
+    """Return whether strangers may ask: there a request must not start a download of many gigabytes."""
     return bool(os.environ.get("SPACE_ID"))
 
 
 def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
-    """A preview, or None where it cannot be made: the run goes on without."""
+    """Return a preview, or None where it cannot be made: the run goes on without."""
     try:
         return jpeg(pipe.preview(tokens))
     except Exception as error:

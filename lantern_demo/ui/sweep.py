@@ -17,7 +17,7 @@ from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Answer, Updates, Widgets, answer, component, loading, pack, setting_value, status_html
+from lantern_demo.ui.components import Answer, Updates, Widgets, answer, asked, component, pack, setting_value, status_html
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
@@ -71,23 +71,22 @@ def explore(
 ) -> Iterator[Updates]:
     """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of
     `knobs.ON_THE_FORM`."""
-    try:
+
+    def make() -> tuple[Sweep, list[Request]]:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
-        sweep = SWEEPS[name]
-        values = {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
+        sweep, values = SWEEPS[name], {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
         values["seed"] = seed_of(seed)
-        if service.must_load(model):
-            yield {e.answer.words: loading(service, model)}
-        requests = [
-            service.request(
-                prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value}
-            )
-            for first, value in ((value == sweep.values[0], value) for value in sweep.values)
+        methods = [["vanilla", sweep.method]] + [[sweep.method]] * (len(sweep.values) - 1)
+        return sweep, [
+            service.request(prompt, model, drawn, values | {sweep.setting: value})
+            for drawn, value in zip(methods, sweep.values, strict=True)
         ]
-    except ValueError as error:
-        yield {e.answer.words: status_html(texts.to_visitor(str(error)), "error")}
+
+    made = yield from asked(service, e.answer.words, model, make)
+    if made is None:
         return
+    sweep, requests = made
     if refused := refusal(service.offered()[requests[0].model], requests[0].prompt):
         yield {e.answer.words: refused}
         return
@@ -98,7 +97,7 @@ def explore(
     }
     try:
         yield from _points(service, e, sweep, requests)
-        yield {e.answer.words: status_html(texts.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
+        yield {e.answer.words: status_html(texts.explored(requests[0].seed)), w.shown: replace(shown, exploring=False)}
     except gr.Error:
         raise
     except Exception as error:
@@ -107,7 +106,7 @@ def explore(
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
-    """After a sweep, however it ended."""
+    """Settle a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
     return {e.answer.words: status_html(texts.STOPPED_SWEEP), w.shown: replace(shown, exploring=False), **w.busy(False)}

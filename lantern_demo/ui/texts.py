@@ -1,4 +1,4 @@
-"""Every text of the page and of the API's documentation, but for what acceptance rules say of their trials: see `evidence`."""
+"""Every text of the page and of the API's documentation. The sentences about accepted and refused drafts are in `evidence`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, short_name
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
-    "Five ways to draw one picture. Vanilla runs the model once per token (a pass). The others guess ahead, and LANTERN accepts "
-    "near misses too."
+    "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
+    "LANTERN also changes tokens."
 )
 DESCRIPTION = (
-    "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, "
-    "EAGLE, LANTERN, LANTERN++ and others, with true timings and the count of what each changed."
+    "Watch a visual autoregressive model draw one picture with several decoding methods side by side: vanilla, EAGLE, LANTERN, "
+    "LANTERN++ and others. Each is timed, and the tokens that it changed are counted."
 )
 
-# Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others
-# were not chosen.
+# Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture that shows a lantern.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
     ("four golden sky lanterns over the hills at night", 3),
@@ -56,8 +55,8 @@ LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
 KEEP_TITLE = "Record and link"
 KEEP_NOTE = (
-    "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
-    "Load one here to replay it and to run it again on this machine. Each PNG carries prompt, seed and settings."
+    "The record holds what it takes to run this again: prompt, settings, trees, versions, every token and every step. "
+    "Load a record here to replay it or to run it again on this machine. Each PNG holds prompt, seed and settings."
 )
 
 FOOT = "About this demo"
@@ -70,33 +69,20 @@ OTHERS_INFO = "They are drawn beside those that are chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
-    "A step is one pass of the target. MAL is the mean accepted length: tokens committed per step. Changed counts the tokens "
-    "that only the method's relaxation accepted. Seconds = prefill + draft + verify + commit."
+    "MAL is the mean accepted length: tokens added per pass. Changed counts the tokens that only the method's relaxed rule "
+    "accepted. Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
-    "Method",
-    "Seconds",
-    "Tokens/s",
-    "Steps",
-    "MAL",
-    "Speedup",
-    "Changed",
-    "Prefill s",
-    "Draft s",
-    "Verify s",
-    "Commit s",
-    "Tree",
-    "k",
-    "delta or lambda",
-    "Noise",
+    *("Method", "Seconds", "Tokens/s", "Passes", "MAL", "Speedup", "Changed"),
+    *("Prefill s", "Draft s", "Verify s", "Commit s"),
+    *("Tree", "k", "delta or lambda", "Noise"),
 )
 
 TIMING = """
-- The methods **take turns on one device**, in slices of about 80 ms and at least one step, so that other work disturbs all of
-  them alike. Their tokens are those of a run alone. Where memory does not hold all of them they run one after the other, and
-  the page says so.
+- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs all of them alike. Each draws
+  the tokens that it draws alone. Where memory does not hold all methods, they run one after the other, and the page says so.
 - The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading the prompt and decoding the
-  picture are timed apart; previews, files and the network are not timed. Every method is warmed up first.
+  picture are timed apart. Previews, files and the network are not timed. Every method is warmed up first.
 - **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a processor for more than a tenth
   of its seconds, the page says that the machine was busy.
 - **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
@@ -108,7 +94,7 @@ NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
 READY_RECORDED = "Below is a recording; press Draw to draw live."
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
-READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
+READY_LOADED = "The record is shown below. Press \u201cRun this again\u201d to compare its tokens with this machine's."
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
 READY_GONE = "The run that the link names is not kept any more."
@@ -121,41 +107,41 @@ NO_ADDRESS = "Files are uploaded; the server fetches none from an address."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
-    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another number "
-    "format or thread count may change a colour level or two."
+    "The pictures are drawn here from the recorded tokens. Not all are equal to the byte: another number format or thread count "
+    "may change a colour level or two."
 )
 OTHER_DECODER = (
-    "The run was drawn with another picture decoder than this model has here. Its tokens are shown as they were; the pictures "
-    "are drawn from them anew, and do not look as they did."
+    "The tokens are the recorded ones. The pictures are drawn from them anew and look different: this model has another picture "
+    "decoder here."
 )
-LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
+LOADING_FIRST = "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
 RECORDED = "A recording of {date} on {device}: {prompt}"
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
 KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
-LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
+LOADED = "A loaded record. It names {device} and {date}; nothing of it was measured here."
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
 WAITING = "waiting for the start"
-NO_LOOK_HERE = "on this Space nothing is decoded to look at: the GPU is only lent for runs"
+NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 LOOK_LATER = "The device is at work; look again in a moment."
-LOOK_SLOWER = "That was many looks in a short time; wait a moment and look again."
-LOOK_NOT_LOADED = "the model of this run is not loaded here, so that its guesses cannot be shown as pictures"
+LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
+LOOK_NOT_LOADED = "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
 
 METHOD_SENTENCES = {
-    "vanilla": "One pass of the model for every token. The baseline.",
-    "eagle1": "Guesses along a fixed tree; keeps only what the model would have drawn.",
-    "eagle2": "Grows its tree where the drafter is sure; keeps only what the model would have drawn.",
-    "lantern": "EAGLE-2's tree, but near misses count too: similar tokens lend their probability, up to delta.",
-    "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
+    "vanilla": "One pass for every token. The baseline.",
+    "eagle1": "Drafts along a static tree and accepts only tokens that the model would have drawn.",
+    "eagle2": "Grows its draft tree where the drafter is sure, and accepts only tokens that the model would have drawn.",
+    "lantern": "EAGLE-2's tree. Similar tokens lend a draft their probability, up to delta in all.",
+    "lantern++": "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability.",
 }
-BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "near misses", "lantern++": "near misses"}
+BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "relaxed", "lantern++": "relaxed"}
 
 
 EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla; the other settings stay as they are."
@@ -168,8 +154,8 @@ LOOK: dict[str, Any] = {
     "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
     "lookNote": "Click a token of the picture, or use the arrow keys. The same token is lit on every card.",
     "patchesTitle": "The picture with other tokens at this position",
-    "patchGuess": "refused guess",
-    "patchBoth": "the accepted guess",
+    "patchDraft": "refused draft",
+    "patchBoth": "the accepted draft",
     "patchKept": "the token drawn",
     "patchVanilla": "vanilla's token",
     "patchNear": "its neighbours in the codebook",
@@ -179,7 +165,7 @@ LOOK: dict[str, Any] = {
     "chance": "{percent} %",
     "next": "Next step \u203a",
     "phases": {
-        "draft": "1. Draft: {count} guesses at the tokens ahead.",
+        "draft": "1. Draft: {count} tokens ahead.",
         "verify": "2. Verify: one pass of the model checks all of them at once.",
         "refused": "Refused: {refused}.",
         "accept": "3. Accept: adds {count} tokens.",
@@ -192,27 +178,27 @@ LOOK: dict[str, Any] = {
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The model drew it after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms and committed {tokens} tokens.",
-    "sideBySide": ("Drawn side by side with the other rows of this pass: {missing} of the tokens before it were not there yet."),
-    "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
-    "guessedOnce": "Guessed once; the",
-    "guessedOften": "Guessed {count} times ({chain}); the last",
-    "stoodOnce": "guess stood for 1 pass",
-    "stood": "guess stood for {passes} passes",
-    "guessAccepted": "and was accepted.",
-    "guessRefused": "and was refused: the model drew {token} itself.",
-    "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "GPUs do not keep what was tried in a step.",
-    "draft": "Guess",
+    "sideBySide": "Drawn side by side with the other rows of this pass: {missing} of the tokens before it were not there yet.",
+    "neverDrafted": "This token was never drafted: it lay behind the window of every pass before.",
+    "draftedOnce": "Drafted once; the",
+    "draftedOften": "Drafted {count} times ({chain}); the last",
+    "stoodOnce": "draft stood for 1 pass",
+    "stood": "draft stood for {passes} passes",
+    "draftAccepted": "and was accepted.",
+    "draftRefused": "and was refused: the model drew {token} itself.",
+    "noDrafts": "Nothing was drafted in this step; the model drew the token itself.",
+    "notKept": "On a GPU the drafts that were tried are not kept.",
+    "draft": "Draft",
     "none": "none",
     "overOne": "more than 1",
-    "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
+    "treeTold": "The draft tree of this step: {nodes} nodes, the root counted. Accepted: {path}.",
     "treeNote": "Draft tree; the last token before it is at the top.",
-    "treePictures": "Each node shows the picture at its position with that guess and those above it.",
+    "treePictures": "Each node shows the picture at its position with that draft and those above it.",
     "treeSigns": {
         "root": "the last token before",
-        "accepted": "accepted guess",
-        "refused": "refused guess",
-        "untried": "guess not tried",
+        "accepted": "accepted draft",
+        "refused": "refused draft",
+        "untried": "draft not tried",
         "target": "drawn by the model itself",
         "chosen": "the chosen token",
     },
@@ -250,17 +236,14 @@ WEB: dict[str, Any] = {
         "done": "Done",
         "count": "{number} of {of}",
         "captions": [
-            "{method} guesses ahead: each circle is a guess at a token that comes next, {guesses} in all.",
-            "One pass of the model checks all of them at once. Without guesses it would draw one token.",
-            (
-                "This token is a near miss: only the looser rule accepted it, because its neighbours in the codebook count too. "
-                "Here they are."
-            ),
-            "So one pass added {added} tokens. The card counts the near misses of the whole picture: {changed} of {of} changed.",
+            "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
+            "One pass of the model checks all of them at once. Without drafts it would draw one token.",
+            "This token was changed: only the relaxed rule accepted it, as its neighbours in the codebook count. Here they are.",
+            "So one pass added {added} tokens. The card counts the changed tokens of the whole picture: {changed} of {of}.",
         ],
     },
     "stage": "The race",
-    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was accepted.",
+    "hint": "Click a picture to see how each token was drafted, and why it was accepted.",
     # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
@@ -270,15 +253,15 @@ WEB: dict[str, Any] = {
         "alone": "{method} took {took}.",
     },
     "why": {
-        "faster": "In seconds it was {times} as fast as vanilla: guesses take time too.",
-        "slower": "In seconds it took {times} as long as vanilla: guesses take time too.",
-        "passes": "{method} needed the fewest passes, {passes} instead of {alone}; guesses take time too.",
+        "faster": "In seconds it was {times} as fast as vanilla: drafting takes time too.",
+        "slower": "In seconds it took {times} as long as vanilla: drafting takes time too.",
+        "passes": "{method} needed the fewest passes, {passes} instead of {alone}; drafting takes time too.",
     },
     "racing": "The methods race.",
     "racingOn": "They take turns on one device; each card counts only its own computing time.",
     "clock": "Clock of the replay",
     "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "pieces": "{count} of {total} tokens",
+    "tokens": "{count} of {total} tokens",
     "differences": "Differences",
     "differ": "{count} of {of} differ",
     "whyDiffer": "Squares: tokens unlike vanilla's. Later ones differ because earlier ones did.",
@@ -298,7 +281,7 @@ WEB: dict[str, Any] = {
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "changed": "{count} of {of} changed",
-    "kinds": {"e": "guess accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
+    "kinds": {"e": "draft accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
     **LOOK,
     "changedTitle": "Speed in seconds against what was changed",
     "changedNote": "Higher is faster; further left is closer to the model.",
@@ -326,10 +309,10 @@ WEB: dict[str, Any] = {
         "independent": "Independent random numbers draw another picture from the same distribution.",
         "checked": "How every method is checked:",
     },
-    "lost": "The server cannot be reached. What was drawn and what you typed stay here; the page keeps looking for it.",
-    "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.",
+    "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page tries again by itself.",
+    "back": "The server is back. Reload to draw again; your prompt, methods and seed stay.",
     "reload": "Reload",
-    "lostRace": "The connection broke during the race: this is how far it came.",
+    "lostRace": "The connection broke during the race. The cards show how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }
 
@@ -339,7 +322,7 @@ def method_sentence(method: Method) -> str:
 
 
 def badge(method: Method) -> str:
-    """Return in two words how a method's distribution stands to the model's."""
+    """Return in two words whether a method keeps the model's distribution."""
     return BADGES.get(method.id, "exact" if method.lossless else "not exact")
 
 
@@ -348,12 +331,12 @@ def times(speedup: float) -> str:
 
 
 def changed_of(entry: dict[str, Any]) -> int:
-    """How many tokens a method of a record changed."""
+    """Count the tokens that a method of a record changed."""
     return entry["events"]["kinds"].count("r")
 
 
 def changed_in_short(entry: dict[str, Any]) -> str:
-    """Return that number for a card."""
+    """Say that number on a card."""
     return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 
@@ -380,12 +363,12 @@ def kept(record: dict[str, Any]) -> str:
 
 
 def one_thread(device: str) -> str:
-    """A device's name as it is written now; older records have another plural."""
+    """Return a device's name as it is written now; older records have another plural."""
     return device.replace("(1 threads)", "(1 thread)")
 
 
 def to_visitor(message: str) -> str:
-    """A refusal as a visitor of the page reads it: the API's sentences begin with the parameter's name."""
+    """Turn a refusal of the API, which begins with a parameter's name, into a sentence for a visitor of the page."""
     name, _, rest = message.partition(" ")
     first = KNOBS[name].label if name in KNOBS else "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
@@ -400,13 +383,13 @@ def needs(download: str, memory: dict[str, str]) -> str:
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
-    """Methods that a model lacks, and why it has no drafter; Markdown."""
+    """Name the methods that a model lacks, and say why it has no drafter; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
 def suiting(prompts: Sequence[str]) -> str:
-    """Prompts that suit a model; Markdown."""
+    """Name prompts that suit a model; Markdown."""
     return f"Prompts that suit it: {'; '.join(f'*{prompt}*' for prompt in prompts)}."
 
 
@@ -431,7 +414,7 @@ def passes(steps: int) -> str:
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """That single steps took far longer than the rest, and what the run comes to without them."""
+    """Say that single steps took far longer than the rest, and give the run's seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
@@ -442,14 +425,14 @@ def waited(entry: dict[str, Any]) -> str:
 
 
 def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
-    """Say how long runs had to wait for a processor."""
+    """Say how long runs waited for a processor."""
     shares = sorted({f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries}, key=int)
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
 
 
 def in_turn(labels: list[str], reason: str) -> str:
-    """Why methods did not race; `labels` are of those, where others did."""
+    """Say why methods did not race. labels: theirs, where others did race."""
     if labels:
         return f"{', '.join(labels)} could not race with the others: {reason}."
     return f"The methods ran one after the other, not as a race: {reason}."
@@ -470,7 +453,7 @@ def unknown_words(words: Sequence[str]) -> str:
 
 
 def drawn_without(words: Sequence[str], nouns: str) -> str:
-    """The same of a model that draws one thing."""
+    """Say the same of a model that draws one thing."""
     quoted = ", ".join(f'"{word}"' for word in words)
     return f"Drawn without {quoted}: this model draws one to four {nouns}."
 
@@ -481,13 +464,12 @@ def internal_error(error: BaseException) -> str:
 
 def load_failed(model: str, error: BaseException) -> str:
     return (
-        f"model {model} could not be loaded: {sentence(error)} Other models are not affected; choose one of them, or try again "
-        "later."
+        f"model {model} could not be loaded: {sentence(error)} Other models still work; choose one of them, or try again later."
     )
 
 
 def knobs_of(methods: Sequence[Method]) -> str:
-    """Whom a group of knobs is for."""
+    """Name the methods that read a group of knobs."""
     if len(methods) == len(METHODS):
         return "All methods"
     *others, last = (method.label for method in methods)
@@ -576,7 +558,7 @@ def sheet_lines(entry: dict[str, Any]) -> list[str]:
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
-    """What a PNG says of itself, by the keys of its text chunks."""
+    """Return the text chunks of a PNG by key."""
     settings = record["settings"]
     facts = {
         "Software": f"lantern-demo {record['lantern_demo']}",

@@ -19,7 +19,7 @@ function placed(parents) {
 const PICTURED = 16; // nodes of a tree that is drawn large enough for pictures
 
 /**
- * The draft tree of a step with the model's own token below the last accepted guess, unless the picture ended before it -> tokens, parents,
+ * The draft tree of a step with the model's own token below the last accepted draft, unless the picture ended before it -> tokens, parents,
  * `at`: the root's place in the picture, and `own`: the node of the model's own token, or -1.
  */
 function wholeTree(lane, step) {
@@ -29,7 +29,7 @@ function wholeTree(lane, step) {
   return { tokens: [...tokens, lane.tokens[after - 1]], parents: [...parents, path.at(-1)], at: before - 1, own: tokens.length };
 }
 
-/** One node of a tree as it is drawn: a circle for a guess, with a cross where it was refused; a box for a token that is none. */
+/** One node of a tree as it is drawn: a circle for a draft, with a cross where it was refused; a box for a token that is none. */
 function nodeDrawing(x, y, radius, state, ...inside) {
   const shape = ["root", "target"].includes(state) ? svg("rect", { class: "shape", x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius, rx: 4 }) : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
   const drawn = svg("g", { class: `node ${state}` }, shape, ...inside);
@@ -41,12 +41,12 @@ function nodeDrawing(x, y, radius, state, ...inside) {
   return drawn;
 }
 
-/** Squares of a strip of `found.squares` as fills of the shapes that name them: the picture with each node's guesses in their places. */
-function treePieces(found) {
+/** Squares of a strip of `found.squares` as fills of the shapes that name them: the picture with each node's drafts in their places. */
+function treeSquares(found) {
   const strip = svg("image", { id: "tree-strip", href: found.picture, width: found.squares, height: 1, preserveAspectRatio: "none" });
   const used = new Set(found.tree.filter((square) => square !== null));
   return svg("defs", {}, strip, ...[...used].map((square) =>
-    svg("pattern", { id: `tree-piece-${square}`, width: 1, height: 1, viewBox: `${square} 0 1 1`, preserveAspectRatio: "none" }, svg("use", { href: "#tree-strip" }))));
+    svg("pattern", { id: `tree-square-${square}`, width: 1, height: 1, viewBox: `${square} 0 1 1`, preserveAspectRatio: "none" }, svg("use", { href: "#tree-strip" }))));
 }
 
 /** The draft tree of a step, with pictures of its nodes where `found` has them. own: the chosen node, or -1. */
@@ -61,7 +61,7 @@ function treeDrawing(lane, step, own, found, words) {
   const x = (node) => 34 + places[node].x * across;
   const y = (node) => 28 + places[node].depth * down;
   const [wide, high] = [68 + (width - 1) * across, 56 + depth * down];
-  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `width: ${Math.min(wide * 1.25, 560)}px` }, found ? treePieces(found) : null);
+  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `width: ${Math.min(wide * 1.25, 560)}px` }, found ? treeSquares(found) : null);
   whole.parents.forEach((parent, node) => {
     const kind = node === whole.own ? "taken own" : path.has(node) ? "taken" : "";
     if (node) drawing.append(svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: kind }));
@@ -70,7 +70,7 @@ function treeDrawing(lane, step, own, found, words) {
     const state = node === whole.own ? "target" : node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
     const drawn = nodeDrawing(x(node), y(node), radius, state, svg("title", {}, say(words.treeNode, { token, state: words.treeSigns[state] })));
     const square = found?.tree[node] ?? null;
-    if (square !== null) drawn.firstChild.style.fill = `url(#tree-piece-${square})`;
+    if (square !== null) drawn.firstChild.style.fill = `url(#tree-square-${square})`;
     drawn.classList.toggle("chosen", node === chosen);
     drawing.append(drawn);
   });
@@ -89,34 +89,34 @@ function treeLegend(words) {
 }
 
 /**
- * What a window held for a token, from the first pass that guessed it to the one that committed it: [{ token, passes }], where passes in a
- * row with the same guess are one. Node 0 of a window is the last token before it, and node i the guess i places further on.
+ * What a window held for a token, from the first pass that drafted it to the one that committed it: [{ token, passes }], where passes in a
+ * row with the same draft are one. Node 0 of a window is the last token before it, and node i the draft i places further on.
  */
-function guessesOf(lane, token) {
-  const guesses = [];
+function draftsOf(lane, token) {
+  const drafts = [];
   for (let step = stepOf(lane, token); step > 0; step--) {
     const node = token - lane.committed[step - 1] + 1;
     if (node >= lane.trees[step].tokens.length) break;
-    const guess = lane.trees[step].tokens[node];
-    if (guesses[0]?.token === guess) guesses[0].passes += 1;
-    else guesses.unshift({ token: guess, passes: 1 });
+    const draft = lane.trees[step].tokens[node];
+    if (drafts[0]?.token === draft) drafts[0].passes += 1;
+    else drafts.unshift({ token: draft, passes: 1 });
   }
-  return guesses;
+  return drafts;
 }
 
-/** How a token was guessed before it was committed, in words. */
-function guessHistory(lane, token, words) {
-  const guesses = guessesOf(lane, token);
-  if (!guesses.length) return words.neverGuessed;
-  const last = guesses.at(-1);
-  const times = guesses.length === 1 ? words.guessedOnce
-    : say(words.guessedOften, { count: guesses.length, chain: guesses.map((guess) => guess.token).join(" \u2192 ") });
+/** How a token was drafted before it was committed, in words. */
+function draftHistory(lane, token, words) {
+  const drafts = draftsOf(lane, token);
+  if (!drafts.length) return words.neverDrafted;
+  const last = drafts.at(-1);
+  const times = drafts.length === 1 ? words.draftedOnce
+    : say(words.draftedOften, { count: drafts.length, chain: drafts.map((draft) => draft.token).join(" \u2192 ") });
   const stood = last.passes === 1 ? words.stoodOnce : say(words.stood, { passes: last.passes });
-  const end = lane.kinds[token] === "t" ? say(words.guessRefused, { token: lane.tokens[token] }) : words.guessAccepted;
+  const end = lane.kinds[token] === "t" ? say(words.draftRefused, { token: lane.tokens[token] }) : words.draftAccepted;
   return `${times} ${stood} ${end}`;
 }
 
-/** A guess's bar against the line that it had to pass, and its numbers, which `numbers` labels. */
+/** A draft's bar against the line that it had to pass, and its numbers, which `numbers` labels. */
 function balance([own, counted, limit], numbers, words) {
   const top = Math.max(own, counted, limit, 1e-6) * 1.12;
   const at = (value) => `${(100 * value) / top}%`;
@@ -129,13 +129,13 @@ function balance([own, counted, limit], numbers, words) {
   return [bars, el("dl", {}, ...numbers.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, say(value, values))]))];
 }
 
-/** One guess that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
+/** One draft that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
 function trial(lane, step, [node, kind, ...told], chosen, words) {
   const { numbers } = lane.evidence.cases[kind];
   return el("li", { class: `trial ${kind}${node === chosen ? " chosen" : ""}` }, verdict(lane, step, [node, kind, ...told], words), ...(numbers.length ? balance(told, numbers, words) : []));
 }
 
-/** What became of a guess, in the rule's words. */
+/** What became of a draft, in the rule's words. */
 function verdict(lane, step, [node, kind, ...told], words) {
   return el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${say(lane.evidence.cases[kind].said, told)}`);
 }
@@ -148,7 +148,7 @@ function ownNode(lane, token) {
   return place < path.length - 1 ? path[place + 1] : -1;
 }
 
-/** The trials of a token's own guesses, in their order. */
+/** The trials of a token's own drafts, in their order. */
 function triesFor(lane, token) {
   const step = stepOf(lane, token);
   const tree = lane.trees[step];
@@ -156,7 +156,7 @@ function triesFor(lane, token) {
   return lane.trials[step].filter(([node]) => tree.parents[node] === parent);
 }
 
-/** The guesses that were tried for a token; where tries were not kept, the one that was accepted. */
+/** The drafts that were tried for a token; where tries were not kept, the one that was accepted. */
 function triedFor(lane, token) {
   const tree = lane.trees[stepOf(lane, token)];
   const tried = triesFor(lane, token).map(([node]) => node);
@@ -164,28 +164,28 @@ function triedFor(lane, token) {
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
 
-/** All about a token: where it is, sentences with the rule that decided, what is kept for the record, and the guesses tried for it. */
+/** All about a token: where it is, sentences with the rule that decided, what is kept for the record, and the drafts tried for it. */
 function storyOf(lane, token, grid, words) {
   const step = stepOf(lane, token);
   const before = step ? lane.committed[step - 1] : 0;
   const tree = lane.trees[step];
   const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
   const kind = lane.kinds[token];
-  const guesses = step ? triedFor(lane, token) : [];
+  const drafts = step ? triedFor(lane, token) : [];
   const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
   const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
   const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
   const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
-  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because), ...tries, guesses.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
+  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because), ...tries, drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
   const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
-  if (step === 0) return { where, heading, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
+  if (step === 0) return { where, heading, sentences, drafts, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
-  if (lane.window) record.push(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
+  if (lane.window) record.push(el("p", { class: "drafted" }, draftHistory(lane, token, words)));
   if (!lane.wave && tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
   else if (lane.trials[step].length) {
     record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "");
   } else if (!lane.wave) record.push(el("p", { class: "note" }, words.notKept));
-  return { where, heading, sentences, guesses, record };
+  return { where, heading, sentences, drafts, record };
 }

@@ -1,4 +1,4 @@
-// A look at a token: what it is and why, what the guesses look like in its place, and the steps that led there.
+// A look at a token: what it is and why, what the drafts look like in its place, and the steps that led there.
 
 function lookPanel(words, root, hooks) {
   const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: point, onkeydown: steer });
@@ -46,12 +46,12 @@ function lookPanel(words, root, hooks) {
     tellSteps();
     chosen(lane, cell);
     clearTimeout(asking);
-    asking = setTimeout(ask, 300, lane, cell, story.guesses);
+    asking = setTimeout(ask, 300, lane, cell, story.drafts);
   }
 
-  async function ask(one, at, guesses) {
+  async function ask(one, at, drafts) {
     const step = stepOf(one, at);
-    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, guesses, beside: drawnByVanilla(one, at), tree: wanting(one, step) };
+    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, drafts, beside: drawnByVanilla(one, at), tree: wanting(one, step) };
     const found = await hooks.ask(asked).catch((error) => ({ error: String(error.message ?? error) }));
     if (one !== lane || at !== cell) return;
     alike.replaceChildren(...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)));
@@ -73,7 +73,7 @@ function lookPanel(words, root, hooks) {
     return { tokens, parents, at };
   }
 
-  /** The place with what vanilla drew there, the guesses, their neighbours, and the model's favourites in it. */
+  /** The place with what vanilla drew there, the drafts, their neighbours, and the model's favourites in it. */
   function patches(found, one, at) {
     const square = (token, below, accepted) => el("figure", { class: accepted ? "patch kept" : "patch" },
       el("span", { role: "img", "aria-label": say(words.patchAlt, { token }),
@@ -82,9 +82,9 @@ function lookPanel(words, root, hooks) {
     const row = (title, ...squares) => el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
     const stands = one.tokens[at];
     const chance = (p) => say(words.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
-    return [el("h4", {}, words.patchesTitle), found.guesses.some(([guess]) => guess === stands) ? null : row(words.patchKept, square(stands, null, true)),
+    return [el("h4", {}, words.patchesTitle), found.drafts.some(([draft]) => draft === stands) ? null : row(words.patchKept, square(stands, null, true)),
       ...drawnByVanilla(one, at).map((token) => row(words.patchVanilla, square(token, null, token === stands))),
-      ...found.guesses.flatMap(([guess, ...near]) => [row(guess === stands ? words.patchBoth : words.patchGuess, square(guess, null, guess === stands)),
+      ...found.drafts.flatMap(([draft, ...near]) => [row(draft === stands ? words.patchBoth : words.patchDraft, square(draft, null, draft === stands)),
         row(words.patchNear, ...near.map((token) => square(token, null, token === stands)))]),
       found.liked.length ? row(words.patchModel, ...found.liked.map(([token, p]) => square(token, chance(p), token === stands))) : null].filter((part) => part);
   }

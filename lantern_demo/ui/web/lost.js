@@ -40,7 +40,7 @@
     form.delete("run");
     set("prompt", document.querySelector("#prompt :is(textarea, input)")?.value);
     set("methods", [...document.querySelectorAll(".method input:checked")].map((box) => box.value).join(","));
-    set("seed", document.querySelector("#randomise input")?.checked ? "" : document.querySelector("#seed input")?.value);
+    set("seed", document.querySelector("#seed input")?.value);
     location.assign(`${location.pathname}?${form}`);
   }
 })();

@@ -217,7 +217,7 @@ function draw() {
     one.took.textContent = seconds(clock.kind === "seconds" ? Math.min(state.time, end) : data.milliseconds[step]);
     for (const part of ["fewer", "gain"]) one[part].textContent = done ? one.view[part] : "";
     one.flag.textContent = done ? one.flagged : "";
-    one.number.textContent = done ? one.view.number : say(words.pieces, { count, total: data.tokens.length });
+    one.number.textContent = done ? one.view.number : say(words.tokens, { count, total: data.tokens.length });
     one.bar.style.setProperty("--share", `${(100 * count) / data.tokens.length}%`);
     one.root.toggleAttribute("data-done", done);
     if (data.picture && !data.image) continue; // until it is decoded the race's last picture of it stays

@@ -1,6 +1,6 @@
-// A first minute: four captions on a race that stands still, at a step of the method that keeps near misses. Escape or Skip ends it.
+// A first minute: four captions on a race that stands still, at a step of a method that changed tokens. Escape or Skip ends it.
 
-/** Where to look: a near miss in a step that added as many pieces as there are to be found, next to the middle of the picture. */
+/** Where to look: a changed token in a step that added three tokens, where there is one, next to the middle of the picture. */
 function tellingStep(data, grid) {
   const added = (token) => data.committed[stepOf(data, token)] - data.committed[stepOf(data, token) - 1];
   const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
@@ -16,7 +16,7 @@ function tour({ lanes, grid, root, open, ended }) {
   document.querySelector(".tour")?.remove();
   const cell = tellingStep(data, grid);
   const step = stepOf(data, cell);
-  const facts = { method: data.label, guesses: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1], changed: data.changed, of: data.tokens.length };
+  const facts = { method: data.label, drafts: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1], changed: data.changed, of: data.tokens.length };
   const told = el("p", { class: "told", tabindex: "-1" });
   const next = el("button", { type: "button", class: "first" });
   const skip = el("button", { type: "button", onclick: end }, words.skip);
