@@ -180,7 +180,12 @@ def filled(text: str, numbers: Numbers) -> str:
 
 def documents() -> list[Path]:
     """README and docs, without the notes."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def kept() -> Numbers:
+    """What was measured last."""
+    return json.loads(KEPT.read_text())
 
 
 def main() -> int:
@@ -188,7 +193,7 @@ def main() -> int:
     parser.add_argument("take", nargs="*", metavar="take SECTION FILE.json", help="copy a section first")
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
-    numbers: Numbers = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    numbers: Numbers = kept()
     if args.take:
         if len(args.take) != 3 or args.take[0] != "take" or args.take[1] not in SECTIONS:
             parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json")
