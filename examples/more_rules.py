@@ -21,7 +21,6 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import Generation, Method, load, register
 from lantern_demo.decoding.drafting import StaticTree
-from lantern_demo.decoding.rules import Children, Near, Rule, check_share
+from lantern_demo.decoding.rules import Members, Rule
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,7 @@ class Weighted(Rule):
     delta: float = 2.0
     mu: float = 0.0
 
-    name: ClassVar[str] = "weighted"
-    thins: ClassVar[bool] = True
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not (self.delta > 0 and math.isfinite(self.delta) and math.isfinite(self.mu)):
             raise ValueError(f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above 0")
 
@@ -57,15 +53,13 @@ class Weighted(Rule):
         """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one."""
         return self.delta * torch.exp(-0.7 * torch.as_tensor(depth) - self.mu)
 
-    def counts(self, mass: Tensor, near_mass: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
-        return self.weight(depth) * mass
+    def score(self, members: Members, depth: Tensor | float) -> Tensor:
+        return self.weight(depth) * members.mass[..., 0]
 
-    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        q = children.q
-        if q is None or share is None:  # children that the prefix fixes: all of q is at x
-            q = torch.zeros_like(residual).scatter_(1, near.ids[:, :1], 1.0)
-            share = (1.0 - near.kept_mask[:, :1]) * residual.sum(-1, keepdim=True)
-        residual.sub_(torch.minimum(q * share, self.weight(children.depth) * residual)).clamp_(min=0.0)
+    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+        if q is None:  # drafts that the prefix fixes: all of q is at x
+            q = torch.zeros_like(p).scatter(1, members.ids[:, 0], members.member[:, 0].float())
+        return (p - torch.minimum(q, self.weight(depth) * p)).clamp(min=0.0)
 
 
 @dataclass(frozen=True)
@@ -75,21 +69,19 @@ class Typical(Rule):
 
     epsilon: float = 0.09
 
-    name: ClassVar[str] = "typical"
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         check_share("epsilon", self.epsilon)
 
     @property
     def relaxes(self) -> bool:
         return True
 
-    def least(self, p: Tensor) -> Tensor:
+    def threshold(self, u: Tensor, q: Tensor | None, p: Tensor) -> Tensor:
         bound = math.sqrt(self.epsilon) * torch.special.entr(p).sum(-1, keepdim=True).neg().exp()
         return bound.clamp(max=self.epsilon)
 
-    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        """Nothing leaves p."""
+    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+        return p
 
 
 @dataclass(frozen=True)
@@ -99,9 +91,7 @@ class Ensemble(Rule):
 
     weight: float = 0.7
 
-    name: ClassVar[str] = "ensemble"
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         check_share("weight", self.weight)
 
     @property
@@ -110,6 +100,12 @@ class Ensemble(Rule):
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
         return p if q is None or not self.relaxes else torch.lerp(q, p, self.weight)
+
+
+def check_share(name: str, value: float) -> None:
+    """Raises ValueError for a value that is not between 0 and 1."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}; it must be between 0 and 1")
 
 
 MORE = (

@@ -8,6 +8,8 @@ Run it with: python -m lantern_demo.bench --prompts 6 --against examples/peer_tr
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel, set_seed
@@ -25,15 +27,9 @@ class ImageConfig(PretrainedConfig):
     model_type = "llamagen-image"
 
 
-class CacheOfLayers:
-    """transformers' cache as the target's layers write to it."""
-
-    def __init__(self, cache: DynamicCache) -> None:
-        self.cache = cache
-
-    def write(self, layer: int, _: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append k, v [R, heads, n, d] of a layer -> all that it holds."""
-        return self.cache.update(k, v, layer)
+def append(cache: DynamicCache, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
+    """Append the keys and values kv [R, n, 2, heads, d] of a layer -> all that the cache holds of it."""
+    return cache.update(*kv.transpose(1, 3).unbind(2), layer)
 
 
 class ImageModel(PreTrainedModel, GenerationMixin):
@@ -83,7 +79,8 @@ class ImageModel(PreTrainedModel, GenerationMixin):
             x = self.target.tok_embeddings(input_ids).expand(rows, -1, -1)
             mask = None if visible is None else visible[:, None, None]
         rope = self.target.rope[first : first + x.shape[1]]
-        hidden = self.target.run(x, rope, mask, CacheOfLayers(cache))  # type: ignore[arg-type]
+        stores = [partial(append, cache, layer) for layer in range(self.target.config.layers)]
+        hidden = self.target.run(x, rope, mask, stores)
         logits = guide(self.target.head(hidden[:, -1:]), self.cfg_scale)[None]
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
 

@@ -18,15 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lantern_demo.decoding.cache import ALIGNED
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
-from lantern_demo.decoding.engines.waves import Wave
+from lantern_demo.decoding.graphs import Steps
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
+from lantern_demo.decoding.step import TreeSteps
+from lantern_demo.decoding.zipar import RowSteps
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.decoder import PaddedCache
-from lantern_demo.models.families import fused_runners
+from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
@@ -46,15 +47,15 @@ TREES: dict[str, dict[str, Any]] = {
 
 # Model and tree -> by method the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
 _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
-    ("llamagen-t2i-256", "none"): {"vanilla": 466, "zipar": 467},
-    ("llamagen-t2i-256", "paper"): {"eagle1": 624, "eagle2": 703, "lantern": 775, "lantern++": 749},
-    ("llamagen-t2i-256", "16 nodes"): {"eagle1": 543, "eagle2": 585, "lantern": 621, "lantern++": 619},
-    ("anole-7b", "none"): {"vanilla": 549, "zipar": 550},
-    ("anole-7b", "paper"): {"eagle1": 746, "eagle2": 831, "lantern": 903, "lantern++": 871},
-    ("anole-7b", "16 nodes"): {"eagle1": 644, "eagle2": 686, "lantern": 720, "lantern++": 722},
+    ("llamagen-t2i-256", "none"): {"vanilla": 466, "zipar": 468},
+    ("llamagen-t2i-256", "paper"): {"eagle1": 661, "eagle2": 722, "lantern": 842, "lantern++": 827},
+    ("llamagen-t2i-256", "16 nodes"): {"eagle1": 559, "eagle2": 598, "lantern": 652, "lantern++": 669},
+    ("anole-7b", "none"): {"vanilla": 581, "zipar": 583},
+    ("anole-7b", "paper"): {"eagle1": 821, "eagle2": 882, "lantern": 1002, "lantern++": 987},
+    ("anole-7b", "16 nodes"): {"eagle1": 692, "eagle2": 731, "lantern": 785, "lantern++": 802},
     ("janus-pro-7b", "none"): {"vanilla": 459},
-    ("janus-pro-7b", "paper"): {"eagle1": 681, "eagle2": 766, "lantern": 838, "lantern++": 806},
-    ("janus-pro-7b", "16 nodes"): {"eagle1": 564, "eagle2": 606, "lantern": 640, "lantern++": 642},
+    ("janus-pro-7b", "paper"): {"eagle1": 704, "eagle2": 765, "lantern": 885, "lantern++": 870},
+    ("janus-pro-7b", "16 nodes"): {"eagle1": 572, "eagle2": 611, "lantern": 665, "lantern++": 682},
 }
 BUDGETS = {(model, method, tree): most for (model, tree), row in _OF_TREES.items() for method, most in row.items()}
 
@@ -150,8 +151,8 @@ def _placed(part: nn.Module, dtype: torch.dtype) -> nn.Module:
     return part.requires_grad_(False)
 
 
-def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Fixed:
-    """The fixed engine of a published model, behind a prefix, on the meta device. settings are those of
+def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
+    """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings are those of
     `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
     assert info.published is not None
@@ -159,31 +160,27 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
     target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(sizes), dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
-    runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
+    runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
     policy = chosen.drafts.of(knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
-    caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]
-    if chosen.needs_drafter:
-        assert runners.drafter is not None
-        caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
-    for cache in caches:
-        if isinstance(cache, PaddedCache):
-            cache.set_padding(None)
-        cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
-        cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(
         chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, noise=knobs.noise
     )
-    source, judge = parts_of(config, info.published.target.vocab)
-    uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
-    uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
+    source, verifier = parts_of(config, info.published.target.vocab)
+    draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + source.draws).shape[1]
+    if policy.side_by_side:
+        steps: Steps = RowSteps(runners.target, config, verifier, draws, False)
+    else:
+        runner = runners.drafter if chosen.needs_drafter else None
+        steps = TreeSteps(runners.target, runner, config, source, verifier, draws, False)
+    for cache in steps.caches:  # the prompt is there, and of some padding
+        cache.length, cache.padded = PROMPT, True
+    if runners.drafter is not None:
+        runners.drafter.prefill = lambda *_: None  # type: ignore[method-assign]
     hidden = torch.empty(rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype)
-    parts: list[Any] = [runners.target, runners.drafter, *caches] if len(caches) == 2 else [runners.target, None, *caches, None]
-    parts += [config, source, judge, info.tokens, uniforms]
-    fixed = Wave(*parts, exact=False) if policy.side_by_side else Fixed(*parts)
-    fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
-    return fixed
+    steps.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), torch.empty(info.tokens, draws, device=META), None)
+    return steps
 
 
 @torch.inference_mode()
@@ -192,15 +189,10 @@ def count_launches(
 ) -> Launches:
     """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at its end. Raises KeyError for an
     unknown model, method or tree, and ValueError for settings that are not allowed."""
-    fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
-    slots = fixed.bucket(fixed.num_tokens // 2)
-    fixed.step(slots, no_draft)  # as before a capture: what is worked out once is there from then on
-    with Watch(found.kernels["draft"], found.faults):
-        draft = fixed.draft(slots, no_draft)
-    with Watch(found.kernels["verify"], found.faults):
-        hidden, looked = fixed.verify(draft)
-    with Watch(found.kernels["commit"], found.faults):
-        fixed.commit(draft, hidden, looked)
+    steps, found = step_of(model, method, tree, dtype, **settings), Launches()
+    shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
+    steps.step(*shape)  # as before a capture: what is worked out once is there from then on
+    steps.step(*shape, lambda part: Watch(found.kernels[part], found.faults))
     return found
 
 

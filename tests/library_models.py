@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from passes import commit, tree_pass
 
 from lantern_demo.decoding.trees import static_tree
 
@@ -87,20 +88,20 @@ def walk(target: Any, condition: Any, theirs: Theirs, check: Callable[[torch.Ten
     check(target.prefill(condition, cache), theirs(None, torch.arange(t), torch.ones(t, t, dtype=torch.bool).tril(), library))
 
     def read(tokens: torch.Tensor, depths: torch.Tensor, mask: torch.Tensor) -> None:
-        hidden = target.forward(tokens, depths, mask, cache)
+        hidden = tree_pass(target, tokens, depths, mask, cache)
         seen = torch.cat((torch.ones(len(tokens), cache.length, dtype=torch.bool), mask), 1)
         check(hidden, theirs(tokens, cache.length + depths, seen, library))
 
     def step(token: int) -> None:
         read(torch.tensor([token]), torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
-        cache.advance(1)
+        cache.length += 1
 
     step(41)
     tree = static_tree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
     read(torch.arange(7, 7 + 9 * tree.size, 9) % target.config.vocab, tree.depths, tree.mask)
     path, length = torch.tensor([0, 1, 4]), cache.length
     assert tree.mask[4].nonzero().flatten().tolist() == path.tolist()
-    cache.commit(path)
+    commit(cache, path)
     kept = torch.cat((torch.arange(length), length + path))
     for layer in library.layers:
         layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]

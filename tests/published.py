@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from passes import begin
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
@@ -457,7 +458,7 @@ def same_weights(found: nn.Module, wanted: nn.Module) -> None:
 def drafted(drafter: Drafter) -> Tensor:
     g = torch.Generator().manual_seed(3)
     hidden = torch.randn(1, drafter.config.prefix, drafter.config.dim, generator=g)
-    return drafter.start(hidden, torch.tensor([5]), drafter.new_cache(1, 4))
+    return begin(drafter, hidden, torch.tensor([5]), drafter.new_cache(1, 4))
 
 
 @torch.inference_mode()

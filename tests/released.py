@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from passes import tree_pass
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -206,8 +207,8 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
 
 def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
     """Feed one token at the next position and commit it -> hidden [R, 1, H]."""
-    hidden = target.forward(token.view(1), torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
-    cache.advance(1)
+    hidden = tree_pass(target, token.view(1), torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
+    cache.length += 1
     return hidden
 
 

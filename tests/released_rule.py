@@ -16,39 +16,38 @@ from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.rejection import Rejection
-from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Near, Rule, Verdict
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Members, Rule, without
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.decoding.verify import Found, likeliest, onward, walk
+from lantern_demo.decoding.verify import (
+    Children,
+    RejectionVerifier,
+    VerifyOutput,
+    accepted_tokens,
+    argmax_or_invalid,
+    decide_greedy,
+    next_node,
+    walk,
+)
 
 
 class Released(Lantern):
-    """What both released rules have beside the package's."""
+    """What both released rules have beside the package's. It reads one neighbour more, which never counts."""
 
-    shares = False  # what leaves p is more than the set that was counted
+    def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
+        found = super().members(p, ids, drafted)
+        return found._replace(member=torch.cat([found.member[..., :-1], found.member[..., -1:] & False], -1))
 
-    @property
-    def thins(self) -> bool:  # type: ignore[override]
-        return self.relaxes
-
-    @property
-    def table_columns(self) -> int:
-        return self.k + 1 if self.relaxes else 0
-
-    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        q, neighbours = children.q, children.neighbours
-        if not self.relaxes or neighbours is None:
-            return super().reject(residual, near, share, children)
-        x = near.ids[:, :1]
-        gone = torch.cat([near.ids[:, 1:], neighbours[:, self.k : self.k + 1][x[:, 0]].long()], 1)
-        kept = near.kept_mask[:, 1:].amin(-1, keepdim=True)
-        if q is None or share is None:
-            untried = near.kept_mask[:, :1]
-            residual.scatter_(1, x, near.mass[:, :1] * untried)
-            residual.scatter_(1, gone, residual.gather(1, gone) * kept.maximum(untried))
-        else:
-            residual.addcmul_(q.scatter(1, gone, q.gather(1, gone) * kept), share, value=-1.0).clamp_(min=0.0)
-        residual.masked_fill_(residual.sum(-1, keepdim=True) <= 0, 1.0 / residual.shape[1])
+    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+        if not self.relaxes:
+            return super().reject(p, q, members, depth)
+        counted = members.member[..., 1:].any(-1, keepdim=True)
+        gone = members._replace(member=torch.cat([members.member[..., :1], counted.expand(members.ids[..., 1:].shape)], -1))
+        if q is None:
+            left = without(p, gone)
+        else:  # they leave q instead, but x itself
+            others = gone.ids[:, 0, 1:]
+            left = (p - q.scatter(1, others, q.gather(1, others) * ~counted[:, 0])).clamp(min=0.0)
+        return left.masked_fill(left.sum(-1, keepdim=True) <= 0, 1.0 / p.shape[1])
 
 
 @dataclass(frozen=True)
@@ -66,23 +65,25 @@ def released_rule(about: dict[str, Any]) -> Rule:
     if not about["lantern"]:
         return Rule()
     kind = ReleasedLanternPlusPlus if about["lantern_delta"] > 1 else ReleasedLantern
-    return kind(about["lantern_k"], about["lantern_delta"])
+    return kind(about["lantern_k"] + 1, about["lantern_delta"])
 
 
-class ReleasedRejection(Rejection):
+class ReleasedVerifier(RejectionVerifier):
     """Greedy, the longest accepted path wins."""
 
-    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        found, tree = super().choose(draft, looked, uniforms), draft.tree
-        if not (self.sampling.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
-            return found
-        verdict = found.tried
-        assert isinstance(verdict, Verdict) and verdict.relaxed is not None
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        tree = draft.tree
+        if tree.size == 1 or not (self.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
+            return super().verify(draft, scores, position, uniforms)
+        p = scores.softmax(-1)
+        verdict = decide_greedy(self.rule, p.index_select(0, tree.inner), Children(draft.drawn, None, self.neighbours))
+        assert verdict.relaxed is not None
         rank = longest(draft, verdict.accepted)
-        following = onward(tree, rank)
-        path = walk(tree, following)
+        path = walk(tree, next_node(tree, rank))
+        bonus = argmax_or_invalid(p.index_select(0, path[-1:]))
         flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0].index_select(0, tree.rows)
-        return Found(likeliest(looked.index_select(0, path[-1:])).expand(tree.size), following, flags, path)
+        depth, tokens = accepted_tokens(draft, path, bonus)
+        return VerifyOutput(path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size))
 
 
 class ReleasedConfig(Config):
@@ -94,8 +95,8 @@ class ReleasedConfig(Config):
 
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and their parts (see `runs`) do with released rules what the released code does."""
-    monkeypatch.setattr(loop, "Rejection", ReleasedRejection)
-    monkeypatch.setattr(runs, "Rejection", ReleasedRejection)
+    monkeypatch.setattr(loop, "RejectionVerifier", ReleasedVerifier)
+    monkeypatch.setattr(runs, "RejectionVerifier", ReleasedVerifier)
     monkeypatch.setattr(runs, "Config", ReleasedConfig)
 
 

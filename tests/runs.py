@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import torch
+from passes import node_pass
 from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
-from lantern_demo.decoding.engines.pool import Engines
+from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rejection import Rejection
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
-from lantern_demo.decoding.verify import Found, report
+from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput, pack_step, unpack_step
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
@@ -100,6 +103,8 @@ def decode(
 class Behind:
     """A drafter's passes behind its stable one, whose last output is known."""
 
+    position = torch.ones(1, dtype=torch.int64)
+
     def __init__(self, output: Tensor, drafter: Any, cache: Any) -> None:
         self.output, self.drafter, self.cache = output, drafter, cache
 
@@ -107,7 +112,8 @@ class Behind:
         return self.output
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        return self.drafter.expand(tokens, hidden, depth, mask, self.cache)
+        spied = getattr(self.drafter, "node_pass", None)
+        return (spied or partial(node_pass, self.drafter))(tokens, hidden, depth, mask, self.cache)
 
 
 def dynamic_draft(
@@ -124,16 +130,18 @@ def static_draft(
     return StaticSource(tree, sampling).draft(root, Behind(output, drafter, cache), target.head, uniforms)
 
 
-def judged(
-    rule: Rule, draft: Draft, p: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
-) -> tuple[Rejection, Found]:
-    """A draft judged by the target's probabilities p [n, V] and uniforms [n, width + 1], and who judged it."""
-    judge = Rejection(rule, sampling, neighbours, p.shape[1], draft.tree.size, draft.tree.width)
-    return judge, judge.judge(draft, p, uniforms.flatten())
+def verified(
+    rule: Rule, draft: Draft, scores: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
+) -> VerifyOutput:
+    """A draft verified by the target's scores [n, V] and uniforms [n, width + 1]."""
+    nodes, width = draft.tree.size, draft.tree.width
+    tree = SimpleNamespace(width=width)
+    config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, tree=tree, nodes=nodes)
+    return RejectionVerifier(config, scores.shape[1]).verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
 
 
 def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
     """The walk over a draft as an engine takes it, from guided logits [n, V]."""
-    p = sampled_by.probabilities(logits, sampling)
-    judge, found = judged(rule, draft, p, sampling, neighbours, uniforms)
-    return judge.read(report(draft, found).tolist(), draft.tree.size)
+    scores = sampled_by.probabilities(logits, sampling).log()
+    out = verified(rule, draft, scores, sampling, neighbours, uniforms)
+    return unpack_step(pack_step(draft, out).tolist(), draft.tree.size, draft.tree.depth, logits.shape[1])

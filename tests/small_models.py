@@ -1,4 +1,5 @@
-"""Small random models of every family, and runs on them by the modules, by a processor's fused models and by an accelerator's."""
+"""Small random models of every family, and runs on them by the modules, as on an accelerator too, and by a processor's fused
+models."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import fused_runners, lean_runners
+from lantern_demo.models.families import joined_runners, lean_runners
 from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
 from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
@@ -145,9 +146,9 @@ class Model:
         return runners.target, runners.drafter, "plain"
 
     @property
-    def fused(self) -> Runner:
-        """An accelerator's fused models."""
-        runners = fused_runners(self._networks())
+    def joined(self) -> Runner:
+        """Its networks as they run on an accelerator."""
+        runners = joined_runners(self._networks())
         return runners.target, runners.drafter, "fixed"
 
     def _networks(self) -> Any:

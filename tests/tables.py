@@ -8,14 +8,17 @@ unnoticed.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import deciding, reference, sampling
-from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Rule, Verdict
+from lantern_demo.decoding import reference, sampling, verify
+from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
+from lantern_demo.decoding.verify import Children
 
 
 class TableTarget:
@@ -31,29 +34,24 @@ class TableTarget:
 
     def prefill(self, condition: Tensor, cache: KVCache) -> Tensor:
         rows, count = cache.k.shape[1], condition.shape[0]
-        self._store(condition, torch.arange(count), cache)
-        cache.advance(count)
+        places = torch.arange(count)
+        self._store(condition, places, places, cache)
+        cache.start(count)
         before = torch.cat([condition[:1] * 0, condition[:-1]])
         return self._states(before, condition, rows)
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
-        positions = cache.length + depths
-        self._store(tokens, positions, cache)
-        end = cache.length + tokens.shape[0]
-        visible = torch.cat([torch.ones(tokens.shape[0], cache.length, dtype=torch.bool), mask], dim=1)
-        before = visible & (cache.k[0, 0, 0, :end, 1] == positions.unsqueeze(1) - 1)
-        assert bool((before.sum(1) == 1).all()), "the position before a node must be visible exactly once"
-        assert bool((visible.sum(1) == positions + 1).all()), "a node sees its own past and nothing else"
-        previous = (before * cache.k[0, 0, 0, :end, 0]).sum(1).long()
-        return self._states(previous, tokens, cache.k.shape[1])
-
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
-        """A node whose token before is hidden sees token 0 in its place."""
-        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(cache.k.shape[1], 1, -1, 2)
-        k, _ = cache.write_at(0, slots, bias.shape[-1], entry, entry)
-        before = (bias[0, 0] == 0) & (k[0, 0, :, 1] == positions.unsqueeze(1) - 1)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
+        """A node whose token before is hidden, as in a wavefront, sees token 0 in its place."""
+        self._store(tokens, positions, slots, cache)
+        end = end_of(slots, visible)
+        visible = torch.arange(end) <= slots.unsqueeze(1) if visible is None else visible
+        k = cache.k[0, 0, 0, :end]
+        before = visible & (k[:, 1] == positions.unsqueeze(1) - 1)
+        if positions is not slots:  # but for single rows, that is a tree
+            assert bool((before.sum(1) == 1).all()), "the position before a node must be visible exactly once"
+            assert bool((visible.sum(1) == positions + 1).all()), "a node sees its own past and nothing else"
         assert bool((before.sum(1) <= 1).all()), "the position before a node must not be visible twice"
-        return self._states((before * k[0, 0, :, 0]).sum(1).long(), tokens, cache.k.shape[1])
+        return self._states((before * k[:, 0]).sum(1).long(), tokens, cache.rows)
 
     def head(self, hidden: Tensor) -> Tensor:
         return hidden @ self.table[: hidden.shape[0]]
@@ -64,10 +62,9 @@ class TableTarget:
         rows = self.table[:, state].reshape(2, -1, self.vocab_size)[: 1 if sampling.cfg_scale == 1 else 2]
         return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
 
-    def _store(self, tokens: Tensor, positions: Tensor, cache: KVCache) -> None:
-        rows = cache.k.shape[1]
-        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(rows, 1, -1, 2)
-        cache.write(0, 0, entry, entry)
+    def _store(self, tokens: Tensor, positions: Tensor, slots: Tensor, cache: KVCache) -> None:
+        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(cache.rows, 2, 1, -1, 2)
+        cache.write(0, slots, cache.slots, entry.movedim(3, 1))
 
     def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
         states = torch.nn.functional.one_hot(before * self.vocab_size + last, self.vocab_size**2)
@@ -84,23 +81,18 @@ class TableDrafter:
     def new_cache(self, rows: int, length: int) -> KVCache:
         return KVCache(1, rows, 1, length + 4, 2)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        count = hidden.shape[1]
-        tokens = torch.cat([token.new_zeros(count - 1), token])
-        return self.extend(tokens, hidden, cache)
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+        cache.start(hidden.shape[1])
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-        assert tokens.shape[0] == hidden.shape[1]
-        assert hidden.shape[0] == cache.k.shape[1] == (1 if self.guided else hidden.shape[0])
-        self._store(0, tokens, cache)
-        cache.advance(tokens.shape[0])
-        return self._blend(hidden[:, -1:], tokens[-1:])
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+    ) -> Tensor:
         count = tokens.shape[0]
-        assert hidden.shape[1] == count and mask.shape[0] == count
-        assert bool((mask.sum(1) == depth).all()), "a node of the drafter's tree sees its ancestors and itself"
-        self._store(mask.shape[1] - count, tokens, cache)
+        assert hidden.shape[0] == cache.rows == (1 if self.guided else hidden.shape[0])
+        assert hidden.shape[1] == len(positions) == len(slots) == count
+        if visible is None:
+            return self._blend(hidden[:, -1:], tokens[-1:])
+        assert bool((visible.sum(1) == positions + 1).all()), "a slot sees its own past and nothing else"
         return self._blend(hidden, tokens)
 
     def probs(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
@@ -117,11 +109,6 @@ class TableDrafter:
         other = torch.nn.functional.one_hot((last + 1) % self.vocab * self.vocab + tokens, self.vocab**2)
         blend = self.trust * here + (1 - self.trust) * other
         return blend.expand(hidden.shape[0], -1, -1)
-
-    def _store(self, offset: int, tokens: Tensor, cache: KVCache) -> None:
-        slots = cache.length + offset + torch.arange(tokens.shape[0])
-        entry = torch.stack([tokens.float(), slots.float()], dim=1).expand(cache.k.shape[1], 1, -1, 2)
-        cache.write(0, offset, entry, entry)
 
 
 def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
@@ -156,6 +143,15 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     return out.masked_fill(torch.stack(masses) < NOTHING, -1)[:, : len(q)].t()
 
 
+class Decision(NamedTuple):
+    """What was decided at P nodes of C drafts."""
+
+    rank: Tensor  # [P] of the accepted draft, -1 for none
+    residual: Tensor  # [P, V]
+    relaxed: Tensor  # [P, C] bool, of the accepted draft alone
+    verdict: verify.Verdict
+
+
 def decide(
     rule: Rule,
     p: Tensor,
@@ -166,21 +162,21 @@ def decide(
     offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
     rest: Tensor | None = None,
-) -> Verdict:
-    """`deciding.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
-    children = Children(tokens, q, neighbours, depth, offered, rest)
-    return _plainly(deciding.decide(rule, p.clone(memory_format=torch.contiguous_format), children, uniforms))
+) -> Decision:
+    """`verify.decide` in plain numbers."""
+    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered, rest), uniforms))
 
 
-def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
-    """`deciding.decide_greedy`, which says -1 for none."""
-    return _plainly(deciding.decide_greedy(rule, p, Children(tokens, None, neighbours)))
+def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
+    """`verify.decide_greedy` in plain numbers."""
+    return _plainly(verify.decide_greedy(rule, p, Children(tokens, None, neighbours)))
 
 
-def _plainly(verdict: Verdict) -> Verdict:
-    numbers = torch.arange(verdict.accepted.shape[1], device=verdict.rank.device)
-    relaxed = None if verdict.relaxed is None else verdict.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
-    return verdict._replace(rank=verdict.rank.masked_fill(verdict.rank == len(numbers), -1), relaxed=relaxed)
+def _plainly(verdict: verify.Verdict) -> Decision:
+    rank = verify.first(verdict.accepted)
+    taken = torch.arange(verdict.accepted.shape[1], device=rank.device) == rank.unsqueeze(1)
+    relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed
+    return Decision(rank.masked_fill(~taken.any(1), -1), verdict.residual, relaxed, verdict)
 
 
 def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
@@ -216,13 +212,10 @@ class ChainTarget:
         return KVCache(1, rows, 1, length + 8, 2)
 
     def prefill(self, condition: Tensor, cache: KVCache) -> Tensor:
-        cache.advance(len(condition))
+        cache.start(len(condition))
         return self.states(condition)
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
-        return self.states(tokens)
-
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
         return self.states(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -240,22 +233,13 @@ class ChainDrafter:
     def __init__(self, target: ChainTarget) -> None:
         self.target, self.new_cache = target, target.new_cache
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        cache.advance(hidden.shape[1])
-        return self._outputs(token)
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+        cache.start(hidden.shape[1])
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-        cache.advance(len(tokens))
-        return self._outputs(tokens[-1:])
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
-        return self._outputs(tokens)
-
-    def turns_at(self, positions: Tensor, cache: KVCache) -> Tensor:
-        return positions.view(1, -1)
-
-    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
-        return self._outputs(tokens)
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        return self._outputs(tokens if visible is not None else tokens[-1:])
 
     def _outputs(self, tokens: Tensor) -> Tensor:
         return self.target.states(tokens + self.target.vocab_size)

@@ -8,17 +8,26 @@ from collections.abc import Callable
 import pytest
 import torch
 from runs import walked
-from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, near_of, neighbour_table, random_probs
+from tables import (
+    Decision,
+    along_the_tree,
+    decide,
+    decide_greedy,
+    draw_without_replacement,
+    near_of,
+    neighbour_table,
+    random_probs,
+)
 from torch import Tensor
 
 from lantern_demo.decoding import reference
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, Verdict
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, with_neighbours
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.neighbours import neighbour_table as measured_neighbours
 
 
-def normalised(verdict: Verdict) -> Tensor:
+def normalised(verdict: Decision) -> Tensor:
     return verdict.residual / verdict.residual.sum(-1, keepdim=True)
 
 
@@ -81,18 +90,19 @@ def test_decide_equals_its_reference(rule: Rule, sampled: bool, monkeypatch: pyt
     q = torch.cat([random_probs(60, VOCAB, 2), edge_probs(2).roll(3, 0)])
     tokens, uniforms = tried(p, q, 3)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
-    assert bool((verdict.residual >= 0).all()) and bool((verdict.residual.sum(-1) > 0)[verdict.rank < 0].all())
+    left = verdict.residual[verdict.rank < 0]
+    assert bool((left >= 0).all()) and bool((left.sum(-1) > 0).all())
     compared = 0
     for i in range(len(p)):
         if sampled and 0 < float((p[i] - q[i]).clamp(min=0).sum()) < 1e-5:
             continue  # p and q are equal but for rounding: which tokens rounding leaves differs, and none is wrong
         probs = q[i].double().tolist() if sampled else None
-        rank, left, alone = plainly(rule, p[i].double().tolist(), tokens[i].tolist(), probs, neighbours, uniforms[i].tolist())
+        rank, wanted, alone = plainly(rule, p[i].double().tolist(), tokens[i].tolist(), probs, neighbours, uniforms[i].tolist())
         assert int(verdict.rank[i]) == rank
         if rank < 0:
-            torch.testing.assert_close(normalised(verdict)[i], torch.tensor(left), atol=2e-5, rtol=1e-3)
+            torch.testing.assert_close(normalised(verdict)[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3)
         else:
-            assert (float(uniforms[i, rank]) >= alone) == (verdict.relaxed is not None and bool(verdict.relaxed[i, rank]))
+            assert (float(uniforms[i, rank]) >= alone) == bool(rule.relaxes and verdict.relaxed[i, rank])
         compared += 1
     assert compared >= 60 + 30
 
@@ -119,23 +129,25 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
     probs = q if sampled else None
     got = decide(neutral, p, tokens, probs, neighbour_table(vocab), uniforms)
     want = decide(Rule(), p, tokens, probs, None, uniforms)
-    assert torch.equal(got.rank, want.rank) and torch.equal(got.residual, want.residual)
-    assert got.relaxed is None or not bool(got.relaxed.any())
+    refused = want.rank < 0
+    assert torch.equal(got.rank, want.rank) and torch.equal(got.residual[refused], want.residual[refused])
+    assert not bool(got.relaxed.any())
     greedy = decide_greedy(neutral, p, tokens, neighbour_table(vocab))
     assert torch.equal(greedy.rank, decide_greedy(Rule(), p, tokens, None).rank)
-    assert greedy.relaxed is None or not bool(greedy.relaxed.any())
+    assert not bool(greedy.relaxed.any())
 
 
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
     verdict = decide(Lantern(3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
-    assert verdict.rank.tolist() == [0] and verdict.relaxed is not None and verdict.relaxed.tolist() == [[True]]
-    torch.testing.assert_close(verdict.mass, torch.tensor([[0.1]]))
-    torch.testing.assert_close(verdict.counted, torch.tensor([[0.6]]))
+    assert verdict.rank.tolist() == [0] and verdict.relaxed.tolist() == [[True]]
+    torch.testing.assert_close(verdict.verdict.mass, torch.tensor([[0.1]]))
+    torch.testing.assert_close(verdict.verdict.score, torch.tensor([[0.6]]))
     rule = Lantern(3, 0.45)
-    near = rule.near(p, torch.tensor([[0, 3]]), neighbours)
-    assert near.kept_mask.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
+    ids = with_neighbours(rule, torch.tensor([[0, 3]]), neighbours)
+    members = rule.members(p, ids, torch.tensor([[True, False]]))
+    assert members.member.tolist() == [[[True, True, False, False], [False] * 4]], "nothing stands for no draft"
 
 
 def test_draws_that_are_no_nodes_only_leave_q() -> None:
@@ -198,7 +210,7 @@ def slow_walk(
             break
         drawn, children = draft.drawn[row].tolist(), tree.children[node].tolist()
         if greedy:
-            kept = decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours).accepted[0].tolist()
+            kept = decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours).verdict.accepted[0].tolist()
             rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
         else:
             q = None if draft.q is None else draft.q[row].double().tolist()

@@ -158,7 +158,7 @@ def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rule, "reject", lambda *_: None)
+    monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
     assert row.stretch_p < 1e-6 and row.tvd > 1.2 * row.expected and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
@@ -167,8 +167,11 @@ def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.M
 class WrongMask(ToyTarget):
     """Every node sees itself alone."""
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache) -> Tensor:
-        return super().forward(tokens, depths, torch.eye(len(tokens), dtype=torch.bool), cache)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache) -> Tensor:
+        if visible is not None:
+            columns = torch.arange(visible.shape[1])
+            visible = (columns < slots[0]) | (columns == slots[:, None])
+        return super().forward(tokens, positions, slots, visible, cache)
 
 
 class WrongCommit(ToyTarget):
@@ -176,7 +179,7 @@ class WrongCommit(ToyTarget):
 
     def new_cache(self, rows: int, length: int):
         cache = super().new_cache(rows, length)
-        cache.commit = lambda nodes: cache.advance(len(nodes))
+        cache.move = lambda source, slots: None
         return cache
 
 

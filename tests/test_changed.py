@@ -19,7 +19,7 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.runs.changed import marked, own_logits, share_changed
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.ui import texts

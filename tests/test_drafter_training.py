@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from passes import begin, node_pass, stable_pass, tree_pass
 from published import (
     CLASS_ID,
     GRID,
@@ -119,7 +120,7 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
             prefix = target.prefill(alone, cache)
             place = torch.arange(GRID * GRID)
             tree = torch.ones(len(place), len(place), dtype=torch.bool).tril()
-            wanted = torch.cat((prefix[:, -1:], target.forward(drawn[i], place, tree, cache)), 1)
+            wanted = torch.cat((prefix[:, -1:], tree_pass(target, drawn[i], place, tree, cache)), 1)
         torch.testing.assert_close(states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0)
         assert t < together[0].shape[1] or i == 1
 
@@ -135,13 +136,13 @@ def test_training_passes_are_what_drafting_does() -> None:
     for committed in range(1, 5):  # slots that are stable when a chain of two nodes is drafted behind them
         cache = drafter.new_cache(2, 12)
         prompt = torch.randn(2, 3, JANUS.dim, generator=generator)
-        out = drafter.start(torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)
+        out = begin(drafter, torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)
         if committed > 1:
-            out = drafter.extend(tokens[1:committed], hidden[:, 1:committed], cache)
+            out = stable_pass(drafter, tokens[1:committed], hidden[:, 1:committed], cache)
         close(out[:, 0], outputs[0][:, committed - 1])
         mask = torch.ones(1, 1, dtype=torch.bool)
         for depth in range(1, min(3, 7 - committed)):
-            out = drafter.expand(tokens[committed + depth - 1 : committed + depth], out, depth, mask.expand(1, depth), cache)
+            out = node_pass(drafter, tokens[committed + depth - 1 : committed + depth], out, depth, mask.expand(1, depth), cache)
             close(out[:, 0], outputs[depth][:, committed + depth - 1])
 
 

@@ -16,12 +16,12 @@ from tiny import write_tiny_model
 from lantern_demo import load
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.rules import Explained, Lantern, Rule
+from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Undrafted, evidence_of, ordinal
+from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -231,9 +231,9 @@ class New(Rule):
 
 
 def test_every_rule_has_words_and_a_new_one_has_general_ones() -> None:
-    own = {type(method.rule): Settings().rule(method).explain() for method in METHODS.values()}
+    own = {type(method.rule): explained(Settings().rule(method)) for method in METHODS.values()}
     assert len(own) == 3 and Explained() not in own.values() and len(set(own.values())) == len(own)
-    assert New().explain() == Explained()
+    assert explained(New()) == Explained()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -71,8 +71,6 @@ THIRD = Family(
     target_facts=lambda sizes, located: {},
     drafter_facts=lambda sizes, located: {},
     prompts=PromptTokens.of,
-    cuda_target=lambda target: target,
-    cuda_drafter=lambda drafter: drafter,
 )
 
 
@@ -113,7 +111,7 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     loaded = pipe.networks.target
     assert isinstance(loaded, Third) and isinstance(pipe.networks.drafter, AnoleDrafter)
     assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
-    assert families.fused_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
+    assert families.joined_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
     # the head of two layers is the one that is decoded with
     plain = pipe.generate("a red lantern", "vanilla")
     assert pipe.generate("a red lantern", "eagle1").tokens == plain.tokens

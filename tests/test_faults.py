@@ -163,9 +163,8 @@ def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypa
     """What the drafter says decides the speed, never the distribution: a lossless method draws vanilla's greedy tokens, or says
     what is wrong."""
     wanted = pipe.generate(PROMPT, temperature=0).tokens
-    for name in ("start", "extend", "expand"):
-        real = getattr(pipe.drafter, name)
-        monkeypatch.setattr(pipe.drafter, name, lambda *a, real=real, **k: torch.full_like(real(*a, **k), float("nan")))
+    real = pipe.drafter.forward
+    monkeypatch.setattr(pipe.drafter, "forward", lambda *a: torch.full_like(real(*a), float("nan")))
     for temperature in (0, 1):
         done = outcomes(pipe, [method], temperature=temperature)[method]
         if isinstance(done, MethodFailed):
@@ -183,8 +182,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
     """A CUDA context does not come back: from the fault on, every call fails."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
     dead = threading.Event()
-    for name in ("forward", "forward_at"):
-        failing(monkeypatch, pipe.target, name, RuntimeError(text), lambda *_: dead.is_set())
+    failing(monkeypatch, pipe.target, "forward", RuntimeError(text), lambda *_: dead.is_set())
     found: dict[str, Any] = {}
     for method, event in pipe.compare(PROMPT, list(METHODS), **KNOBS):
         if isinstance(event, Generation):

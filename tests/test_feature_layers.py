@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from passes import begin, node_pass, stable_pass, tree_pass
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
 from tiny import write_tiny_model
@@ -22,7 +23,6 @@ from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.scenes import sample_scenes
@@ -47,7 +47,7 @@ def test_states_carry_the_outputs_of_feature_layers() -> None:
             target.layers[layer - 1].register_forward_hook(lambda *given, seen=seen: seen.append(given[-1])) for layer in (1, 3)
         ]
         cache = target.new_cache(2, 8)
-        hidden = torch.cat((target.prefill(condition, cache), target.forward(tokens, torch.arange(3), chain, cache)), 1)
+        hidden = torch.cat((target.prefill(condition, cache), tree_pass(target, tokens, torch.arange(3), chain, cache)), 1)
         found.append((hidden, target.head(hidden), torch.cat((torch.cat(seen[:2], -1), torch.cat(seen[2:], -1)), 1)))
         for hook in hooks:
             hook.remove()
@@ -79,10 +79,10 @@ def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...])
     tokens[:4] = 0
     passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
     slot, cache = 8, drafter.new_cache(2, 16)
-    drafter.start(hidden[:, :5], tokens[4:5], cache)
-    stable = drafter.extend(tokens[5 : slot + 1], hidden[:, 5 : slot + 1], cache)
-    child = drafter.expand(tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
-    grandchild = drafter.expand(tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
+    begin(drafter, hidden[:, :5], tokens[4:5], cache)
+    stable = stable_pass(drafter, tokens[5 : slot + 1], hidden[:, 5 : slot + 1], cache)
+    child = node_pass(drafter, tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
+    grandchild = node_pass(drafter, tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
     for i, (output, taught) in enumerate(zip((stable, child, grandchild), passes, strict=True)):
         torch.testing.assert_close(output[:, 0], taught[:, slot + i], atol=1e-4, rtol=1e-4)
 
@@ -95,7 +95,7 @@ def test_a_target_that_was_not_told_is_refused() -> None:
         condition = condition_of(target, PADDED)
     for fused, engine in (
         ((LeanTarget(target), LeanDrafter(drafter)), "plain"),
-        ((FusedTarget(target), FusedDrafter(drafter)), "fixed"),
+        ((target, drafter), "fixed"),
     ):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\] reads 384"):
             list(decode(*fused, condition, engine=engine, **knobs))
@@ -120,8 +120,9 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
     torch.manual_seed(3)
     wanted = strong(Drafter(found.drafter.config)).state_dict()
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.drafter.state_dict().items())
-    for fused in (families.fused_runners, lambda networks: families.lean_runners(networks, "plain", "plain")):
-        assert fused(found).target.original.feature_layers == (1, 2)  # type: ignore[attr-defined]
+    for fused in (lambda networks: families.lean_runners(networks, "plain", "plain"), families.joined_runners):
+        target: Any = fused(found).target
+        assert getattr(target, "original", target).feature_layers == (1, 2)
     pipe = load(folder, device="cpu")
     tokens = [
         pipe.generate("two red lanterns over a lake", method, temperature=0, tree="small").tokens
@@ -205,9 +206,9 @@ def test_training_starts_as_the_drafter_without(
     with torch.inference_mode():
         for drafter, states in ((old, hidden[..., :64]), (new, hidden)):
             cache = drafter.new_cache(2, 16)
-            last = drafter.start(states[:, :24], tokens[:1], cache)
-            stable = drafter.extend(tokens[1:3], states[:, 24:], cache)
-            node = drafter.expand(tokens[3:4], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
+            last = begin(drafter, states[:, :24], tokens[:1], cache)
+            stable = stable_pass(drafter, tokens[1:3], states[:, 24:], cache)
+            node = node_pass(drafter, tokens[3:4], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
             outputs.append(torch.cat((last, stable, node), 1))
     assert torch.equal(*outputs)
 

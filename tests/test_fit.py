@@ -18,8 +18,8 @@ from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import OptTree
-from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import Window
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from passes import begin, node_pass, stable_pass, tree_pass
 from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
 from runs import decode
 from torch import Tensor
@@ -119,9 +120,9 @@ def test_the_drafter_computes_what_the_code_that_it_follows_does() -> None:
     fused = torch.nn.functional.silu(torch.cat((hidden, vectors), -1) @ own["fusion.weight"].t() + own["fusion.bias"])
     wanted = language(inputs_embeds=fused, position_ids=torch.arange(6)[None].expand(2, -1)).last_hidden_state
     cache, prompt, nothing = drafter.new_cache(2, 12), torch.randn(2, 6, c.dim, generator=generator), None
-    first = drafter.start(torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)  # type: ignore[arg-type]
-    rest = drafter.extend(tokens[1:5], hidden[:, 1:5], cache)
-    node = drafter.expand(tokens[5:], hidden[:, 5:], 1, torch.ones(1, 1, dtype=torch.bool), cache)
+    first = begin(drafter, torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)  # type: ignore[arg-type]
+    rest = stable_pass(drafter, tokens[1:5], hidden[:, 1:5], cache)
+    node = node_pass(drafter, tokens[5:], hidden[:, 5:], 1, torch.ones(1, 1, dtype=torch.bool), cache)
     torch.testing.assert_close(torch.cat((first, rest, node), 1), wanted[:, [0, 4, 5]], atol=1e-4, rtol=0)
 
 
@@ -132,8 +133,8 @@ class Perfect(JanusDrafter):
         super().__init__(JANUS_DRAFTER)
         self.states, self.at = states, 0
 
-    def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Any) -> Tensor:
-        x = super().run(embedded, hidden, turn, mask, store)
+    def run(self, embedded: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
+        x = super().run(embedded, hidden, positions, mask, store, asked)
         assert mask is not None
         return self.states[mask.shape[-1]].expand_as(x)
 
@@ -149,7 +150,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
     cache, t = target.new_cache(2, GRID * GRID), encoded.features.shape[1]
     target.prefill(condition, cache)
     place = torch.arange(len(tokens))
-    states = target.forward(torch.tensor(tokens), place, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), cache)
+    states = tree_pass(target, torch.tensor(tokens), place, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), cache)
     wrong = target.head(guide(states, 5.0)[None]).argmax(-1)[0]
     right = guide(target.head(states), 5.0).argmax(-1)
     assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()

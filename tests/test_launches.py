@@ -13,7 +13,7 @@ from launches import BUDGETS, META, Launches, Watch, count_launches
 from runs import OF_EACH_KIND
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.cuda import keeps_sums
+from lantern_demo.models.llama import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 
 # Without them a product and the widening of its result are two kernels.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from passes import begin, commit, node_pass, stable_pass, tree_pass
 from small_models import (
     CLASS,
     FEATURE_LAYERS,
@@ -50,21 +51,21 @@ def states(target: Any, condition: Any) -> list[Tensor]:
     def forward(paths: Any) -> None:
         tree = static_tree(paths)
         tokens = (torch.arange(tree.size) * 7 + cache.length) % 60
-        hidden = target.forward(tokens, tree.depths, tree.mask, cache)
+        hidden = tree_pass(target, tokens, tree.depths, tree.mask, cache)
         found.extend((hidden, target.head(hidden)))
 
     forward(STATIC)
-    cache.commit(torch.tensor([0, 2, 6]))
+    commit(cache, torch.tensor([0, 2, 6]))
     for _ in range(2):
         forward(())
-        cache.advance(1)
+        cache.length += 1
     forward([(0,), (0, 0), (0, 0, 0)])
-    cache.commit(torch.tensor([0, 1]))
+    commit(cache, torch.tensor([0, 1]))
     forward(STATIC)
-    cache.commit(torch.tensor([0]))
+    commit(cache, torch.tensor([0]))
     for _ in range(6):
         forward(())
-        cache.advance(1)
+        cache.length += 1
     forward(STATIC)
     return found
 
@@ -89,13 +90,13 @@ def outputs(of: Any, condition: Any, width: int = 128) -> tuple[list[Tensor], li
     """A drafter's, of stable slots and of nodes."""
     g = torch.Generator().manual_seed(2)
     cache = of.new_cache(2, 30)
-    stable, nodes = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache, condition)], list[Tensor]()
+    stable, nodes = [begin(of, torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache, condition)], list[Tensor]()
     for m in (1, 3, 2):
-        stable.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
-        first = of.expand(torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+        stable.append(stable_pass(of, torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
+        first = node_pass(of, torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
         mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-        nodes += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-    nodes.append(of.expand(torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+        nodes += [first, node_pass(of, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+    nodes.append(node_pass(of, torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
     return stable, nodes
 
 
@@ -129,7 +130,6 @@ def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
         condition = prompt_of(target, padded)
-        kept.reset()
         assert torch.equal(lean.prefill(condition, kept), lean.prefill(condition, lean.new_cache(2, 8)))
 
 
@@ -153,11 +153,11 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
     fused = packed(drafter, "plain")
     cache, condition = fused.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
     hidden = torch.randn(2, 7, 128)
-    found = fused.start(hidden, torch.tensor([5]), cache, condition)
+    found = begin(fused, hidden, torch.tensor([5]), cache, condition)
     assert found.dtype == cache.k.dtype == torch.float32
     assert all(torch.equal(weight, before[name]) for name, weight in drafter.state_dict().items())
     wide = drafter.float()
-    wanted = wide.start(hidden, torch.tensor([5]), wide.new_cache(2, 4), condition)
+    wanted = begin(wide, hidden, torch.tensor([5]), wide.new_cache(2, 4), condition)
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 

@@ -321,7 +321,7 @@ def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monke
     def broken(*_: object) -> None:
         raise RuntimeError("the drafter is broken")
 
-    monkeypatch.setattr(service.pipeline("tiny").drafter, "start", broken)
+    monkeypatch.setattr(service.pipeline("tiny").drafter, "prefill", broken)
     list(service.frames(request, False))
     (line,) = lines(heard)
     assert "prompt 'a secret lantern'" in line and "failed: vanilla" in line

@@ -181,7 +181,7 @@ def test_interleaved_runs_do_not_disturb_each_other() -> None:
         (
             "eagle1",
             {"rule": Lantern(2, 0.1)},
-            "rule is of kind 'additive'; method eagle1 needs 'exact'",
+            "rule is of kind Lantern; method eagle1 needs Rule",
         ),
         ("lantern", {"neighbours": None}, "neighbours is None"),
         (
@@ -221,19 +221,29 @@ def test_table_with_int32_entries() -> None:
     assert run("lantern", neighbours=NEIGHBOURS.int())[1].tokens == run("lantern")[1].tokens
 
 
-def test_cache_write_and_limits() -> None:
-    cache = KVCache(1, 1, 1, 6, 2)
-    cache.advance(2)
-    k, v = cache.write(0, 1, torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 2.0))
-    assert k.shape == v.shape == (1, 1, 5, 2)
+def test_cache_writes_moves_and_limits() -> None:
+    cache = KVCache(1, 2, 1, 6, 2)
+    entry = torch.ones(2, 2, 1, 1, 2)
+    k, v = cache.write(0, torch.tensor([4, 3]), 5, torch.cat((entry, 2 * entry), 2))
+    assert k.shape == v.shape == (2, 1, 5, 2)
     assert k[0, 0, :, 0].tolist() == [0, 0, 0, 1, 1] and v[0, 0, 3:, 1].tolist() == [2, 2]
-    assert cache.length == 2
-    with pytest.raises(ValueError, match="2 committed \\+ 5 new slots asked for, 6 available"):
-        cache.advance(5)
-    with pytest.raises(ValueError, match="cache is full"):
-        cache.write(0, 3, torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
+    cache.move(torch.tensor([4, 5]), torch.tensor([1, 4]))
+    assert cache.v[0, 1, 0, :, 0].tolist() == [0, 2, 0, 2, 0, 0]
     with pytest.raises(ValueError, match="cache sizes"):
         KVCache(0, 1, 1, 1, 1)
+
+
+def test_cache_hides_a_prompts_padding_where_it_stays() -> None:
+    """What a captured step reads stays in its place and holds the next prompt's numbers."""
+    cache = KVCache(1, 2, 1, 6, 2)
+    place = cache.padding.data_ptr()
+    for padded in (2, 0, 1):
+        cache.start(3, torch.tensor([[True] * 3, [False] * padded + [True] * (3 - padded)]))
+        assert cache.length == 3 and cache.padded == (padded > 0) and cache.padding.data_ptr() == place
+        assert cache.padding.isinf().flatten(1).tolist() == [[False] * 6, [True] * padded + [False] * (6 - padded)]
+        assert (cache.bias(None, 4) is None) == (padded == 0)
+    bias = cache.bias(torch.tensor([[True, True, False, True]]), 4)
+    assert bias is not None and bias.isinf()[:, 0, 0].tolist() == [[False, False, True, False], [True, False, True, False]]
 
 
 def test_clock_counts_its_segments_only() -> None:

@@ -43,6 +43,8 @@ def test_every_guess_has_the_chance_that_was_asked_for() -> None:
         sampling, torch_device, row_length, positions = Sampling(), torch.device("cpu"), 18, 18
 
     class Passes:
+        position = torch.zeros(1, dtype=torch.int64)
+
         def stable(self) -> torch.Tensor:
             return torch.zeros(1, 1, 4)
 

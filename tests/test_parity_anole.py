@@ -7,15 +7,16 @@ what its padded positions hold nobody reads: they are not compared.
 
 from __future__ import annotations
 
+import passes
 import pytest
 import torch
+import torch.nn.functional as F
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
 from released_rule import as_released
 from runs import decode, dynamic_draft
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
-from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
@@ -65,17 +66,10 @@ def test_verification(case: Golden, fixed: bool) -> None:
     mask = golden["tree_mask"][0, 0].bool()
     n, t = len(tokens), cache.length
     assert cache.positions(t + depths).tolist() == golden["tree_position_ids_both"].tolist()
-    if fixed:
-        bias = torch.full((2, 1, n, t + n + 7), -torch.inf)  # some slots more, as a bucket has
-        bias[..., :t] = 0.0
-        assert cache.visible is not None
-        bias[..., :t].masked_fill_(~cache.visible, -torch.inf)
-        bias[..., t : t + n].masked_fill_(mask, 0.0)
-        slots = t + torch.arange(n)
-        cache.both[:, :, :, t + n :] = 7.0  # what lies there must not matter
-        hidden = target.forward_at(tokens, t + depths, slots, bias, cache)
-    else:
-        hidden = target.forward(tokens, depths, mask, cache)
+    visible = F.pad(mask, (t, 7 if fixed else 0), value=True)  # some slots more, as a bucket has
+    visible[:, t + n :] = False
+    cache.both[:, :, :, t + n :] = 7.0  # what lies there must not matter
+    hidden = target.forward(tokens, t + depths, t + torch.arange(n), visible, cache)
     close(hidden, golden["tree_hidden"])
     guided = guide(target.head(hidden), float(golden["cfg_scale"]))
     masked = golden["tree_cfg_logits_unmasked"][0].clone()
@@ -90,9 +84,9 @@ class Spy:
     def __init__(self, drafter: AnoleDrafter) -> None:
         self.drafter, self.outputs, self.positions = drafter, list[Tensor](), list[list[list[int]]]()
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
+    def node_pass(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
         self.positions.append(cache.positions(tokens.new_full(tokens.shape, cache.length + depth - 1)).tolist())
-        self.outputs.append(self.drafter.expand(tokens, hidden, depth, mask, cache))
+        self.outputs.append(passes.node_pass(self.drafter, tokens, hidden, depth, mask, cache))
         return self.outputs[-1]
 
 
@@ -102,15 +96,11 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     golden, drafter = case.tensors, anole_drafter(case)
     target, condition, _, _ = prefilled(case)
     policy, sampling = policy_of(case), Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
-    seen: list[Tensor] = []
-    drafter.layer.register_forward_hook(lambda *hook: seen.append(hook[-1]))
-    real = golden["input_mask"].bool()
     cache, spy = drafter.new_cache(2, 64), Spy(drafter)
 
     first = golden["drafter_input_ids"][0, -1:] - FIRST
-    output = drafter.start(golden["prefill_hidden"], first, cache, condition)
-    close(seen[0][real], golden["drafter_out_hidden_stable"][real])
-    close(output, seen[0][:, -1:], atol=0)
+    output = passes.begin(drafter, golden["prefill_hidden"], first, cache, condition)
+    close(output, golden["drafter_out_hidden_stable"][:, -1:])
     draft = dynamic_draft(policy, first, output, spy, target, cache, sampling)
     assert spy.positions[0] == golden["drafter_positions_level1"].tolist()
     close(spy.outputs[0], golden["drafter_out_hidden_level1"])
@@ -119,9 +109,11 @@ def test_drafter_and_its_trees(case: Golden) -> None:
 
     tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
     assert cache.positions(cache.length + torch.arange(len(tokens))).tolist() == golden["c2_positions_stable"].tolist()
-    seen.clear()
-    output = drafter.extend(tokens, golden["c2_hidden_states"], cache)
-    close(seen[0], golden["c2_out_hidden_stable"])
+    output = passes.stable_pass(drafter, tokens, golden["c2_hidden_states"], cache)
+    cache.length -= len(tokens)
+    every = passes.stable_pass(drafter, tokens, golden["c2_hidden_states"], cache, asked=len(tokens))
+    close(every, golden["c2_out_hidden_stable"])
+    close(output, golden["c2_out_hidden_stable"][:, -1:])
     same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_")
 
 
@@ -130,32 +122,6 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert draft.tree.depths.tolist() == golden[f"{call}tree_position_ids"].tolist()
     paths = listed_paths(draft.tree.parents.tolist(), ordered=False)
     assert paths.tolist() == golden[f"{call}retrieve_indices"].tolist()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_drafter_passes_of_fixed_shapes(case: Golden) -> None:
-    """A stable pass and a tree pass through `run_at`, which is given a mask that knows nothing of padding."""
-    golden, drafter = case.tensors, anole_drafter(case)
-    _, condition, _, _ = prefilled(case)
-    first = golden["drafter_input_ids"][0, -1:] - FIRST
-    caches: list[KVCache] = []
-    outputs: list[Tensor] = []
-    tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
-    m = len(tokens)
-    for fixed in (False, True):
-        cache = drafter.new_cache(2, 64)
-        drafter.start(golden["prefill_hidden"], first, cache, condition)
-        if fixed:
-            at = cache.length + torch.arange(m)
-            bias = torch.where(torch.arange(cache.length + m + 5) <= at[:, None], 0.0, -torch.inf)[None, None]
-            turn = drafter.turns_at(at, cache)
-            outputs.append(drafter.run_at(tokens, golden["c2_hidden_states"], turn, at, bias, cache)[:, -1:])
-        else:
-            outputs.append(drafter.extend(tokens, golden["c2_hidden_states"], cache))
-        caches.append(cache)
-    close(outputs[1], outputs[0])
-    end = caches[0].length
-    close(caches[1].both[..., :end, :], caches[0].both[..., :end, :])
 
 
 # -- whole greedy pictures by the released loop, whose neighbour table counts from the first image token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import passes
 import pytest
 import torch
 from released import (
@@ -43,23 +44,25 @@ class Spy:
         self.slots: list[int] = []
         self.outputs: list[Tensor] = []  # [R, m, H]
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+    def node_pass(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
         self.tokens.append(tokens)
         self.slots.append(cache.length + depth - 1)
-        self.outputs.append(self.drafter.expand(tokens, hidden, depth, mask, cache))
+        self.outputs.append(passes.node_pass(self.drafter, tokens, hidden, depth, mask, cache))
         return self.outputs[-1]
 
 
 def stable_pass(drafter: Drafter, tokens: Tensor, hidden: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
     """The output [R, 1, H] that a tree starts from, and those of all new slots [R, m, H]; the first pass has one new token."""
-    seen: list[Tensor] = []
-    handle = drafter.layers[0].register_forward_hook(lambda *hook: seen.append(hook[-1]))
-    try:
-        last = drafter.start(hidden, tokens, cache) if cache.length == 0 else drafter.extend(tokens, hidden, cache)
-    finally:
-        handle.remove()
-    close(last, seen[0][:, -1:], atol=0)
-    return last, seen[0]
+    if cache.length == 0:
+        last = passes.begin(drafter, hidden, tokens, cache)
+        cache.length = 0
+        tokens = torch.cat([tokens.new_zeros(hidden.shape[1] - 1), tokens])
+    else:
+        last = passes.stable_pass(drafter, tokens, hidden, cache)
+        cache.length -= len(tokens)
+    every = passes.stable_pass(drafter, tokens, hidden, cache, asked=len(tokens))
+    close(last, every[:, -1:])
+    return last, every
 
 
 def sampling_of(processor: dict[str, Any] | None, golden: dict[str, Tensor]) -> Sampling:

@@ -98,7 +98,7 @@ def test_a_fault_in_one_method_leaves_the_others(pipe: Pipeline, monkeypatch: py
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the drafter is broken")
 
-    monkeypatch.setattr(pipe.drafter, "expand", broken)
+    monkeypatch.setattr(pipe.drafter, "forward", broken)
     outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, StepEvent)}
     assert isinstance(outcome["vanilla"], Generation)
     failed = outcome["eagle2"]

@@ -13,16 +13,14 @@ import torch
 from runs import OF_EACH_KIND, decode
 from small_models import FULL, PADDED, TEXT, condition_of, networks, settings, summary
 
-from lantern_demo.decoding import loop
-from lantern_demo.decoding.engines import graphs, pool
-from lantern_demo.decoding.engines.fixed import Fixed
-from lantern_demo.decoding.engines.pool import Engines
+from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.step import TreeSteps
 from lantern_demo.decoding.timing import DECODE_PARTS
-from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 
 Captured = list[tuple[int, bool]]
@@ -35,13 +33,12 @@ class Model:
         target, drafter = networks(config)
         with torch.inference_mode():
             self.conditions = {"padded": condition_of(target, PADDED), "full": condition_of(target, FULL)}
-        self.plain, self.models = (target, drafter), (FusedTarget(target), FusedDrafter(drafter))
+        self.models = target, drafter
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
     def run(self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, **changes: Any) -> Iterator[Any]:
         knobs = {"sampling": Sampling(cfg_scale=2.0), "engine": "fixed", "room": 16, **self.rules[method], **changes}
-        models = self.plain if knobs["engine"] == "plain" else self.models
-        return decode(*models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
+        return decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +53,6 @@ def test_which_engine(model: Model) -> None:
     assert list(model.run(engine="auto"))[-1].engine == "plain", "a CPU takes the plain loop unless asked"
     with pytest.raises(ValueError, match="engine is 'quick'; allowed are auto, plain, fixed"):
         model.run(engine="quick")
-    with pytest.raises(ValueError, match="must implement FixedTarget and FixedDrafter"):
-        decode(*model.plain, None, num_tokens=4, sampling=Sampling(), engine="fixed", **settings("eagle1"))
     with pytest.raises(ValueError, match="method opt-tree reads numbers back in every step"):
         model.run("opt-tree")
 
@@ -76,22 +71,22 @@ def test_closing_early(model: Model) -> None:
 
 
 def test_a_step_before_a_capture_leaves_the_run_where_it_was(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Fixed] = []
-    real = Fixed.__init__
+    seen: list[TreeSteps] = []
+    real = TreeSteps.__init__
 
-    def made(self: Fixed, *args: Any, **named: Any) -> None:
+    def made(self: TreeSteps, *args: Any, **named: Any) -> None:
         seen.append(self)
         real(self, *args, **named)
 
-    monkeypatch.setattr(Fixed, "__init__", made)
+    monkeypatch.setattr(TreeSteps, "__init__", made)
     wanted = summary(list(model.run("lantern")))
     events = model.run("lantern")
     first = [next(events), next(events)]
     with torch.inference_mode():
         copies = [part.clone() for part in seen[-1].state()]
         for _ in range(2):
-            seen[-1].step(seen[-1].slots, False)
-        seen[-1].restore(copies)
+            seen[-1].step(seen[-1].slots, True)
+        graphs.restore(seen[-1], copies)
     assert summary([*first, *events]) == wanted
 
 
@@ -150,16 +145,16 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
     ):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(pool, "Steps", graphs.Graphs)
-    real = graphs.Graphs._capture
+    monkeypatch.setattr(loop, "Runner", lambda steps: (graphs.Runner if steps.exact else graphs.GraphRunner)(steps))
+    real = graphs.GraphRunner._capture
 
-    def capture(self: graphs.Graphs, slots: int, no_draft: bool) -> Any:
-        captured.append((slots, no_draft))
-        found = real(self, slots, no_draft)
-        found.graph.again = lambda: self.fixed.step(slots, no_draft)
+    def capture(self: graphs.GraphRunner, slots: int, drafts: bool) -> Any:
+        captured.append((slots, drafts))
+        found = real(self, slots, drafts)
+        found.graph.again = lambda: self.steps.step(slots, drafts)
         return found
 
-    monkeypatch.setattr(graphs.Graphs, "_capture", capture)
+    monkeypatch.setattr(graphs.GraphRunner, "_capture", capture)
     return captured
 
 
@@ -171,7 +166,7 @@ def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
     assert len(set(faked)) == len(faked) <= 2
     seconds = replayed[-1].seconds
     assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(sum(seconds[part] for part in DECODE_PARTS))
-    stepping = seconds["verify"] + seconds["commit"] + (seconds["draft"] if method == "vanilla" else 0.0)
+    stepping = seconds["verify"] + seconds["commit"]
     assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
 
 
@@ -264,7 +259,7 @@ def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pyte
     engines = Engines()
     broken = model.run("vanilla", engines=engines)
     next(broken)
-    monkeypatch.setattr(model.models[0], "forward_at", None)
+    monkeypatch.setattr(model.models[0], "forward", None)
     with pytest.raises(TypeError):
         list(broken)
     assert len(engines) == 0
@@ -275,7 +270,7 @@ def test_few_are_kept_and_the_longest_unused_goes() -> None:
     made: list[Any] = []
 
     def caches() -> list[int]:
-        return [id(engine.fixed.cache) for _, engine in engines._idle]
+        return [id(engine.steps.caches[0]) for _, engine in engines._idle]
 
     for name in ("vanilla", "eagle1", "vanilla", "eagle2"):
         list(model.run(name, engines=engines))
@@ -299,10 +294,10 @@ def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
     wanted = summary(list(model.run("eagle1")))
     list(model.run("eagle1", engines=engines))
     ((_, engine),) = engines._idle
-    assert engine.fixed.drafter_cache is not None
+    assert len(engine.steps.caches) == 2
     with torch.inference_mode():
-        engine.fixed.cache.both.fill_(torch.nan)
-        engine.fixed.drafter_cache.both.fill_(torch.nan)
+        for cache in engine.steps.caches:
+            cache.both.fill_(torch.nan)
     assert summary(list(model.run("eagle1", engines=engines))) == wanted
 
 
@@ -397,11 +392,11 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
 ) -> None:
     engines = Engines()
 
-    class Captured(graphs.Graphs):
-        def __init__(self, fixed: Any) -> None:
-            super().__init__(fixed, engines.clear)
+    class Captured(graphs.GraphRunner):
+        def __init__(self, steps: Any) -> None:
+            super().__init__(steps, engines.clear)
 
-    monkeypatch.setattr(pool, "Steps", Captured)
+    monkeypatch.setattr(loop, "Runner", Captured)
     stuck(None)
     assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]

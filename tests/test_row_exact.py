@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from passes import commit, tree_pass
 from small_models import ANOLE, JANUS, TEXT, strong
 from torch import Tensor
 
@@ -83,7 +84,7 @@ class Picture:
         self.logits = []  # behind each token
         for token in self.tokens.split(1):
             self.logits.append(self.read(token, alone, cache)[0])
-            cache.advance(1)
+            cache.length += 1
 
     def cache(self) -> LeanCache:
         cache = self.fused.new_cache(self.rows, len(self.tokens) + MOST)
@@ -92,7 +93,7 @@ class Picture:
 
     def read(self, tokens: Tensor, tree: Tree, cache: LeanCache) -> Tensor:
         """Guided logits [n, V] of a tree's nodes."""
-        hidden = self.fused.forward(tokens, tree.depths, tree.mask, cache)
+        hidden = tree_pass(self.fused, tokens, tree.depths, tree.mask, cache)
         return guide(self.fused.head(hidden), SCALE)
 
     def read_chain(self, committed: int, count: int, cache: LeanCache) -> None:
@@ -144,7 +145,7 @@ def read_chains(picture: Picture) -> None:
             picture.read_chain(committed, count, cache)
         if following:
             picture.read_chain(committed, following - committed, cache)
-            cache.advance(following - committed)
+            cache.length += following - committed
 
 
 def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
@@ -159,7 +160,7 @@ def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
         found = picture.read(tokens, tree, cache)
         for place, node in enumerate(path, start=committed):
             assert torch.equal(found[node], picture.logits[place]), (size, path, node)
-        cache.commit(torch.tensor(path))
+        commit(cache, torch.tensor(path))
         committed += len(path)
 
 
@@ -177,7 +178,7 @@ def test_the_bundled_model(kind: str) -> None:
     cache = picture.cache()
     for committed, count in ((0, 58), (58, 37), (95, 3), (98, 58), (156, 21), (177, 44), (221, 35)):
         picture.read_chain(committed, count, cache)
-        cache.advance(count)
+        cache.length += count
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,11 +203,7 @@ def test_places_out_of_order(small: Small, kind: str) -> None:
     for places in ([0], [1], [2, 3], [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]):
         slots = first + torch.tensor(places)
         end = first + places[-1] + 1 + 5  # and some that nobody sees
-        seen = (torch.arange(end) <= slots[:, None])[None, None]
-        if cache.visible is not None:
-            seen = seen & F.pad(cache.visible, (0, end - first), value=True)
-        bias = torch.where(seen, 0.0, -torch.inf)
-        hidden = picture.fused.forward_at(picture.tokens[places], slots, slots, bias, cache)
+        hidden = picture.fused.forward(picture.tokens[places], slots, slots, torch.arange(end) <= slots[:, None], cache)
         found = guide(picture.fused.head(hidden), SCALE)
         for node, place in enumerate(places):
             assert torch.equal(found[node], picture.logits[place])

@@ -1,5 +1,6 @@
-"""The table of all runners: a model's own networks, a processor's fused models and an accelerator's make the same run, and exact
-methods draw vanilla's tokens on each. `test_distributions` shows what distribution that is, `test_pool` the same of graphs."""
+"""The table of all runners: a model's networks, the same joined as on an accelerator, and a processor's fused models make one
+run, and exact methods draw vanilla's tokens on each. `test_distributions` shows what distribution that is, `test_pool` the same
+of graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from small_models import MODELS, model_of, summary
 
-from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding import graphs
 from lantern_demo.decoding.methods import METHODS
 
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
@@ -40,7 +41,7 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
     model: str, method: str, ways: dict[str, dict[str, Any]]
 ) -> None:
     of = model_of(model)
-    runners = [of.modules, of.lean] + [of.fused] * (not METHODS[method].drafts.reads_back)
+    runners = [of.modules, of.lean] + [of.joined] * (not METHODS[method].drafts.reads_back)
     for name, how in ways.items():
         found = [of.run(runner, method, **how) for runner in runners]
         assert [events[-1].engine for events in found] == [engine for *_, engine in runners]
@@ -51,7 +52,7 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
 
 @pytest.mark.parametrize("method", ["vanilla", "lantern++", "zipar"])
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Steps, "ahead", 4)
+    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
     of = model_of("llamagen")
     for how in ({}, {"num_tokens": 3}):
-        assert summary(of.run(of.fused, method, **how)) == summary(of.run(of.modules, method, **how))
+        assert summary(of.run(of.joined, method, **how)) == summary(of.run(of.modules, method, **how))

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from passes import tree_pass
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
@@ -35,8 +36,8 @@ def test_teacher_forcing_is_what_cached_decoding_computes() -> None:
         target.prefill(target.condition(features, mask, False), cache), taught[:, :6], atol=1e-5, rtol=1e-5
     )
     for j, token in enumerate(tokens):
-        hidden = target.forward(token[None], torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
-        cache.advance(1)
+        hidden = tree_pass(target, token[None], torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
+        cache.length += 1
         torch.testing.assert_close(hidden[:, 0], taught[:, 6 + j], atol=1e-5, rtol=1e-5)
 
 

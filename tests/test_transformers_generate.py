@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from library_models import ASKED, DECODER, PROMPT, VOCABULARY
+from passes import begin, stable_pass
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -167,10 +168,11 @@ def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
     reader, _ = reader_of(models["llama"], PROMPT, transformers.LogitsProcessorList(), {}, False, None)
     drafter = EagleDrafter(read_weights(tmp_path, reader), reader, 24)
     cache, token = drafter.new_cache(1, 20), torch.tensor([7])
-    got = drafter.start(PROMPT.new_zeros(0), token, cache, Prompt(PROMPT, None, torch.randn(1, 4, 32)))
+    states = torch.randn(1, 4, 72)
+    got = begin(drafter, states, token, cache, Prompt(PROMPT, None, states[..., 40:]))
     wanted = other(torch.tensor([[9, 3, 11, 7]])).last_hidden_state[:, -1:]
     assert torch.allclose(got, wanted, atol=1e-5)
-    got = drafter.extend(torch.tensor([2, 6]), torch.randn(1, 2, 72), cache)
+    got = stable_pass(drafter, torch.tensor([2, 6]), torch.randn(1, 2, 72), cache)
     wanted = other(torch.tensor([[9, 3, 11, 7, 2, 6]])).last_hidden_state[:, -1:]
     assert torch.allclose(got, wanted, atol=1e-5) and cache.length == 6
 

@@ -115,7 +115,7 @@ def test_growth_equals_its_slow_reference(top_k: int, depth: int, nodes: int) ->
     policy = DynamicTree(top_k, depth, nodes)
     for seed in range(5):
         probs = PathProbs(16, seed)
-        tree, tokens = grow(probs(()), probs.expand, policy)
+        tree, tokens, _ = grow(probs(()), probs.expand, policy)
         paths = token_paths(tree, tokens)
         assert set(paths[1:]) == set(slow_growth(probs, policy))
         check_tree(tree, paths, reachable=set(paths))
@@ -131,7 +131,7 @@ def test_growth_from_filtered_distributions(kept: int) -> None:
     policy = DynamicTree(4, 3, 30)
     for seed in range(5):
         probs = PathProbs(8, seed, kept)
-        tree, tokens = grow(probs(()), probs.expand, policy)
+        tree, tokens, _ = grow(probs(()), probs.expand, policy)
         paths = token_paths(tree, tokens)
         possible = {paths[0]}
         for path in paths[1:]:
@@ -154,7 +154,7 @@ def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None
 def test_tied_scores_keep_parents() -> None:
     """Every log-probability 0: ties everywhere, yet each kept node's parent is kept."""
     policy = DynamicTree(3, 3, 12)
-    tree, tokens = grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), policy)
+    tree, tokens, _ = grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), policy)
     check_tree(tree, paths := token_paths(tree, tokens), reachable=set(paths))
 
 

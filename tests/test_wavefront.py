@@ -20,7 +20,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
+from lantern_demo.decoding.zipar import Wavefront, nodes_at_most, nodes_of, plan_of
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
@@ -106,9 +106,3 @@ def test_less_than_a_whole_row_is_not_lossless() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
         Wavefront(0)
-
-    class Plain:
-        vocab_size = 60
-
-    with pytest.raises(ValueError, match="target must implement FixedTarget; method zipar reads places out of order"):
-        run(Plain(), None, 2)

@@ -16,6 +16,7 @@ from lantern_demo.decoding import window
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.verify import VerifyOutput
 from lantern_demo.decoding.window import Window
 
 VOCAB = 6
@@ -34,9 +35,9 @@ def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: py
     """Negative control: of a chain the tokens behind a token follow its distribution even so; here whole sequences count."""
     assert run_cell(Cell("sjd", "independent", "flat"), 1000).stretch_p > 1e-5
 
-    def observe(self: window.DrawnWindow, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
-        tokens, probs, ahead = self.tokens.clone(), self.probs.clone(), self.number + 1 + depth
-        OBSERVE(self, looked, own, depth, bonus)
+    def observe(self: window.DrawnWindow, out: VerifyOutput, scores: Tensor) -> None:
+        tokens, probs, ahead = self.tokens.clone(), self.probs.clone(), self.number + 1 + out.depth
+        OBSERVE(self, out, scores)
         held = ahead.clamp(max=self.slots - 1)
         kept = (ahead < self.slots) & (self.tokens == tokens[held])
         self.probs.copy_(torch.where(kept.unsqueeze(1), probs[held], self.probs))
@@ -49,7 +50,7 @@ def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPat
     """Than guesses that are drawn with new random numbers in every pass."""
     steady, generator = run("sjd", 2000, 8).steps, torch.Generator().manual_seed(1)
 
-    def observe_anew(self: window.DrawnWindow, *what: Tensor) -> None:
+    def observe_anew(self: window.DrawnWindow, *what: Any) -> None:
         self.uniforms.uniform_(generator=generator)
         OBSERVE(self, *what)
 

@@ -36,7 +36,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.settings.settings import Settings
 
 SEEDS = 500  # of rows that are held against vanilla's sequences

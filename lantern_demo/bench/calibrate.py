@@ -21,7 +21,7 @@ from lantern_demo.bench.speed import prompts_for
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.runs.fitting import CANDIDATES, FILE, acceptance_by_rank, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
 

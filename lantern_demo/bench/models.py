@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.decoding import protocols
+from lantern_demo.decoding import interfaces
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step, decode
@@ -40,8 +40,8 @@ class TimedModel:
     """A model on a device, its prompt read."""
 
     id: str
-    target: protocols.Target
-    drafter: protocols.Drafter
+    target: interfaces.Target
+    drafter: interfaces.Drafter
     condition: Any
     knobs: Settings
     neighbours: Tensor
@@ -82,7 +82,7 @@ def timed_model(
     """Load a model of the registry: the bundled one as it ships, another with random weights in `dtype`, which `small` shrinks.
 
     A drafter has its target's sizes where none is published. `products` is MODULES or a kind of `machine.matmul` for a
-    processor; None: the family's fused networks for a GPU.
+    processor; None: the networks as they run on a GPU.
     """
     target: Any
     drafter: Any
@@ -108,7 +108,8 @@ def timed_model(
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
     tokens, family = target.config.tokens, family_of(target.config)
     if products is None:
-        target, drafter = family.cuda_target(target), family.cuda_drafter(drafter)
+        for layer in (*target.blocks, drafter.layer):
+            layer.join()
     elif products != MODULES:
         assert family.cpu is not None
         target, drafter = family.cpu.target(target, products, info.folder is None), family.cpu.drafter(drafter, products)

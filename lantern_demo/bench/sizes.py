@@ -23,7 +23,6 @@ from lantern_demo.bench.report import at_least, json_file, machine_of, now, pars
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
-from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.files.blank import held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.machine.device import pick_threads
@@ -63,12 +62,13 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
     target, found = timed.target, {}
     cache = target.new_cache(len(timed.condition.features), timed.tokens + max(nodes))
     target.prefill(timed.condition, cache)
-    cache.advance(timed.tokens // 2)  # what lies in it does not matter for times
+    first = cache.length + timed.tokens // 2  # what lies in the slots before does not matter for times
     for count in nodes:
-        tree, times = static_tree([(0,) * depth for depth in range(1, count)]), list[float]()
+        slots, times = first + torch.arange(count), list[float]()
+        visible = torch.arange(first + count) <= slots[:, None] if count > 1 else None
         while len(times) <= (PASSES if sum(times) < 1 else 2):  # fewer of long ones; the first is thrown away
             began = perf_counter()
-            hidden = target.forward(torch.arange(count) % target.vocab_size, tree.depths, tree.mask, cache)
+            hidden = target.forward(torch.arange(count) % target.vocab_size, slots, slots, visible, cache)
             guide(target.head(hidden), timed.knobs.cfg_scale)
             times.append(perf_counter() - began)
         found[str(count)] = 1000 * median(times[1:])

@@ -132,7 +132,7 @@ class _Network:
         cache = self.caches.get((rows, length))
         if cache is None:
             cache = self.caches[rows, length] = _Cache(rows, length + 1)
-        cache.reset()
+        cache.start(0)
         return cache
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -141,36 +141,29 @@ class _Network:
 
 
 class ToyTarget(_Network):
-    """The target of a case's tables; see `protocols.Target`. The condition is not read: one slot stands for the prompt."""
+    """The target of a case's tables; see `interfaces.Target`. The condition is not read: one slot stands for the prompt."""
 
     vocab_size = VOCAB
 
     def prefill(self, condition: Any, cache: _Cache) -> Tensor:
         cache.digits[:, 0] = 0
-        cache.advance(1)
+        cache.start(1)
         return _states(numpy.zeros((len(cache.digits), 1)))
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: _Cache) -> Tensor:
-        start, count, depth = cache.length, len(tokens), depths.numpy()
-        cache.reserve(count)
-        cache.digits[:, start : start + count] = tokens.numpy() + 1
-        past = cache.digits[:, :start] @ POWERS[start - 1 :: -1][:start]  # [R], the prefix that is committed
-        if count == 1:
-            return _states(past[:, None] * VOCAB + cache.digits[:, start : start + 1])
-        weights = numpy.where(mask.numpy(), POWERS[depth[:, None] - depth], 0.0)  # [n, n]; what is not seen counts nothing
-        own = cache.digits[:, start : start + count] @ weights.T
-        return _states(past[:, None] * POWERS[depth + 1] + own)
-
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: _Cache) -> Tensor:
-        """As `protocols.FixedTarget.forward_at`. What a node does not see counts as what stands before the picture."""
-        columns, at = numpy.arange(bias.shape[-1]), positions.numpy()[:, None]
-        cache.digits[:, slots.numpy()] = tokens.numpy() + 1
-        weights = numpy.where(bias[0, 0].numpy() == 0, POWERS[numpy.maximum(at - columns, 0)], 0.0)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: _Cache) -> Tensor:
+        """As `interfaces.Target.forward`. A position that a node does not see counts as what stands before the picture."""
+        at, where = slots.numpy(), positions.numpy()
+        cache.digits[:, at] = tokens.numpy() + 1
+        if visible is None:
+            return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
+        columns = numpy.arange(visible.shape[1])  # the positions of what lies in the slots
+        columns[at] = where
+        weights = numpy.where(visible.numpy(), POWERS[numpy.maximum(where[:, None] - columns, 0)], 0.0)
         return _states(cache.digits[:, : len(columns)] @ weights.T)
 
 
 class ToyDrafter(_Network):
-    """The drafter of a case's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token
+    """The drafter of a case's tables; see `interfaces.Drafter`. It knows the prefix by the state that it is handed and the token
     behind."""
 
     guided = False
@@ -183,16 +176,14 @@ class ToyDrafter(_Network):
         kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
         self.behind = numpy.concatenate(kinds).astype(numpy.float32)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> Tensor:
-        cache.advance(hidden.shape[1])
-        return self._outputs(hidden[:, -1:], token)
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> None:
+        cache.start(hidden.shape[1])
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-        cache.advance(hidden.shape[1])
-        return self._outputs(hidden[:, -1:], tokens[-1:])
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
-        return self._outputs(hidden, tokens)
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        asked = 1 if visible is None else len(visible)
+        return self._outputs(hidden[:, -asked:], tokens[-asked:])
 
     def _outputs(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         return torch.from_numpy(self.behind[hidden[..., 0].long().numpy(), tokens.numpy()]).unsqueeze(-1)

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step, decode, parts_of
-from lantern_demo.decoding.rules import Children, Near, Rule
+from lantern_demo.decoding.rules import Members, Rule, columns, with_neighbours
 from lantern_demo.decoding.sampling import NOTHING, draw, guide, probabilities, running_sums
 from lantern_demo.decoding.trees import Draft, Source
-from lantern_demo.decoding.verify import Found, Judge, goes
+from lantern_demo.decoding.verify import Verifier, VerifyOutput
 from lantern_demo.runs.changed import own_logits
 
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
@@ -65,28 +65,24 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
     """A run -> what each token of its picture was drawn by, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
-    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Judge]:
-        """As `loop.parts_of`, with a judge that also notes what it looks at and judges."""
-        source, judge = parts_of(config, vocabulary)
-        look, decide = judge.look, judge.judge
-        probs = torch.empty(0)
+    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
+        """As `loop.parts_of`, with a verifier that also notes what it draws from."""
+        source, verifier = parts_of(config, vocabulary)
+        sample, verify = verifier.sample, verifier.verify
 
-        def looked(logits: Tensor) -> Tensor:
-            nonlocal probs
-            found = look(logits)
-            probs = found.softmax(-1) if config.shared else found.clone()
-            none = torch.empty(0, dtype=torch.int64, device=found.device)
-            seen.append([Visit(p, none, none.bool(), None) for p in probs])
-            return found
+        def sampled(scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+            none = torch.empty(0, dtype=torch.int64, device=scores.device)
+            seen.append([Visit(p, none, none.bool(), None) for p in scores.softmax(-1)])
+            return sample(scores, positions, uniforms)
 
-        def judged(draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-            found = decide(draft, looked, uniforms)
-            if draft.tree.size > 1:
-                seen[-1] = visits_of(draft, probs, goes(draft, found)[0])
-            return found
+        def verified(draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+            count = len(seen)
+            out = verify(draft, scores, position, uniforms)
+            seen[count:] = [visits_of(draft, scores.softmax(-1), out.path)]
+            return out
 
-        vars(judge).update(look=looked, judge=judged)
-        return source, judge
+        vars(verifier).update(sample=sampled, verify=verified)
+        return source, verifier
 
     *steps, last = decode(target, drafter, condition, replace(config, engine="plain"), make_parts=make_parts)
     assert isinstance(last, Decoded)
@@ -100,6 +96,9 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
 def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     """The visits of the nodes of a path [m] through a draft of which the target says p [n, V]."""
     tree, probs = draft.tree, p.index_select(0, path)
+    if tree.size == 1:
+        none = path.new_zeros(0)
+        return [Visit(probs[0], none, none.bool(), None)]
     rows = tree.inner_rows.index_select(0, path)
     at = rows.clamp(min=0)
     drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
@@ -126,29 +125,32 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     """Distribution of the token emitted at a node minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
     probs = torch.zeros_like(p, dtype=torch.float64)
     residual, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
-    for x in tokens[tokens >= 0].view(-1, 1):
-        children = Children(x, None, neighbours)
-        near = rule.near(residual, x, neighbours)
-        accepted = chance(rule, near, children).view(())
-        probs[x[0]] += open_mass * accepted
+    for x in tokens[tokens >= 0].view(-1, 1, 1):
+        members = members_of(rule, residual, x, neighbours)
+        accepted = chance(rule, members, None).view(())
+        probs[x[0, 0]] += open_mass * accepted
         open_mass = open_mass * (1 - accepted)
-        residual = _after(rule, residual, near, children)
+        residual = _after(rule, residual, None, members)
     return probs + open_mass * _drawn_once(residual)[0] - p
 
 
-def chance(rule: Rule, near: Near, children: Children) -> Tensor:
-    """The chance [P, m] float64 that the tokens that near is about are accepted, from p and q [P, V] that sum to 1."""
-    counted = rule.counts(near.mass[..., 0], near.near_mass, children.depth).double()
-    if children.q is not None:
-        counted = counted / children.q.gather(1, near.ids[..., 0]).double().clamp(min=1e-300)
-    return counted.clamp(max=1.0)
+def members_of(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Members:
+    """The sets of tokens x [P, m] under p [P, V]."""
+    return rule.members(p, with_neighbours(rule, x, neighbours), torch.ones_like(x, dtype=torch.bool))
 
 
-def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
-    """The probabilities [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where
-    nothing is left."""
-    residual = p.clone()
-    rule.reject(residual, near, None if children.q is None else torch.ones_like(residual[:, :1]), children)
+def chance(rule: Rule, members: Members, q: Tensor | None) -> Tensor:
+    """The chance [P, m] float64 that drafts are accepted: their score over what it must exceed at most. q [P, V] sums to 1; None:
+    the prefix fixes the drafts."""
+    score = rule.score(members, 0.0).double()
+    if q is not None:
+        score = score / q.gather(1, members.ids[..., 0]).double().clamp(min=1e-300)
+    return score.clamp(max=1.0)
+
+
+def _after(rule: Rule, p: Tensor, q: Tensor | None, members: Members) -> Tensor:
+    """The probabilities [M, V] behind the rejection of one draft a row, from p and q [M, V]; p where nothing is left."""
+    residual = rule.reject(p, q, members, 0.0)
     total = residual.sum(-1, keepdim=True)
     return torch.where(total > 0, residual / total, p)
 
@@ -181,7 +183,7 @@ def sampled_shift(
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * rule.table_columns)
+    per_chain = max(vocabulary, support.shape[0] * columns(rule))
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
     residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
@@ -195,7 +197,7 @@ def sampled_shift(
             residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
         drawn = realised(q, history)
-        accepted, rejected = _split(rule, residual, drawn, Children(support, residual_q, neighbours))
+        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
@@ -204,7 +206,7 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, residual, rule.near(residual, x, neighbours), Children(x, residual_q, neighbours))
+        after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -235,11 +237,11 @@ def _drawn_once(probs: Tensor) -> Tensor:
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
-def _split(rule: Rule, p: Tensor, drawn: Tensor, children: Children) -> tuple[Tensor, Tensor]:
-    """The distribution of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance
-    under p and the children's q [M, V] and what is rejected, both [M, V] float64."""
-    tokens = children.tokens.expand(p.shape[0], -1)
-    accepted = chance(rule, rule.near(p, tokens, children.neighbours), children)
+def _split(rule: Rule, p: Tensor, drawn: Tensor, tokens: Tensor, q: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The distribution of a draw, drawn [M, V], of any of the tokens [m], split into what is emitted by acceptance under p and q
+    [M, V] and what is rejected, both [M, V] float64."""
+    tokens = tokens.expand(p.shape[0], -1)
+    accepted = chance(rule, members_of(rule, p, tokens, neighbours), q)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
     return nothing.scatter(1, tokens, proposed * accepted), nothing.scatter(1, tokens, proposed * (1 - accepted))

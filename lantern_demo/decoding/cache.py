@@ -1,9 +1,11 @@
-"""A KV cache of fixed size: tree nodes are written behind the committed positions, accepted ones move up."""
+"""A KV cache of fixed size: the nodes of a tree are written behind the committed positions, and accepted ones move up."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
 
 def check_sizes(*sizes: int) -> None:
@@ -13,11 +15,12 @@ def check_sizes(*sizes: int) -> None:
 
 
 class KVCache:
-    """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots; those from there on are
-    scratch. Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never
-    moves or grows, so captured graphs may hold on to it. A method whose slots do not fit raises ValueError."""
+    """Keys and values [layers, rows, heads, slots, head_dim], views of one storage `both` [layers, rows, 2 heads, slots,
+    head_dim], so that one copy moves them. It never moves or grows, and neither does `padding` [rows, 1, 1, slots], which
+    attention adds to the scores of slots: -inf for the padding of a prompt, else 0. Captured graphs may hold on to both."""
 
-    visible: Tensor | None = None  # [R, 1, 1, T] bool, which of the first T slots are not padding; None: all
+    length = 0  # slots of the prefix, once it is there; how many are committed behind them is for the step to know
+    padded = False  # whether any slot is padding
 
     def __init__(
         self,
@@ -33,63 +36,52 @@ class KVCache:
         check_sizes(layers, rows, heads, slots, head_dim)
         self.both = torch.zeros(layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device)
         self.k, self.v = self.both.chunk(2, 2)
-        self.length = 0
+        self.padding = self.both.new_zeros(rows, 1, 1, slots)
+        self.seen, self.hidden = self.both.new_zeros(()), self.both.new_full((), -torch.inf)
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.k.shape[1]
 
     @property
     def slots(self) -> int:
         """How many positions fit in all."""
         return self.k.shape[3]
 
-    def reserve(self, count: int) -> None:
-        """Check that `count` slots fit behind the committed ones."""
-        if self.length + count > self.slots:
-            raise ValueError(f"cache is full: {self.length} committed + {count} new slots asked for, {self.slots} available")
+    def start(self, length: int, real: Tensor | None = None) -> None:
+        """Take note of a prefix of `length` slots, of which real [rows, length] bool are no padding; None: all."""
+        self.length = length
+        self.padded = real is not None and not bool(real.all())
+        self.padding.zero_()
+        if real is not None:
+            self.padding[..., :length].masked_fill_(~real.to(self.padding.device)[:, None, None], -torch.inf)
 
-    def write(self, layer: int, offset: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write k, v [rows, heads, m, head_dim] of one layer at slot length + offset; returns views
-        [rows, heads, length + offset + m, head_dim] of all that is written up to there."""
-        count = k.shape[2]
-        self.reserve(offset + count)
-        start = self.length + offset
-        end = start + count
-        self.k[layer, :, :, start:end] = k
-        self.v[layer, :, :, start:end] = v
+    def bias(self, visible: Tensor | None, end: int) -> Tensor | None:
+        """What attention adds to the scores of the first `end` slots, [rows or 1, 1, n, end]; None: nothing. visible is that of
+        `interfaces.Target.forward`."""
+        if visible is None:
+            return self.padding[..., :end] if self.padded else None
+        bias = torch.where(visible, self.seen, self.hidden)[None, None]
+        return bias + self.padding[..., :end] if self.padded or bias.is_cuda else bias
+
+    def write(self, layer: int, slots: Tensor, end: int, kv: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values kv [rows, n, 2, heads, head_dim] of one layer at slots [n] int64; returns views of the first
+        `end` slots, [rows, heads, end, head_dim] each."""
+        self.both[layer].index_copy_(2, slots, kv.flatten(2, 3).transpose(1, 2))
         return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
 
-    def write_at(self, layer: int, slots: Tensor, seen: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write k, v [rows, heads, m, head_dim] of one layer at slots [m]; returns views of the first `seen` slots."""
-        self.both[layer].index_copy_(2, slots, torch.cat((k, v), 1))
-        return self.k[layer, :, :, :seen], self.v[layer, :, :, :seen]
-
-    def advance(self, count: int) -> None:
-        """Commit the next `count` slots where they are."""
-        self.reserve(count)
-        self.length += count
-
-    def commit(self, nodes: Tensor) -> None:
-        """Move the slots length + nodes (int64 [m], increasing) to the front of the scratch area and commit them."""
-        count = nodes.shape[0]
-        self.reserve(count)
-        # index_select copies first, so that source and destination may overlap
-        self.both.narrow(3, self.length, count).copy_(self.both.index_select(3, nodes + self.length))
-        self.length += count
-
     def move(self, source: Tensor, slots: Tensor) -> None:
-        """Copy the slots `source` to `slots`, both int64 [m] on the device; the length is the caller's to keep."""
+        """Copy the slots `source` to `slots`, both int64 [n]."""
         self.both.index_copy_(3, slots, self.both.index_select(3, source))
-
-    def hide_padding(self, bias: Tensor) -> None:
-        """Make bias [R, 1, 1, slots] what attention adds: -inf where a slot of the prefix is padding, else 0."""
-        bias.zero_()
-        if self.visible is not None:
-            bias[..., : self.length].masked_fill_(~self.visible, -torch.inf)
-
-    def reset(self) -> None:
-        """Forget everything; the storage stays."""
-        self.length = 0
 
     def wipe(self) -> None:
         """Forget everything, and overwrite it with zeros: what was not finite would reach a later run through a mask's 0
         weight."""
-        self.reset()
+        self.start(0)
         self.both.zero_()
+
+
+def end_of(slots: Tensor, visible: Tensor | None) -> int:
+    """How many slots a pass attends to: those that visible [n, S] tells of, or all up to the last one that it writes."""
+    return int(slots[-1]) + 1 if visible is None else visible.shape[-1]

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .rules import Rule
+from .rules import Rule, columns
 from .sampling import Sampling
 from .trees import Drafts
 
@@ -82,9 +82,10 @@ class Config:
             raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
         if type(tree) is not method.drafts:
             raise ValueError(f"tree is of kind {tree.name!r}; method {method.id} needs {method.drafts.name!r}")
-        if rule.name != method.rule.name:
-            raise ValueError(f"rule is of kind {rule.name!r}; method {method.id} needs {method.rule.name!r}")
-        if rule.table_columns and self.neighbours is None:
+        if type(rule) is not type(method.rule):
+            kinds = type(rule).__name__, type(method.rule).__name__
+            raise ValueError(f"rule is of kind {kinds[0]}; method {method.id} needs {kinds[1]}")
+        if columns(rule) and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
@@ -94,19 +95,19 @@ class Config:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
             raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
-        if self.rule.table_columns and self.neighbours is not None:
-            least, shape = min(self.rule.table_columns, vocabulary - 1), list(self.neighbours.shape)
+        if columns(self.rule) and self.neighbours is not None:
+            least, shape = min(columns(self.rule), vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
                 raise ValueError(f"neighbours has shape {shape}; with {self.rule} it must be [{vocabulary}, {least} or more]")
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are held against the target's own draws, which relaxed rules allow where the prefix fixes the drafts. At
-        temperature 0, where there is no noise to share, that is what acceptance is but for rules that count neighbours, which
-        have one of their own."""
+        """Whether drafts are compared with the target's own draws. That leaves a relaxed rule's distribution as it is where a
+        rejection takes near(x) and no more, and the prefix fixes the drafts. At temperature 0 there is no noise, and all rules
+        compare that count no neighbours."""
         if self.sampling.greedy:
-            return not self.rule.table_columns
-        return self.noise == "shared" and (not self.rule.relaxes or (self.rule.shares and self.tree.by_prefix))
+            return not columns(self.rule)
+        return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.by_prefix))
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_in_turn, guide, probabilities, scores, zero
+from .sampling import NOTHING, Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
 from .trees import (
     Asked,
     Draft,
@@ -155,7 +155,7 @@ class StaticSource(Source):
         tokens = root.new_empty(last + 1)
         tokens[::last] = root  # and where no draw is, since any valid token will do
         nothing = zero(root.device)
-        probs, masses, used = list[Tensor](), [nothing], 0
+        probs, masses, best, used = list[Tensor](), [nothing], list[Tensor](), 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
@@ -163,8 +163,10 @@ class StaticSource(Source):
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if self.noisy is not None:
-                scored = self.noisy(scores(logits, sampling, spent=True), depth)
-                drawn[:, : len(level.nodes)] = scored.topk(level.draws).indices.t()
+                scored = self.noisy(scores(logits, sampling, spent=True), passes.position + depth)
+                top = scored.topk(level.draws)
+                drawn[:, : len(level.nodes)] = top.indices.t()
+                best.append(top.values[:, 0])
             else:
                 probs.append(probabilities(logits, sampling, spent=True))
                 masses += draw_in_turn(probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
@@ -172,9 +174,10 @@ class StaticSource(Source):
         found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
-            return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1))
+            return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best))
         rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
-        return Draft(tree, nodes, proposed, torch.cat(probs), rest)
+        fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)  # a finite distribution has a first token
+        return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
 
 
 class DynamicSource(Source):
@@ -195,13 +198,17 @@ class DynamicSource(Source):
             beam = passes.expand(tokens, beam.index_select(1, parent_rows), depth, mask)
             return log_probs()
 
-        tree, tokens = grow(log_probs()[0], expand, self.policy)
+        tree, tokens, fault = grow(log_probs()[0], expand, self.policy)
         tokens[:1] = root
-        return Draft(tree, tokens, tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1))
+        drawn = tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)
+        return Draft(tree, tokens, drawn, fault=fault)
 
 
-def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree) -> tuple[Tree, Tensor]:
-    """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy.
+def grow(
+    root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
+) -> tuple[Tree, Tensor, Tensor]:
+    """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy, and whether a log-probability is no number,
+    [1] bool.
 
     root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
     depth, mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes'
@@ -214,12 +221,14 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
     depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
+    highest = [scores[:1]]
     # the root is the pool's first entry, and better than all
     pool_scores, pool_tokens, pool_parents = [best, scores], [first_node, tokens], [first_node.expand(1 + beam)]
     parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.
         steps, proposals = expand(tokens, parent_rows, depth, mask).clamp(max=0.0).topk(beam)
+        highest.append(steps[:, 0])
         totals, proposals = (scores.unsqueeze(1) + steps).flatten(), proposals.flatten()
         pool_scores.append(totals)
         pool_tokens.append(proposals)
@@ -236,7 +245,7 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
     reachable = pool.index_select(0, kept) > -torch.inf
     tree = whole_tree(parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width)
-    return tree, torch.cat(pool_tokens).index_select(0, kept)
+    return tree, torch.cat(pool_tokens).index_select(0, kept), not_finite(highest)
 
 
 @lru_cache(maxsize=16)

@@ -11,8 +11,8 @@ from .config import Method as Method
 from .drafting import Drafts, DynamicTree, StaticTree
 from .opt_tree import OptTree
 from .rules import Lantern, LanternPlusPlus, Rule
-from .wavefront import Wavefront
 from .window import Window
+from .zipar import Wavefront
 
 _BY_DEFAULT = (
     Method("vanilla", "Vanilla", Drafts, Rule(), True, "One target pass per token, no drafts."),

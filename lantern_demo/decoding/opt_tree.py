@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .sampling import guide, scores
+from .sampling import NO_DRAFT_PROBS, guide, scores
 from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, whole_tree
 
 # Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted:
@@ -92,9 +92,11 @@ class OptSource(Source):
                 output = passes.expand(tokens[-1][:1], output, depth, self.seen[depth])
             scored = scores(guide(head(output), self.sampling.cfg_scale), self.sampling, spent=True)
             if self.noisy is not None:
-                scored = self.noisy(scored, depth) / SHARPNESS
+                scored = self.noisy(scored, passes.position + depth) / SHARPNESS
             likeliest = scored.softmax(-1)[0].topk(policy.width)
             chances = [reached * chance for chance in likeliest.values.tolist()]
+            if not chances[0] > 0:
+                raise FloatingPointError(NO_DRAFT_PROBS)
             count = sum(chance >= policy.chance for chance in chances)
             if count == 0:
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -61,6 +62,11 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
+def warp(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The `scores` [n, V] of logits [R, n, V], which nobody reads again."""
+    return scores(guide(logits, sampling.cfg_scale), sampling, spent=True)
+
+
 def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
     """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
     then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of
@@ -110,6 +116,12 @@ def _behind(probs: Tensor, top_p: float) -> Tensor:
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     return torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before > top_p)
+
+
+def not_finite(values: Sequence[Tensor]) -> Tensor:
+    """[1] bool, whether any of some tensors [m] float has a value that is not a finite number."""
+    total = torch.cat(list(values)).sum(0, keepdim=True)
+    return total - total != 0
 
 
 def running_sums(values: Tensor) -> Tensor:

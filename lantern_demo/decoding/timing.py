@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import perf_counter, thread_time
 
 import torch
 
+Part = Callable[[str], AbstractContextManager[object]]  # of a part's name: what it is done within
 DECODE_PARTS = ("prefill", "draft", "verify", "commit")
 PARTS = ("text", "capture", *DECODE_PARTS, "image")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -91,7 +91,11 @@ class Tree:
     @cached_property
     def inner_depths(self) -> Tensor:
         """[I, 1] int64."""
-        return (self.depths if self.whole else self.depths.index_select(0, self.inner)).unsqueeze(1)
+        return self.of_inner(self.depths).unsqueeze(1)
+
+    def of_inner(self, values: Tensor) -> Tensor:
+        """The rows of the inner nodes in values [n, ...]."""
+        return values if self.whole else values.index_select(0, self.inner)
 
     @property
     def whole(self) -> bool:
@@ -111,6 +115,18 @@ class Draft:
     # [I, width] float64, what the distributions had left before each draw: below `sampling.NOTHING` there was none, and `drawn`
     # has any token. None: the whole distribution, drawn from once.
     rest: Tensor | None = None
+    fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: none is
+
+
+class VerifyOutput(NamedTuple):
+    """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
+
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
+    depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
+    bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
+    relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
+    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -202,14 +218,18 @@ Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V]
 class Passes(Protocol):
     """One step's way to the drafter."""
 
+    position: Tensor  # [1] int64, the position of the picture whose token the root draws
+
     def stable(self) -> Tensor:
         """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `protocols.Drafter.expand`, with the drafter's own cache."""
+        """Read m nodes of one depth (1 = the root's children) -> their outputs [R, m, H]. tokens [m] are the nodes' tokens,
+        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
+        of this tree wrote, then its own pass."""
 
 
-Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
+Noisy = Callable[[Tensor, Tensor], Tensor]  # scores [m, V] and the positions [1] that they draw -> scores with noise
 
 
 class Asked(Protocol):
@@ -310,6 +330,5 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
-        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws
-        [n] (see `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it."""
+    def observe(self, out: Any, scores: Tensor) -> None:
+        """Learn what a step with drafts accepted, and by which scores [n, V] of the target."""

@@ -1,37 +1,293 @@
-"""The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of
-numbers. Both engines use it, so that with the same seed they give the same tokens up to rounding. What judges by the papers'
-rejection sampling is in `rejection`, and what judges by shared noise in `shared`."""
+"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token behind.
+
+Two verifiers do it, without a host read, and give one `VerifyOutput`; `pack_step` puts it into the row of integers that the host
+reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
+
+`SharedNoiseVerifier` compares. Position i of the picture has one vector of Gumbel noise G_i (see `noise`) for everybody:
+
+    target     draws y_i = argmax(scores + G_i); at temperature 0 there is no noise
+    vanilla    draws y_i
+    drafter    drafts the top of its own scores + G_i; dynamic trees and windows have the drafts that they have
+    exact      accepts a child that equals y_i, else y_i is the bonus token
+    relaxed    accepts the first child x whose set near(x) has y_i; a token belongs to the first set that has it
+
+So every exact method draws vanilla's tokens, whatever the tree and the drafter: drafter-invariant speculative decoding (Daliri et
+al., arXiv 2408.07978) with several drafts (Gumbel-max list sampling, arXiv 2506.05632). LANTERN keeps its published distribution
+where the prefix fixes the children. Where they are drawn it would be another rule's, so that relaxed rules verify by rejection.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import ne
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .rules import Near, Rule, Verdict
-from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, Sampling
+from .config import Config
+from .noise import gumbel_
+from .rules import Members, Rule, with_neighbours
+from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw, numbers
 from .trees import Draft, Tree
+from .trees import VerifyOutput as VerifyOutput
 
 
-class Found(NamedTuple):
-    """What came of judging a draft of n nodes, on the device."""
+class Verifier(Protocol):
+    """Draws a run's tokens and verifies its drafts. `scores` are `sampling.warp`'s; `uniforms` are the step's."""
 
-    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where p is not made of finite numbers
-    following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
-    # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
-    relaxed: Tensor | None = None
-    path: Tensor | None = None  # [D + 1] as `walk` gives it, where it is known already; all of `own` is then what ends it
-    # what children of the inner nodes were judged by; None: not by that alone, or there are none
-    tried: Verdict | Near | None = None
+    draws: int  # uniforms that a step needs
+
+    def begin(self, seed: int) -> None:
+        """Prepare for a run."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0 or V for none."""
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]; the root draws the token at position [1] int64."""
+
+
+class SharedNoiseVerifier:
+    """Accepts a draft when it is what the target itself draws with the noise of its position."""
+
+    draws = 0
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        self.rule = Rule() if config.sampling.greedy else config.rule
+        self.neighbours = config.neighbours
+        # drafts may reach behind the picture's end
+        positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
+        self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
+
+    def begin(self, seed: int) -> None:
+        gumbel_(self.noise, seed)
+
+    def add_noise(self, scores: Tensor, positions: Tensor) -> Tensor:
+        """Add to scores [n, V] the noise of positions [n] or [1] int64."""
+        return scores + self.noise.index_select(0, positions) if len(self.noise) else scores
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        return argmax_or_invalid(self.add_noise(scores, positions))
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        tree = draft.tree
+        if tree.size == 1:
+            return root_alone(tree, self.sample(scores, position, uniforms))
+        target = self.sample(scores, position + tree.depths, uniforms)
+        if self.rule.relaxes:
+            own, members = tree.of_inner(target).view(-1, 1, 1), self.members(draft.drawn, tree.of_inner(scores))
+            accepted = ((members.ids == own) & members.member).any(-1)
+        else:
+            accepted = draft.drawn == tree.of_inner(target).unsqueeze(1)
+        path = walk(tree, next_node(tree, first(accepted)))
+        own = target.index_select(0, path)  # behind the end the bonus token again
+        if not self.rule.relaxes:
+            return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
+        relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
+        return VerifyOutput(path, *accepted_tokens(draft, path, own[-1:]), own[-1:], relaxed, target)
+
+    def members(self, x: Tensor, scores: Tensor) -> Members:
+        """The sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]; each without what siblings before it took."""
+        ids = with_neighbours(self.rule, x.clamp(min=0), self.neighbours)
+        return in_turn(self.rule, scores.softmax(-1), ids, x >= 0)[0]
+
+
+class RejectionVerifier:
+    """Verifies by the papers' rejection sampling, at temperature 0 greedy."""
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        self.rule, self.neighbours, self.greedy = config.rule, config.neighbours, config.sampling.greedy
+        self.width, nodes = config.tree.width, config.nodes
+        self.draws = nodes * (self.width + 1)
+
+    def begin(self, seed: int) -> None:
+        """The uniforms are the run's."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        probs = scores.softmax(-1)
+        return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        tree, rule = draft.tree, self.rule
+        if tree.size == 1:
+            return root_alone(tree, self.sample(scores, position, uniforms))
+        p, uniforms = scores.softmax(-1), uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
+        children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
+        if self.greedy:
+            verdict = decide_greedy(rule, tree.of_inner(p), children)
+        else:
+            verdict = decide(rule, tree.of_inner(p), children, tree.of_inner(uniforms))
+        rank = first(verdict.accepted)
+        path = walk(tree, next_node(tree, rank))
+        last = path[-1:]
+        if self.greedy:
+            bonus = argmax_or_invalid(p.index_select(0, last))
+        else:
+            residual = verdict.residual if tree.whole else p.index_copy(0, tree.inner, verdict.residual)
+            bonus = draw(residual.index_select(0, last), uniforms[:, -1].index_select(0, last))
+        relaxed = None
+        if verdict.relaxed is not None:  # a node has at most one accepted child
+            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            relaxed = flags.index_select(0, path[:-1] if tree.whole else tree.rows.index_select(0, path[:-1]))
+        return VerifyOutput(path, *accepted_tokens(draft, path, bonus), bonus, relaxed, bonus.expand(tree.size))
+
+
+# -- what is accepted at each node
+
+
+class Children(NamedTuple):
+    """The drafts of P nodes, C each, and what they were drawn from."""
+
+    tokens: Tensor  # [P, C] int64, in draw order, -1 for none
+    q: Tensor | None = None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
+    neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
+    depth: Tensor | float = 0.0  # [P, 1] of the nodes
+    offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
+    # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
+    # worked out
+    rest: Tensor | None = None
+
+
+class Verdict(NamedTuple):
+    """What was decided on the drafts of P nodes, each judged as if all siblings before it were rejected."""
+
+    accepted: Tensor  # [P, C] bool; the first one counts
+    residual: Tensor  # [P, V] the distribution of the bonus token where none was accepted, not normalised
+    mass: Tensor  # [P, C] p of the draft
+    score: Tensor  # [P, C]
+    threshold: Tensor  # [P, C] what the score had to exceed; greedy: reach
+    tried: Tensor  # [P, C] bool, which drafts there are
+    relaxed: Tensor | None  # [P, C] bool, of accepted drafts: the exact rule would refuse it; None: it never does
+
+
+def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
+    """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A draft whose rejection would leave
+    nothing is accepted: in exact arithmetic it always is. Where p is not made of finite numbers nothing is accepted."""
+    x, tried, qx, weight = drawn(children)
+    u, target = u[:, : x.shape[1]], rule.target(p, children.q)
+    ids = with_neighbours(rule, x, children.neighbours)
+    members, residual, left = in_turn(rule, target, ids, tried, children.q, weight, children.depth, to_the_end=True)
+    score, threshold = rule.score(members, children.depth), rule.threshold(u, qx, target)
+    # strictly above: a token of mass 0 is not accepted even at u = 0
+    accepted = tried & ((score > threshold) | (left <= 0))
+    mass = members.mass[..., 0] if target is p else p.gather(1, x)
+    relaxed = Rule.threshold(rule, u, qx, p) >= mass if rule.relaxes else None
+    return Verdict(accepted, residual, mass, score, threshold.expand(x.shape), tried, relaxed)
+
+
+def in_turn(
+    rule: Rule,
+    p: Tensor,
+    ids: Tensor,
+    tried: Tensor,
+    q: Tensor | None = None,
+    weight: Tensor | None = None,
+    depth: Tensor | float = 0.0,
+    to_the_end: bool = False,
+) -> tuple[Members, Tensor, Tensor]:
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k], of which those are tried that tried [P, C] bool says, each
+    under what the rejection of those before it leaves of p [P, V]. The distribution of a draft is q [P, V] times weight [P, C].
+    Returns the sets, and to the end also what the last rejection leaves of p and how much each one leaves of 1, [P, C]."""
+    found, left = list[Members](), list[Tensor]()
+    q = None if q is None else q.clone()
+    for i in range(ids.shape[1]):
+        one = slice(i, i + 1)
+        if i:
+            p = p / left[-1]
+            if q is not None:
+                q.scatter_(1, ids[:, i - 1, :1], 0.0)
+        found.append(members := rule.members(p, ids[:, one], tried[:, one]))
+        if to_the_end or i + 1 < ids.shape[1]:
+            p = rule.reject(p, None if q is None or weight is None else q * weight[:, one], members, depth)
+            left.append(p.sum(-1, keepdim=True))
+    mass, member = (torch.cat([getattr(one, name) for one in found], 1) for name in ("mass", "member"))
+    return Members(ids, mass, member), p, torch.cat(left, 1) if left else p[:, :0]
+
+
+def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the tokens x [P, C], any where there is none; which of them are tried; their probabilities without the draws before
+    them, and the weight of q at each draw, 0 for what is not tried. The last two are None where the prefix fixes the drafts."""
+    tokens, q, rest = children.tokens, children.q, children.rest
+    tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
+    if q is None:
+        return x, tried, None, None
+    qx = q.gather(1, x)
+    if rest is None:  # summed from the end: differences from 1 would lose small rests
+        qx = qx * tried
+        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+    tried = tried if children.offered is None else tried & children.offered
+    weight = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
+    return x, tried, qx * weight, weight
+
+
+def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
+    """Greedy acceptance under p [P, V], the softmax of the logits, each draft by itself. A draft x is accepted when it is the
+    argmax, or would be with mass p(x) + S while the others keep theirs; of equals the first token wins, as in `argmax`."""
+    tokens = children.tokens
+    tried, x = tokens >= 0, tokens.clamp(min=0)
+    top, best = p.max(-1, keepdim=True)
+    best = best.masked_fill(top.isnan(), -2)  # no token
+    members = rule.members(p, with_neighbours(rule, x, children.neighbours), tried)
+    score, exact = rule.score(members, 0.0), tokens == best
+    relaxed = tried & ~exact & ((score > top) | ((score == top) & (x < best)))
+    return Verdict(exact | relaxed, p, members.mass[..., 0], score, top.expand(x.shape), tried, relaxed)
+
+
+def first(accepted: Tensor) -> Tensor:
+    """[P] int64, the first column in which accepted [P, C] is true, C for none."""
+    at = numbers(accepted.shape[1] + 1, accepted.device)
+    return torch.where(accepted, at[:-1], at[-1:]).amin(1)
+
+
+# -- the walk
+
+
+def next_node(tree: Tree, rank: Tensor) -> Tensor:
+    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
+    itself."""
+    at = rank.unsqueeze(1)
+    return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
+
+
+def walk(tree: Tree, following: Tensor) -> Tensor:
+    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
+    path = [tree.parents[:1], following[:1]]
+    for _ in range(tree.depth - 1):
+        path.append(following.index_select(0, path[-1]))
+    return torch.cat(path)
+
+
+def depth_of(tree: Tree, path: Tensor) -> Tensor:
+    """The depth [1] of a path's last node."""
+    return tree.depths.index_select(0, path[-1:])
+
+
+def accepted_tokens(draft: Draft, path: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
+    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes behind the root, then bonus [1]."""
+    depth = depth_of(draft.tree, path)
+    return depth, torch.cat([draft.tokens.index_select(0, path[1:]), bonus]).scatter_(0, depth, bonus)
+
+
+def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:
+    """The output for a tree of the root alone, behind which the target drew token [1]."""
+    return VerifyOutput(tree.parents, tree.depths, token, token, None, token)
+
+
+def argmax_or_invalid(scores: Tensor) -> Tensor:
+    """The likeliest tokens [m] of scores or probabilities [m, V]; -2 where no finite number is the highest."""
+    top, best = scores.max(-1)
+    return torch.where(top.abs() < torch.inf, best, -2)
+
+
+# -- steps on the host
+
+
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
 
 class Compared(NamedTuple):
-    """A draft that was held against the target's own draw."""
+    """A draft that was compared with the target's own draw."""
 
     node: int
     drawn: int  # the token that the target itself drew there
@@ -40,15 +296,12 @@ class Compared(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A draft that was tried: accepted when what the rule counted is above the limit; greedy when it reaches it."""
+    """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
 
     node: int
     p: float  # the target's probability of it, without what siblings that were tried before it took along
-    counted: float  # by the rule, p included: see `rules.Rule.counts`
-    limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
-
-
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
+    score: float  # see `rules.Rule.score`
+    threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
 
 
 @dataclass(frozen=True)
@@ -65,117 +318,37 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; only the plain engine keeps them
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; see `evidence`
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
     # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
     places: list[int] = field(default_factory=list)
 
 
-class Judge(ABC):
-    """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
-
-    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
-    draws = 0  # uniforms that it takes in a step
-    flagged = False  # whether what it finds says `relaxed`
-
-    def __init__(self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int) -> None:
-        self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
-
-    def begin(self, seed: int) -> None:  # noqa: B027  # only noise depends on it
-        """A run starts at its first token."""
-
-    @abstractmethod
-    def look(self, logits: Tensor) -> Tensor:
-        """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
-
-    @abstractmethod
-    def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
-        """Tokens [n], each drawn for itself, of n positions, None: the one behind the root; uniforms are the step's."""
-
-    @abstractmethod
-    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        """Judge a draft that has more than a root."""
-
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        """Judge a draft; uniforms are the step's."""
-        if draft.tree.size > 1:
-            return self.choose(draft, looked, uniforms)
-        return Found(self.each(looked, None, uniforms), draft.tree.parents)
-
-    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
-        """The step with what each draft was judged by; reads it back to the host."""
-        return step
-
-    def move(self, depth: Tensor | int) -> None:  # noqa: B027  # only noise stands at a place
-        """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
-
-    def read(self, row: list[int], size: int) -> Step:
-        """A `report` of a tree of `size` nodes. Raises FloatingPointError where probabilities were not finite."""
-        own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
-        if size > 1 and any(row[5 * size :]):
-            raise FloatingPointError(NO_DRAFT_PROBS)
-        path = [0]
-        while (node := following[path[-1]]) != path[-1]:
-            path.append(node)
-        drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
-        if not all(0 <= token < self.vocabulary for token in drawn):
-            raise FloatingPointError(NO_PROBS)
-        loose = [relaxed[node] for node in path[:-1]] if self.flagged else map(ne, accepted, drawn)
-        kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in loose]
-        return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
-
-
-def report(draft: Draft, found: Found) -> Tensor:
-    """All that the host wants to know of a step, [m] int64, to be read at once by `Judge.read`."""
-    parts = [found.own, found.following, draft.tokens, draft.tree.parents]
-    if found.relaxed is not None:
-        parts.append(found.relaxed)
-    if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # where probabilities are finite there is a first token
-        parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
-    return torch.cat(parts)
-
-
-def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind
-    it [1]."""
+def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
+    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
     tree = draft.tree
-    if tree.size == 1:
-        return tree.parents, tree.depths, found.own
-    path = walk(tree, found.following) if found.path is None else found.path
-    last = path[-1:]
-    return path, tree.depths.index_select(0, last), found.own.index_select(0, last) if found.path is None else found.own[:1]
+    relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
+    parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
+    return torch.cat(parts if draft.fault is None else [*parts, draft.fault])
 
 
-def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node.
-    Reads the tree back to the host."""
-    rows, children = tree.inner_rows.tolist(), tree.children.tolist()
-    for node, chosen in zip(path, [*path[1:], -1], strict=True):
-        for i, child in enumerate(children[node] if rows[node] >= 0 else ()):
-            if child >= 0:
-                yield node, rows[node], i, child
-            if child == chosen >= 0:
-                break
+def row_length(size: int, deepest: int) -> int:
+    """The most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
+    return 4 + 3 * deepest + 2 * size
 
 
-def onward(tree: Tree, rank: Tensor) -> Tensor:
-    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
-    itself."""
-    at = rank.unsqueeze(1)
-    return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
-
-
-def walk(tree: Tree, following: Tensor) -> Tensor:
-    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
-    path = [tree.parents[:1], following[:1]]
-    for _ in range(tree.depth - 1):
-        path.append(following.index_select(0, path[-1]))
-    return torch.cat(path)
-
-
-def likeliest(probs: Tensor) -> Tensor:
-    """The likeliest tokens [m] of distributions or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token
-    possible."""
-    top, best = probs.max(-1)
-    return torch.where(top.abs() < torch.inf, best, -2)
+def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
+    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises FloatingPointError for probabilities
+    that are not finite."""
+    depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
+    parts = []
+    for end in ends:
+        parts.append(row[at : at + end])
+        at += end
+    path, tokens, relaxed, tree_tokens, parents = parts
+    if size > 1 and any(row[at:]):
+        raise FloatingPointError(NO_DRAFT_PROBS)
+    if not 0 <= tokens[depth] < vocabulary:
+        raise FloatingPointError(NO_PROBS)
+    kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
+    return Step(0, tokens[: depth + 1], depth + 1, 0, 0.0, [*kinds, "target"], tree_tokens, parents, path[: depth + 1])

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .sampling import draw
-from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, at_least_one, static_tree
+from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, VerifyOutput, at_least_one, static_tree
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class WindowSource(Source):
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
 
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
+    def observe(self, out: VerifyOutput, scores: Tensor) -> None:
         """Let the target's own draws be the guesses, and its last one stand in every slot behind it."""
-        ahead = (self.number + 1 + depth).clamp(max=self.slots)
-        torch.clamp(own.index_select(0, ahead), min=0, out=self.tokens)
+        ahead = (self.number + 1 + out.depth).clamp(max=self.slots)
+        torch.clamp(out.target_tokens.index_select(0, ahead), min=0, out=self.tokens)
 
 
 class DrawnWindow(WindowSource):
@@ -102,16 +102,16 @@ class DrawnWindow(WindowSource):
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         return replace(super().draft(root, passes, head, uniforms), q=self.probs.clone())
 
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
+    def observe(self, out: VerifyOutput, scores: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
-        length = depth + 1
+        length = out.depth + 1
         ahead = self.number + length
-        probs = looked.index_select(0, ahead.clamp(max=self.slots))
+        probs = scores.index_select(0, ahead.clamp(max=self.slots)).softmax(-1)
         self.place.add_(length)
         u = self.uniforms.index_select(0, self.place + 1 + self.number)
         token = draw(probs, u).clamp_(max=probs.shape[1] - 1)
         last = self.slots - length  # of the slots that this pass gave a distribution; below 0 where there is none
-        left = torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), bonus)
+        left = torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), out.bonus)
         known = self.number <= last
         torch.where(known, token, left, out=self.tokens)
         sure = torch.zeros_like(self.probs).scatter_(1, self.tokens.unsqueeze(1), 1.0)

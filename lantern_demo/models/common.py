@@ -97,7 +97,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # The published norm casts back before it scales; in float32 both orders are the same.
-        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * self.weight
+        return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps)
 
 
 def unrolled(
@@ -124,7 +124,8 @@ def unrolled(
         keys.append(k)
         values.append(v)
         seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
-        outputs.append(finish(x, F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)))
+        attended = F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)
+        outputs.append(finish(x, attended.transpose(1, 2).flatten(2)))
     return outputs
 
 

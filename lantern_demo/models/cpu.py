@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.decoding.cache import KVCache, check_sizes
+from lantern_demo.decoding.cache import KVCache, check_sizes, end_of
 from lantern_demo.models.llama import LlamaLayer
 from lantern_demo.models.machine.matmul import Matmul, filled
 
@@ -108,11 +108,11 @@ class LeanCache(KVCache):
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
         check_sizes(layers, rows, heads, slots, head_dim)
-        self.length = 0
         self.values = torch.zeros(layers, rows, heads, slots, head_dim)
         self._keep(self.values.new_zeros(layers, rows, heads, head_dim, 0))
+        self.padding = self.values.new_zeros(rows, 1, 1, slots)
+        self.seen, self.hidden = torch.tensor(0.0), torch.tensor(-torch.inf)
         self.key_sums: dict[int, tuple[Tensor, Tensor]] = {}  # rows and starts by the number of nodes
-        self._told: tuple[Tensor, Tensor] | None = None  # `visible`, and the bias that it comes to
         heads_of = torch.arange(rows * heads, dtype=torch.int32).view(rows, 1, heads, 1)
         self.first_keys, self.first_values = heads_of * head_dim, heads_of * slots  # each head's first row in its table
 
@@ -126,7 +126,7 @@ class LeanCache(KVCache):
 
     def wipe(self) -> None:
         """As `KVCache.wipe`."""
-        self.reset()
+        self.start(0)
         self.keys.zero_()
         self.values.zero_()
 
@@ -135,28 +135,13 @@ class LeanCache(KVCache):
         self.keys.index_copy_(4, slots, self.keys.index_select(4, source))
         self.values.index_copy_(3, slots, self.values.index_select(3, source))
 
-    def commit(self, nodes: Tensor) -> None:
-        """As `KVCache.commit`."""
-        self.reserve(len(nodes))
-        self.move(nodes + self.length, torch.arange(self.length, self.length + len(nodes)))
-        self.length += len(nodes)
-
-    def tables_behind(self, offset: int, count: int) -> Iterator[Tables]:
-        """By layer: where `count` slots from length + offset on are written, and the tables."""
-        self.reserve(offset + count)
-        start = self.length + offset
-        self._widen(start + count)
-        return self._tables(self.keys.narrow(4, start, count), self.values.narrow(3, start, count))
-
-    def tables_anywhere(self, seen: int) -> Iterator[Tables]:
-        """By layer: all slots, of which the first `seen` may be written, and the tables."""
-        self._widen(seen)
-        return self._tables(self.keys, self.values)
-
-    def _tables(self, new_keys: Tensor, new_values: Tensor) -> Iterator[Tables]:
+    def tables(self, first: int, count: int) -> Iterator[Tables]:
+        """By layer: where `count` slots from the first on are written, and the tables."""
+        self._widen(first + count)
         layers, head_dim, width = len(self.keys), *self.keys.shape[3:]
         whole = self.keys.view(layers, -1, width), self.values.view(layers, -1, head_dim)
-        return map(Tables, *(part.unbind(0) for part in (new_keys, new_values, *whole)))
+        new = self.keys.narrow(4, first, count), self.values.narrow(3, first, count)
+        return map(Tables, *(part.unbind(0) for part in (*new, *whole)))
 
     def _widen(self, slots: int) -> None:
         """Make room for the keys of the first so many slots."""
@@ -165,6 +150,31 @@ class LeanCache(KVCache):
             wider = self.keys.new_zeros(*sizes, -(-slots // WIDENED) * WIDENED)
             wider[..., :width] = self.keys
             self._keep(wider)
+
+    def plan(
+        self, positions: Tensor, slots: Tensor, visible: Tensor | None, kind: str
+    ) -> tuple[Sight, Iterator[Tables], Tensor | None]:
+        """What the nodes of a pass see, the tables by layer, and which slots of these they write, None: all. positions, slots and
+        visible are as in `interfaces.Target.forward`, kind is that of the products."""
+        at, places = slots.tolist(), positions.tolist()
+        if at == list(range(at[0], at[0] + len(at))):
+            tables, into = self.tables(at[0], len(at)), None
+        else:
+            tables, into = self.tables(0, end_of(slots, visible)), slots
+        if visible is None:
+            end = at[-1] + 1
+            return self.sight(1, end, kind, self.padding[..., :end] if self.padded else None), tables, into
+        order = None
+        if at != places:  # a tree that branches: nodes stand level by level behind what is committed
+            end = self._least(places[-1] + 1)
+            order = torch.arange(end).repeat(len(at), 1)
+            node, ancestor = visible[:, at[0] :].nonzero().unbind(1)
+            order[node, positions[ancestor]] = ancestor + at[0]
+            visible = torch.arange(end) <= positions.unsqueeze(1)
+        bias = torch.where(visible, self.seen, self.hidden)[None, :, None]
+        if self.padded:
+            bias = bias + self.padding[..., : bias.shape[-1]]
+        return self.sight(len(at), bias.shape[-1], kind, bias, order), tables, into
 
     def sight(self, nodes: int, positions: int, kind: str, bias: Tensor | None, slots: Tensor | None = None) -> Sight:
         """What `nodes` nodes see that look at so many positions, at LEAST of them; slots and bias are as in `Sight`, kind is that
@@ -189,34 +199,6 @@ class LeanCache(KVCache):
     def _least(self, positions: int) -> int:
         """How many positions are looked at where only so many count."""
         return max(positions, min(LEAST, self.slots))
-
-    def sight_of(self, depths: Tensor, mask: Tensor, kind: str) -> Sight:
-        """What n tree nodes of depths [n] see, of which mask [n, n] bool says which see which: all that is committed besides."""
-        n, deepest = len(depths), int(depths[-1])  # nodes stand level by level
-        positions = self._least(self.length + deepest + 1)
-        if n == 1:
-            return self.sight(n, self.length + 1, kind, None if self.visible is None else self._shown()[..., : self.length + 1])
-        ahead = torch.arange(positions - self.length) <= depths.unsqueeze(1)
-        bias = torch.zeros(self.values.shape[1], n, 1, positions)
-        bias[:, :, 0, self.length :].masked_fill_(~ahead, -torch.inf)
-        if self.visible is not None:
-            bias += self._shown()[..., :positions]
-        return self.sight(n, positions, kind, bias, None if deepest == n - 1 else self._paths(depths, mask, positions))
-
-    def _shown(self) -> Tensor:
-        """The bias [R, 1, 1, slots] of which slots are no padding."""
-        if self._told is None or self._told[0] is not self.visible:
-            assert self.visible is not None
-            bias = F.pad(self.visible, (0, self.slots - self.visible.shape[-1]), value=True)
-            self._told = self.visible, torch.zeros(bias.shape).masked_fill_(~bias, -torch.inf)
-        return self._told[1]
-
-    def _paths(self, depths: Tensor, mask: Tensor, positions: int) -> Tensor:
-        """The slots [n, positions] of the positions that each node of a tree looks at; behind the node any."""
-        slots = torch.arange(positions).repeat(len(depths), 1)
-        node, ancestor = mask.nonzero().unbind(1)
-        slots[node, self.length + depths[ancestor]] = self.length + ancestor
-        return slots
 
 
 def bias_of(mask: Tensor) -> Tensor:
@@ -259,7 +241,7 @@ class LeanLayer(LlamaLayer[Where]):
     def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """What the queries of x [R * n, D] find -> [R * n, D]; its keys and values are written first."""
         sight, tables, slots = where
-        q, k, v = self.turned(x, rope, len(tables.new_keys))
+        q, k, v = self.turned(x, rope, len(tables.new_keys)).unbind(2)
         if slots is None:
             tables.new_keys.copy_(k.permute(0, 2, 3, 1))
             tables.new_values.copy_(v.transpose(1, 2))
@@ -268,12 +250,12 @@ class LeanLayer(LlamaLayer[Where]):
             tables.new_values.index_copy_(2, slots, v.transpose(1, 2))
         return sums_seen(q, sight, tables).view(x.shape)
 
-    def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""
+    def turned(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
+        """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
         qkv, count = self.qkv(x), rows * len(rope)
         qkv = qkv if len(qkv) == count else qkv[:count]
         turned = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
-        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
+        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """As `LlamaLayer.gated`."""

@@ -13,47 +13,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, unstored
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, turns, unstored
 
 
 class PaddedCache(KVCache):
     """A cache whose rows may be padded on the left: row r's token in slot s stands at position s - shift[r]."""
 
-    padding: Tensor | None = None  # [R, 1, 1, slots] in the cache's dtype, once placed: -inf for padded slots, 0 for the rest
-
     def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:
         super().__init__(layers, rows, *sizes, **where)
         self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
 
-    def set_padding(self, real: Tensor | None) -> None:
-        """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them.
-        What steps of fixed shapes read, `shift` and `padding`, stays where it is for as long as the cache lives."""
-        if self.padding is None:
-            self.padding = self.k.new_zeros(self.k.shape[1], 1, 1, self.slots)
-        self.visible = None
+    def start(self, length: int, real: Tensor | None = None) -> None:
+        """As `KVCache.start`."""
+        super().start(length, real)
         self.shift.zero_()
-        self.padding.zero_()
-        if real is not None and not bool(real.all()):
-            real = real.to(self.k.device)
-            self.visible = real[:, None, None]
+        if real is not None:
             self.shift.copy_((~real).sum(1))
-            self.padding[..., : real.shape[1]].masked_fill_(~self.visible, -torch.inf)
 
     def positions(self, slots: Tensor) -> Tensor:
         """Slot numbers [n] -> positions [R, n] int64; padding is at 0."""
         return (slots - self.shift[:, None]).clamp(min=0)
-
-    def mask(self, seen: Tensor) -> Tensor | None:
-        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length +
-        m] bool, padding left out; None where everything is seen."""
-        if self.visible is None and seen.shape[1] == 1:
-            return None
-        full = F.pad(seen, (self.length, 0), value=True)[None, None]
-        if self.visible is None:
-            return full
-        return full & F.pad(self.visible, (0, full.shape[-1] - self.visible.shape[-1]), value=True)
 
 
 def angles(positions: int, head_dim: int, base: float) -> Tensor:
@@ -68,11 +49,10 @@ def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tenso
     return angles(prefix + grid * grid + BEYOND, head_dim, base)
 
 
-def turn(x: Tensor, rope: Tensor) -> Tensor:
-    """Turn the pairs (i, i + d / 2) of x [R, n, heads, d] by rope [R or 1, n, d / 2, 2], in float32, cast back."""
-    a, b = x.float().chunk(2, -1)
-    cos, sin = rope[:, :, None].unbind(-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
+def turn(qkv: Tensor, turns: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn the pairs (i, i + d / 2): see `llama.Turn`."""
+    turned = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * turns)
+    return turned.transpose(-1, -2).flatten(-2).to(dtype)
 
 
 class Attention(SplitAttention):
@@ -83,16 +63,12 @@ class Attention(SplitAttention):
 
 
 class HeadNorm(nn.Module):
-    """LayerNorm of each head by itself, with a weight and a bias per head."""
+    """The weight and the bias, per head, of a LayerNorm of each head by itself."""
 
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(heads, dim))
         self.bias = nn.Parameter(torch.zeros(heads, dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., heads, dim] -> the same shape."""
-        return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
 
 
 class SequenceLayer(Layer):
@@ -105,7 +81,7 @@ class SequenceLayer(Layer):
 
 
 class SequenceTarget(nn.Module, ABC):
-    """Implements `decoding.protocols.FixedTarget` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
+    """Implements `decoding.interfaces.Target` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
     places in the codebook, 0 to vocab - 1."""
 
     rope: Tensor
@@ -133,7 +109,7 @@ class SequenceTarget(nn.Module, ABC):
         return cast(list[SequenceLayer], list(self.layers))
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.protocols.Target.new_cache`."""
+        """As `decoding.interfaces.Target.new_cache`."""
         weight, c = self.norm.weight, self.config
         slots = c.prefix + length
         return PaddedCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
@@ -142,25 +118,17 @@ class SequenceTarget(nn.Module, ABC):
         """The T positions of the prompt -> hidden [R, T, H]. Rows of padding mean nothing, and nothing reads them."""
         ids = condition.features.to(self.rope.device)
         n = ids.shape[1]
-        cache.set_padding(condition.mask)
+        cache.start(n, condition.mask)
         mask = prefix_mask(condition.mask, n, ids.device, "self", self.norm.weight.dtype)
-        positions = cache.positions(torch.arange(n, device=ids.device))
-        hidden = self._run(self.embed_tokens(ids), positions, mask, [partial(cache.write, i, 0) for i in range(len(self.layers))])
-        cache.advance(n)
-        return hidden
+        slots = torch.arange(n, device=ids.device)
+        stores = [partial(cache.write, i, slots, n) for i in range(len(self.layers))]
+        return self._run(self.embed_tokens(ids), cache.positions(slots), mask, stores)
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: PaddedCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their
-        own."""
-        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        stores = [partial(cache.write, i, 0) for i in range(len(self.layers))]
-        return self._run(x, cache.positions(cache.length + depths), cache.mask(mask), stores)
-
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
-        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        stores = [partial(cache.write_at, i, slots, bias.shape[-1]) for i in range(len(self.layers))]
-        return self._run(x, cache.positions(positions), bias, stores)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`. tokens may also be [R, n]: rows of their own."""
+        x, end = self.embed(tokens).expand(cache.rows, -1, -1), end_of(slots, visible)
+        stores = [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
+        return self._run(x, cache.positions(positions), cache.bias(visible, end), stores)
 
     def train_hidden(self, tokens: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Teacher forcing: tokens [B, N], prompts' ids [B, T] and their mask [B, T] -> hidden [B, T + N, H].
@@ -174,14 +142,14 @@ class SequenceTarget(nn.Module, ABC):
         return self._run(x, torch.arange(n, device=x.device)[None], seen, [unstored] * len(self.layers))
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
-        rope = self.rope[positions]
+        turn = turns(self.rope[positions])
         for block, store in zip(self.blocks, stores, strict=True):
-            x = block(x, rope, (mask, store))
+            x = block(x, turn, (mask, store, x.shape[1]))
         return self.norm(x)
 
 
 class SequenceDrafter(nn.Module, ABC):
-    """Implements `decoding.protocols.FixedDrafter` but for `start`: one decoder layer over pairs of a token and the state before
+    """Implements `decoding.interfaces.Drafter` but for `prefill`: one decoder layer over pairs of a token and the state before
     it.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, and stands at position i of its row.
@@ -213,42 +181,19 @@ class SequenceDrafter(nn.Module, ABC):
         return x
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.protocols.Drafter.new_cache`."""
+        """As `decoding.interfaces.Drafter.new_cache`."""
         c, weight = self.config, self.layer.input_layernorm.weight
         return PaddedCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: PaddedCache) -> Tensor:
-        """m new slots, tokens [m] and hidden [R, m, H] -> last output [R, 1, H]; commits them."""
-        m = tokens.shape[0]
-        slots = cache.length + torch.arange(m, device=tokens.device)
-        mask = cache.mask(torch.ones(m, m, dtype=torch.bool, device=tokens.device).tril())
-        out = self.run(self.embed(tokens), hidden, self.turns_at(slots, cache), mask, partial(cache.write, 0, 0))
-        cache.advance(m)
-        return out[:, -1:]
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
+    ) -> Tensor:
+        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
+        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        store = partial(cache.write, 0, slots, end)
+        return self.run(self.embed(tokens), hidden, cache.positions(positions), cache.bias(visible, end), store, asked)
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
-        """A tree pass over nodes of one depth; see `decoding.protocols.Drafter.expand`."""
-        width = mask.shape[1] - tokens.shape[0]
-        slots = tokens.new_full(tokens.shape, cache.length + depth - 1)
-        turns = self.turns_at(slots, cache)
-        return self.run(self.embed(tokens), hidden, turns, cache.mask(mask), partial(cache.write, 0, width))
-
-    def turns_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        """[R, m, d / 2, 2]; see `decoding.protocols.FixedDrafter.turns_at`."""
-        return self.rope[cache.positions(positions)]
-
-    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
-        """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
-        return self.run(
-            self.embed(tokens), hidden, turn, cache_bias(bias, cache), partial(cache.write_at, 0, slots, bias.shape[-1])
-        )
-
-    def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """embedded [m, H] or [R, m, H], hidden [R, m, H], turn [R, m or 1, d / 2, 2] -> outputs [R, m, H]."""
+    def run(self, embedded: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
+        """embedded [n, H] or [R, n, H], hidden [R, n, H], positions [R, n] -> outputs [R, asked, H] of the last so many."""
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, turn, (mask, store)))
-
-
-def cache_bias(bias: Tensor, cache: PaddedCache) -> Tensor:
-    """An additive bias [R or 1, 1, m, S] with a cache's padding left out."""
-    return bias if cache.padding is None else bias + cache.padding[..., : bias.shape[-1]]
+        return self.finish(self.layer(x, turns(self.rope[positions]), (mask, store, asked)))

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 import lantern_demo.models.anole.weights as anole_weights
 import lantern_demo.models.janus.weights as janus_weights
 import lantern_demo.models.llamagen.weights as llamagen_weights
-from lantern_demo.decoding import protocols
+from lantern_demo.decoding import interfaces
 from lantern_demo.models.anole.cpu import LeanAnole
-from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens
 from lantern_demo.models.anole.target import AnoleConfig
@@ -30,14 +29,12 @@ from lantern_demo.models.files.blank import blank_network, blank_tokenizer
 from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.tensors import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.janus.cpu import LeanJanus
-from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.prompts import ChatPrompt
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.captions import CaptionEncoder
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
@@ -51,7 +48,7 @@ class FusedForCpu:
     network gives its weights up."""
 
     target: Callable[..., LeanDecoder]
-    drafter: Callable[[Any, str], protocols.Drafter]
+    drafter: Callable[[Any, str], interfaces.Drafter]
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,6 @@ class Family:
     target_facts: Callable[[Any, Located], dict[str, Any]]
     # What reads prompts, of the target's configuration and the files of the part "text", for a device. It raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    # Fused models for accelerators, whose weights take the place of the network's.
-    cuda_target: Callable[[Any], protocols.FixedTarget]
-    cuda_drafter: Callable[[Any], protocols.FixedDrafter]
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: none is published
     cpu: FusedForCpu | None = None  # None: on a CPU the networks run as they are
 
@@ -80,8 +74,6 @@ FAMILIES: dict[str, Family] = {
         target_facts=llamagen_weights.target_facts,
         drafter_facts=llamagen_weights.drafter_facts,
         prompts=CaptionEncoder.of,
-        cuda_target=FusedTarget,
-        cuda_drafter=FusedDrafter,
         cpu=FusedForCpu(LeanTarget, LeanDrafter),
     ),
     "Anole": Family(
@@ -91,8 +83,6 @@ FAMILIES: dict[str, Family] = {
         target_facts=anole_weights.target_facts,
         drafter_facts=anole_weights.drafter_facts,
         prompts=PromptTokens.of,
-        cuda_target=FusedAnole,
-        cuda_drafter=FusedAnoleDrafter,
         cpu=FusedForCpu(LeanAnole, packed),
     ),
     "Janus": Family(
@@ -101,8 +91,6 @@ FAMILIES: dict[str, Family] = {
         layouts=janus_weights.LAYOUTS,
         target_facts=janus_weights.target_facts,
         prompts=ChatPrompt.of,
-        cuda_target=FusedJanus,
-        cuda_drafter=FusedJanusDrafter,
         cpu=FusedForCpu(LeanJanus, packed),
     ),
 }
@@ -156,8 +144,8 @@ class Runners:
     """What decodes a model, its own networks or fused models of them: a target, its drafter if it has one, and the kinds of
     products that they use (see `matmul.KINDS`), None where PyTorch decides."""
 
-    target: protocols.Target
-    drafter: protocols.Drafter | None
+    target: interfaces.Target
+    drafter: interfaces.Drafter | None
     kind: str | None = None
     drafter_kind: str | None = None
 
@@ -167,11 +155,12 @@ def runs_fused(info: ModelInfo, device: torch.device) -> bool:
     return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
 
 
-def fused_runners(networks: Networks) -> Runners:
-    """What decodes a model on an accelerator: its family's fused models, whose weights take the place of the networks'."""
-    family = family_of(networks.target.config)
-    drafter = networks.drafter
-    return Runners(family.cuda_target(networks.target), None if drafter is None else family.cuda_drafter(drafter))
+def joined_runners(networks: Networks) -> Runners:
+    """What decodes a model on an accelerator: its networks, in which products that read the same are one from now on."""
+    layers = [*networks.target.blocks, *([] if networks.drafter is None else [networks.drafter.layer])]
+    for layer in layers:
+        layer.join()
+    return Runners(networks.target, networks.drafter)
 
 
 @torch.inference_mode()

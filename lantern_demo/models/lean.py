@@ -58,7 +58,7 @@ class Packing:
 
 
 class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions. A family adds how
+    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions. A family adds how
     its layers are packed, how prompts and tokens enter, and its head."""
 
     padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
@@ -91,7 +91,7 @@ class LeanDecoder(ABC):
         """Final states [M, H], or wider ones with features behind them -> logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
-        """As `decoding.protocols.Target.new_cache`."""
+        """As `decoding.interfaces.Target.new_cache`."""
         c = self.config
         return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
@@ -99,24 +99,14 @@ class LeanDecoder(ABC):
         """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
         x = self.read(condition)
         n = x.shape[1]
-        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
+        cache.start(n, condition.mask)
         mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
-        hidden = self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables_behind(0, n))
-        cache.advance(n)
-        return hidden
+        return self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables(0, n))
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
-        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        tables = cache.tables_behind(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask, self.kind), tables)
-
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
-        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
-        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        seen = bias.shape[-1]
-        sight = cache.sight(len(tokens), seen, self.kind, bias.transpose(1, 2))
-        return self._run(x, self.rope[positions], sight, cache.tables_anywhere(seen), slots)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: LeanCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
+        x = self.embed(tokens).expand(cache.rows, -1, -1)
+        return self._run(x, self.rope[positions], *cache.plan(positions, slots, visible, self.kind))
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
@@ -200,10 +190,8 @@ def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
     for kind in kinds if len(kinds) > 1 else ():
         made = fused(target, kind, layers=layers)
         cache = made.new_cache(2, max(PROBED_NODES))
-        cache.length = target.config.prefix
         for n in PROBED_NODES:
-            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
-            calls[kind, n] = partial(_verification, made, tokens, mask, cache)
+            calls[kind, n] = partial(_verification, made, target.config.prefix + torch.arange(n), cache)
     return quickest(calls) if calls else kinds[0]
 
 
@@ -216,12 +204,13 @@ def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
     for kind in filter(supported, KINDS):
         made = fused(drafter, kind)
         cache = made.new_cache(rows, max(PROBED_NODES))
-        cache.length = drafter.config.prefix
         for n in (1, 2):
-            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
-            calls[kind, n] = partial(made.expand, tokens, torch.ones(rows, n, drafter.config.dim), 1, mask, cache)
+            slots = drafter.config.prefix + torch.arange(n)
+            visible, hidden = torch.ones(n, int(slots[-1]) + 1, dtype=torch.bool), torch.ones(rows, n, drafter.config.dim)
+            calls[kind, n] = partial(made.forward, torch.zeros_like(slots), hidden, slots, slots, visible, cache)
     return quickest(calls)
 
 
-def _verification(target: LeanDecoder, tokens: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
-    return target.head(target.forward(tokens, torch.zeros_like(tokens), mask, cache))
+def _verification(target: LeanDecoder, slots: Tensor, cache: LeanCache) -> Tensor:
+    visible = torch.arange(int(slots[-1]) + 1) <= slots[:, None] if len(slots) > 1 else None
+    return target.head(target.forward(torch.zeros_like(slots), slots, slots, visible, cache))

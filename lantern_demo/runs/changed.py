@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.interfaces import Target
 from lantern_demo.decoding.loop import Step, parts_of
-from lantern_demo.decoding.protocols import Target
-from lantern_demo.decoding.sampling import uniforms_of
+from lantern_demo.decoding.sampling import uniforms_of, warp
 from lantern_demo.decoding.verify import AcceptKind
-from lantern_demo.decoding.wavefront import Wavefront, plan_of
+from lantern_demo.decoding.zipar import Wavefront, plan_of
 
 CHUNK = 32  # tokens that a pass over a finished picture takes at once
 
@@ -41,15 +41,15 @@ def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
     count, device = config.num_tokens, config.torch_device
     tokens = [placed[place] for place in range(count)]
-    source, judge = parts_of(config, target.vocab_size)
-    judge.begin(config.seed)
-    uniforms = uniforms_of(config.seed, device, count, judge.draws + source.draws)
+    source, verifier = parts_of(config, target.vocab_size)
+    verifier.begin(config.seed)
+    uniforms = uniforms_of(config.seed, device, count, verifier.draws + source.draws)
     drawn = plan_of(count, config.row_length, config.tree.lead, device).table[2, :, : uniforms.shape[1]]
     by_place = uniforms.new_zeros(count + 1).index_put_((drawn,), uniforms[: drawn.shape[0], : drawn.shape[1]])
     own = tokens[:1]  # which the model draws after reading the prompt
     for logits in own_logits(target, condition, tokens, config):
         places = torch.arange(len(own), len(own) + logits.shape[1], device=device)
-        own += judge.each(judge.look(logits), places, by_place[places]).tolist()
+        own += verifier.sample(warp(logits, config.sampling), places, by_place[places]).tolist()
 
     def kinds(step: Step) -> list[AcceptKind]:
         return ["target" if own[place] == placed[place] else "relaxed" for place in step.places]
@@ -60,12 +60,10 @@ def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]
 def own_logits(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
     """The target's logits [R, m, V] of the places 1, 2, ... of a picture, each given all tokens before it, CHUNK places at a
     time."""
-    device = config.torch_device
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
-    for chunk in torch.tensor(tokens[:-1], device=device).split(CHUNK):
-        count = len(chunk)
-        mask = torch.ones(count, count, dtype=torch.bool, device=device).tril()
-        hidden = target.forward(chunk, torch.arange(count, device=device), mask, cache)
-        cache.advance(count)
-        yield target.head(hidden)
+    slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)
+    read = torch.tensor(tokens[:-1], device=config.torch_device)
+    for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):
+        visible = slots[: int(at[-1]) + 1] <= at[:, None]
+        yield target.head(target.forward(chunk, at, at, visible, cache))

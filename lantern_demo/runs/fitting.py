@@ -33,8 +33,8 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.trees import Path as TreePath
-from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import Window
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.models.files.disk_cache import locked, put, root
 from lantern_demo.models.machine.tuning import Tuning
 from lantern_demo.settings.settings import Settings

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
-from lantern_demo.decoding.engines.pool import Engines
+from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods

@@ -41,7 +41,7 @@ Schedule = Literal["alone", "race", "in turn"]
 class Stats:
     """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
 
-    With captured graphs the steps' parts are told apart as `decoding.engines.graphs` says, and `capture_seconds` went into
+    With captured graphs the steps' parts are told apart as `decoding.graphs` says, and `capture_seconds` went into
     capturing them.
     """
 

@@ -14,8 +14,8 @@ from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import Window
+from lantern_demo.decoding.zipar import Wavefront
 from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).

@@ -123,13 +123,12 @@ def sample_batch(target: Teacher, features: Tensor, mask: Tensor | None, samplin
     cache = target.new_cache(2 * b, count)
     hidden = target.prefill(target.condition(features, mask, True), cache)
     g = torch.Generator(device).manual_seed(seed)
-    itself, ahead = torch.ones(1, 1, dtype=torch.bool, device=device), torch.zeros(1, dtype=torch.int64, device=device)
     tokens: list[Tensor] = []
     for j in range(count):
         cond, uncond = target.head(hidden[:, -1:])[:, 0].chunk(2)
         p = probabilities(uncond + sampling.cfg_scale * (cond - uncond), sampling)
         tokens.append(draw(p, torch.rand(b, generator=g, device=device)))
         if j + 1 < count:
-            hidden = target.forward(tokens[-1].repeat(2)[:, None], ahead, itself, cache)
-            cache.advance(1)
+            at = torch.tensor([cache.length + j], device=device)
+            hidden = target.forward(tokens[-1].repeat(2)[:, None], at, at, None, cache)
     return torch.stack(tokens, 1).cpu()

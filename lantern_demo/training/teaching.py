@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from lantern_demo.decoding import protocols
+from lantern_demo.decoding import interfaces
 from lantern_demo.models.common import Condition, DrafterSizes, TargetSizes
 from lantern_demo.models.families import family_of
 
 
-class Teacher(protocols.Target, Protocol):
+class Teacher(interfaces.Target, Protocol):
     """A target whose states a drafter learns."""
 
     config: Any

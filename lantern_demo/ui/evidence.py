@@ -1,19 +1,52 @@
 """Say why a guess was accepted or not, by the rule that decided: what it counted, and the limit of that.
 
-What a rule counts is the rule's to say (`explain` of `decoding.rules.Rule`), and here are the sentences around it. With shared
-noise there is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script
-fills in numbers and prints, and knows no rule.
+`explained` has the words of each rule, and the classes have the sentences around them. With shared noise there is nothing to
+count: a guess was held against the model's own draw, and there are classes for that. The page's script fills in numbers and
+prints, and knows no rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.settings.settings import Settings
+
+
+class Explained(NamedTuple):
+    """What is said of the drafts that a rule tried; as it stands here, what is true of any rule. In `counts`, labels and values
+    beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
+
+    heading: str = "a guess that only a looser rule accepts"  # over a draft that the exact rule would have refused
+    because: str = "The method's looser rule accepted it."
+    only: str = "by the looser rule"
+    bar: str = "The dark part of the bar is the model's probability of the guess, the striped one what the method adds."
+    counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
+
+
+def explained(rule: Rule) -> Explained:
+    """Why a rule accepts what it accepts."""
+    if type(rule) is Rule:
+        return Explained(bar="The bar is the model's probability of the guess.", counts=())
+    if not isinstance(rule, Lantern):
+        return Explained()
+    return Explained(
+        "a near miss that was accepted",
+        "Its neighbours in the codebook lent it their probability, and with that it was accepted.",
+        "because its neighbours count with it",
+        "The dark part of the bar is the model's probability of the guess, the striped one what its neighbours lend.",
+        (("its neighbours lend", "{extra}"), ("they may lend at most", budget_of(rule))),
+    )
+
+
+def budget_of(rule: Lantern) -> str:
+    """What the neighbours of a guess may lend at most."""
+    if isinstance(rule, LanternPlusPlus):
+        return f"{rule.bound - 1:g} times its own probability (lambda \u2212 1)"
+    return f"{rule.bound:g} (delta)"
 
 
 @dataclass(frozen=True)
@@ -21,7 +54,7 @@ class Evidence:
     """The sentences around a rule's words. `greedy`: no dice were thrown, and what was counted had to reach the chance of the
     model's favourite."""
 
-    rule: Any  # a `Rule`, of the class that the words are for
+    rule: Any  # a `Rule`, which decided
     greedy: bool = False
 
     kept_as: ClassVar[str] = "trials"  # what a record's events call what was tried
@@ -38,7 +71,7 @@ class Evidence:
     def cases(self) -> dict[str, dict[str, Any]]:
         """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row
         ends with."""
-        own, told = ("the model's probability of it", "{own}"), self.rule.explain()
+        own, told = ("the model's probability of it", "{own}"), explained(self.rule)
         limit = (
             "had to reach (the probability of the model's likeliest token)" if self.greedy else "had to exceed (drawn at random)",
             "{limit}",
@@ -54,7 +87,11 @@ class Evidence:
     def told(self) -> dict[str, Any]:
         """All that the page's script says of the rule."""
         return {
-            "headings": {"e": "a guess that exact decoding accepts", "r": self.rule.explain().heading, "t": "drawn by the model"},
+            "headings": {
+                "e": "a guess that exact decoding accepts",
+                "r": explained(self.rule).heading,
+                "t": "drawn by the model",
+            },
             "because": self.because(),
             "rule": self.sentence(),
             "cases": self.cases(),
@@ -68,7 +105,7 @@ class Evidence:
             lent = (
                 f", plus those of its nearest tokens in the codebook, {self.rule.k} at most and as long as they add up to no more"
             )
-            lent = f"{lent} than {self.rule.most()}"
+            lent = f"{lent} than {budget_of(self.rule)}"
         elif type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
             return "A rule looser than the exact one decides which guesses are accepted."
         if self.greedy:
@@ -80,8 +117,8 @@ class Evidence:
 
     def note(self) -> str:
         """Say what the bar of a trial shows."""
-        told = self.rule.explain()
-        return f"{told.bar} A guess is accepted when the bar {'reaches' if self.greedy else 'passes'} the line.{told.note}"
+        bar = explained(self.rule).bar
+        return f"{bar} A guess is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
 
     def because(self) -> dict[str, str]:
         """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were
@@ -97,7 +134,7 @@ class Evidence:
         return {
             "first": "The first token: the model draws it itself after reading the prompt.",
             "e": kept,
-            "r": f"{alone} {self.reason or self.rule.explain().because}",
+            "r": f"{alone} {self.reason or explained(self.rule).because}",
             "t": "The model drew this token itself: no guess reached this position.",
             "refused": refused,
         }
@@ -200,7 +237,7 @@ class ComparedNear(Compared):
     def also(self) -> str:
         return (
             f", or one of its neighbours: the nearest tokens in the codebook, {self.rule.k} at most and as long as their "
-            f"probabilities add up to no more than {self.rule.most()}"
+            f"probabilities add up to no more than {budget_of(self.rule)}"
         )
 
     def nor(self) -> str:
@@ -219,7 +256,9 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
     """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were
     held against the model's own draws; without it, and where it does not say so, a rule of chances decided."""
     greedy = settings.temperature == 0
-    rule = settings.rule(method).greedy if greedy else settings.rule(method)
+    rule = settings.rule(method)
+    if greedy and not columns(rule):
+        rule = Rule()
     if not method.guesses:
         return Undrafted(rule, greedy)
     # greedy there is no noise to share, and what was compared is there all the same

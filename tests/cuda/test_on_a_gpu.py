@@ -10,9 +10,9 @@ import torch
 from lantern_demo.bench.gpu import without_graphs
 from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.decoding.drafting import StaticTree
-from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.decoding.step import TreeSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -40,16 +40,16 @@ def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(timed: TimedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, before = Fixed.step, torch.cuda.current_stream()
+    step, before = TreeSteps.step, torch.cuda.current_stream()
 
-    def reads(self: Fixed, *args: Any, **options: Any) -> Any:
+    def reads(self: TreeSteps, *args: Any, **options: Any) -> Any:
         taken = step(self, *args, **options)
         if torch.cuda.is_current_stream_capturing():
             self.root.item()  # the host may not read in a capture
         return taken
 
     with monkeypatch.context() as patch:
-        patch.setattr(Fixed, "step", reads)
+        patch.setattr(TreeSteps, "step", reads)
         failed = timed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
     assert failed.engine == "fixed" and failed.engine_reason.startswith("without graphs") and len(failed.tokens) == 12
     assert torch.cuda.current_stream() == before

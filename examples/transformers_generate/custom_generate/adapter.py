@@ -192,34 +192,31 @@ class Prompt:
 
 
 class ModelCache:
-    """A cache of transformers: the nodes of a step are written behind the committed positions, and those accepted are kept."""
+    """A cache of transformers: what lies behind the nodes of the step at hand is dropped when they are written."""
 
-    def __init__(self, cache: Any) -> None:
-        self.cache, self.length = cache, 0
+    def __init__(self, cache: Any, prefix: int, slots: int) -> None:
+        self.cache, self.length, self.slots = cache, prefix, slots
         self.drawn = list[int]()  # tokens that stand in it behind the prompt
-        self.written = list[int]()  # tokens of the step
 
-    def advance(self, count: int) -> None:
-        """Keep the first `count` of the positions that were written last."""
-        if spare := len(self.written) - count:
+    def drop(self, first: int) -> None:
+        """Forget the slots from the first on."""
+        if (spare := self.length + len(self.drawn) - first) > 0:
             self.cache.crop(-spare)
-        self.drawn += self.written[:count]
-        self.length, self.written = self.length + count, []
+        del self.drawn[first - self.length :]
 
-    def commit(self, nodes: Tensor) -> None:
-        """Keep the positions `nodes` [m] int64, increasing, of those written last: they move up, the others are dropped."""
-        end = self.length + len(nodes)
+    def move(self, source: Tensor, slots: Tensor) -> None:
+        """As `decoding.cache.KVCache.move`."""
         for layer in self.cache.layers:
             for stored in (layer.keys, layer.values):
                 # index_select copies first, so that source and destination may overlap
-                stored[:, :, self.length : end] = stored.index_select(2, nodes.to(stored.device) + self.length)
-        chosen = nodes.tolist()
-        self.written = [*(self.written[node] for node in chosen), *self.written[len(chosen) :]]
-        self.advance(len(chosen))
+                stored[:, :, slots.to(stored.device)] = stored.index_select(2, source.to(stored.device))
+        moved = [self.drawn[slot - self.length] for slot in source.tolist()]
+        for slot, token in zip(slots.tolist(), moved, strict=True):
+            self.drawn[slot - self.length] = token
 
 
 class ModelTarget:
-    """`decoding.protocols.Target` over a model of transformers, see the module."""
+    """`decoding.interfaces.Target` over a model of transformers, see the module."""
 
     def __init__(self, reader: TextReader, prompt: Tensor, processors: LogitsProcessorList) -> None:
         """prompt [1, T] int64: the ids that processors see."""
@@ -236,27 +233,30 @@ class ModelTarget:
         return self.reader.through(self.warpers, self.prompt.expand(len(scores), -1), scores).unsqueeze(0)
 
     def new_cache(self, rows: int, length: int) -> Any:
-        """As `decoding.protocols.Target.new_cache`. Raises ValueError where a layer forgets positions."""
+        """As `decoding.interfaces.Target.new_cache`. Raises ValueError where a layer forgets positions."""
         cache = DynamicCache(config=self.reader.model.config.get_text_config())
         if strange := [type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer]:
             raise ValueError(f"the model's cache has a {strange[0]}; allowed are layers that keep all positions")
-        return ModelCache(cache)
+        prefix = self.reader.prompt.shape[1]
+        return ModelCache(cache, prefix, prefix + length)
 
     def prefill(self, condition: Prompt, cache: Any) -> Tensor:
         """The last position's state, [1, 1, width]; those of all go to the condition."""
         raw, states = self.reader.prefill(cache.cache)
-        cache.length = self.reader.prompt.shape[1]
         condition.states = states
         return self._side_by_side(self._processed(raw, [[]]), None if states is None else states[:, -1:])
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: Any) -> Tensor:
-        """As `decoding.protocols.Target.forward`."""
-        cache.written = tokens.tolist()
-        raw, states = self.reader.read(tokens, depths, mask, cache.cache, cache.length)
-        paths: list[list[int]] = []
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any) -> Tensor:
+        """As `decoding.interfaces.Target.forward`, of nodes behind all that is committed."""
+        first = int(slots[0])
+        cache.drop(first)
+        mask = tokens.new_ones(1, 1, dtype=torch.bool) if visible is None else visible[:, first:]
+        raw, states = self.reader.read(tokens, positions - first, mask, cache.cache, first)
+        paths, before, written = list[list[int]](), list(cache.drawn), tokens.tolist()
+        cache.drawn += written
         if self.processors:  # nodes are numbered level by level, so that a node's ancestors come in the order of its path
             for row in mask.tolist():
-                paths.append(cache.drawn + [token for token, seen in zip(cache.written, row, strict=True) if seen])
+                paths.append(before + [token for token, seen in zip(written, row, strict=True) if seen])
         return self._side_by_side(self._processed(raw, paths), states)
 
     def _side_by_side(self, scores: Tensor, states: Tensor | None) -> Tensor:

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lantern_demo.models.common import prefix_mask
+from lantern_demo.decoding.cache import end_of
 from lantern_demo.models.decoder import PaddedCache, angles, turn
-from lantern_demo.models.llama import Store
+from lantern_demo.models.llama import Store, turns
 
 from .adapter import Prompt, TextReader
 
@@ -55,7 +55,7 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
 
 
 class EagleDrafter:
-    """Implements `decoding.protocols.Drafter`. What its tensors do not tell is as in the target."""
+    """Implements `decoding.interfaces.Drafter`. What its tensors do not tell is as in the target."""
 
     guided = False
 
@@ -73,56 +73,53 @@ class EagleDrafter:
         return self.reader.model.get_input_embeddings()(ids) if own is None else F.embedding(ids, own)
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.protocols.Drafter.new_cache`; rows are the reader's."""
+        """As `decoding.interfaces.Drafter.new_cache`; rows are the reader's."""
         heads, like = self.weights[f"{PRODUCTS[0]}.weight"].shape[0] // self.head_dim, self.weights["fc.weight"]
         rows, prefix = self.reader.prompt.shape
         return PaddedCache(1, rows, heads, prefix + length, self.head_dim, dtype=like.dtype, device=like.device)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Prompt) -> Tensor:
-        """The prompt with its states and the first token [1] -> last output [rows, 1, H]; commits T slots."""
+    def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Prompt) -> None:
+        """As `decoding.interfaces.Drafter.prefill`, of the prompt with its states."""
         assert condition.states is not None
         n = condition.ids.shape[1]
-        cache.set_padding(condition.real)
+        cache.start(n, condition.real)
         drawn = self.reader.embed(token, self.table).expand(len(condition.ids), 1, -1)
-        following = torch.cat((self.table(condition.ids[:, 1:]), drawn), 1)
-        mask = prefix_mask(condition.real, n, token.device, "self", drawn.dtype)
         slots = torch.arange(n, device=token.device)
-        out = self.run(following, condition.states, slots, mask, cache, 0)
-        cache.advance(n)
-        return out[:, -1:]
+        following = torch.cat((self.table(condition.ids[:, 1:]), drawn), 1)
+        self.run(following, condition.states, slots, slots, None, cache)
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: PaddedCache) -> Tensor:
-        """As `decoding.protocols.Drafter.extend`, of the target's states [1, m, V + rows * H], see `adapter.ModelTarget`."""
-        m, rows = len(tokens), len(self.reader.prompt)
-        states = hidden[0, :, -rows * self.dim :].unflatten(-1, (rows, self.dim)).transpose(0, 1)
-        mask = cache.mask(torch.ones(m, m, dtype=torch.bool, device=tokens.device).tril())
-        slots = cache.length + torch.arange(m, device=tokens.device)
-        out = self.run(self.reader.embed(tokens, self.table).expand(rows, -1, -1), states, slots, mask, cache, 0)
-        cache.advance(m)
-        return out[:, -1:]
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
+    ) -> Tensor:
+        """As `decoding.interfaces.Drafter.forward`, of its own outputs or of the target's states [1, n, V + rows * H], see
+        `adapter.ModelTarget`."""
+        rows = len(self.reader.prompt)
+        if hidden.shape[-1] != self.dim:
+            hidden = hidden[0, :, -rows * self.dim :].unflatten(-1, (rows, self.dim)).transpose(0, 1)
+        return self.run(self.reader.embed(tokens, self.table).expand(rows, -1, -1), hidden, positions, slots, visible, cache)
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
-        """As `decoding.protocols.Drafter.expand`."""
-        embedded = self.reader.embed(tokens, self.table).expand(len(hidden), -1, -1)
-        slots = tokens.new_full(tokens.shape, cache.length + depth - 1)
-        return self.run(embedded, hidden, slots, cache.mask(mask), cache, mask.shape[1] - len(tokens))
-
-    def run(self, embedded: Tensor, hidden: Tensor, slots: Tensor, mask: Tensor | None, cache: PaddedCache, width: int) -> Tensor:
-        """embedded and hidden [R, m, H] -> outputs [R, m, H]; keys and values go behind `width` that this tree has written."""
+    def run(
+        self, embedded: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
+    ) -> Tensor:
+        """embedded and hidden [R, n, H] -> outputs [R, m, H] of the last m slots."""
         x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
-        x = x + self.attend(
-            self.norm("input_layernorm", x), self.rope[cache.positions(slots)], mask, partial(cache.write, 0, width)
-        )
+        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        rope = turns(self.rope[cache.positions(positions)])
+        store = partial(cache.write, 0, slots, end)
+        found = self.attend(self.norm("input_layernorm", x), rope, cache.bias(visible, end), store, asked)
+        x = x[:, -asked:] + found
         y = self.norm("post_attention_layernorm", x)
         return x + self.product(PRODUCTS[6], F.silu(self.product(PRODUCTS[4], y)) * self.product(PRODUCTS[5], y))
 
-    def attend(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """Attention over x [R, m, H], normalised; heads may share keys and values."""
+    def attend(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
+        """What the last `asked` queries of x [R, n, H], normalised, find; heads may share keys and values."""
         q, k, v = (self.product(name, x).unflatten(-1, (-1, self.head_dim)) for name in PRODUCTS[:3])
-        q, k = turn(self.head_norm("q", q), rope), turn(self.head_norm("k", k), rope)
-        k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
-        k, v = store(k.transpose(1, 2), v.transpose(1, 2))
-        found = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask)
+        k = self.head_norm("k", k)
+        k, v = (part.repeat_interleave(q.shape[2] // part.shape[2], 2) for part in (k, v))
+        qkv = torch.stack((self.head_norm("q", q), k, v), 2)
+        q, k, v = turn(qkv.float(), rope, x.dtype).unbind(2)
+        k, v = store(torch.stack((k, v), 2))
+        found = F.scaled_dot_product_attention(q[:, -asked:].transpose(1, 2), k, v, attn_mask=mask)
         return self.product(PRODUCTS[3], found.transpose(1, 2).flatten(2))
 
     def product(self, name: str, x: Tensor) -> Tensor:

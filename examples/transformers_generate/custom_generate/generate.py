@@ -38,7 +38,7 @@ from lantern_demo.decoding.config import Config, Method
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.metrics import acceptance
@@ -111,7 +111,7 @@ def decode_with(
         Sampling(temperature=1.0 if generation_config.do_sample else 0.0),
         rule,
         tree,
-        neighbours(reader, rule.table_columns, lantern_neighbours),
+        neighbours(reader, columns(rule), lantern_neighbours),
         seed=int(torch.randint(2**32, (1,))) if lantern_seed is None else lantern_seed,
         device=input_ids.device,
         engine="plain",  # transformers' cache is not one of fixed slots

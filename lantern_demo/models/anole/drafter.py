@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.models.anole.target import FIRST, AnoleLayer, AnoleSizes
-from lantern_demo.models.common import Condition, DrafterSizes, prefix_mask
+from lantern_demo.models.common import Condition, DrafterSizes
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter
 
 
@@ -30,7 +30,7 @@ class AnoleDrafterConfig(AnoleSizes["AnoleDrafter"], DrafterSizes["AnoleDrafter"
 
 
 class AnoleDrafter(SequenceDrafter):
-    """Implements `decoding.protocols.FixedDrafter`."""
+    """Implements `decoding.interfaces.Drafter`."""
 
     config: AnoleDrafterConfig
 
@@ -47,14 +47,12 @@ class AnoleDrafter(SequenceDrafter):
         """As `SequenceDrafter.fuse`."""
         return self.fc(torch.cat((embedded, hidden), -1))
 
-    def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> Tensor:
-        """Prefix hidden [R, T, H], the first image token [1] and the prompt's rows -> last output [R, 1, H]; commits T slots."""
+    def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:
+        """Prefix hidden [R, T, H], the first image token [1] and the prompt's rows; see `decoding.interfaces.Drafter.prefill`."""
         ids = condition.features.to(token.device)
         n = ids.shape[1]
-        cache.set_padding(condition.mask)
+        cache.start(n, condition.mask)
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
-        mask = prefix_mask(condition.mask, n, ids.device, "self", hidden.dtype)
-        turns = self.turns_at(torch.arange(n, device=ids.device), cache)
-        out = self.run(self.embed_tokens(following), hidden, turns, mask, partial(cache.write, 0, 0))
-        cache.advance(n)
-        return out[:, -1:]
+        slots = torch.arange(n, device=ids.device)
+        store = partial(cache.write, 0, slots, n)
+        self.run(self.embed_tokens(following), hidden, cache.positions(slots), cache.bias(None, n), store, 1)

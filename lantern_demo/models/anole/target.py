@@ -13,10 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
 from lantern_demo.models.decoder import Attention, HeadNorm, SequenceLayer, SequenceTarget, sequence_angles
+from lantern_demo.models.llama import wide
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -57,14 +59,28 @@ class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
 
 
 class AnoleAttention(Attention):
+    norms: tuple[Tensor, Tensor] | None = None  # `stacked`, once the layer is joined
+
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
         self.q_norm = HeadNorm(heads, dim // heads)
         self.k_norm = HeadNorm(heads, dim // heads)
 
-    def normed(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As `SplitAttention.normed`."""
-        return self.q_norm(q), self.k_norm(k)
+    def stacked(self) -> tuple[Tensor, Tensor]:
+        """Weights and biases [2, heads, d] float32 of the norms of queries and keys."""
+        q, k = self.q_norm, self.k_norm
+        return torch.stack((q.weight, k.weight)).float(), torch.stack((q.bias, k.bias)).float()
+
+    def join(self) -> None:
+        """As `Attention.join`."""
+        super().join()
+        self.norms = tuple(part.detach() for part in self.stacked())  # type: ignore[assignment]
+
+    def normed(self, qkv: Tensor) -> Tensor:
+        """As `Attention.normed`."""
+        weight, bias = self.norms or self.stacked()
+        both = torch.addcmul(bias, F.layer_norm(qkv[:, :, :2], qkv.shape[-1:], eps=1e-5), weight)
+        return torch.cat((both, qkv[:, :, 2:]), 2)
 
 
 class AnoleLayer(SequenceLayer):
@@ -74,7 +90,7 @@ class AnoleLayer(SequenceLayer):
 
 
 class Anole(SequenceTarget):
-    """The target: implements `decoding.protocols.FixedTarget`. Tokens are places in the codebook, 0 to vocab - 1."""
+    """The target: implements `decoding.interfaces.Target`. Tokens are places in the codebook, 0 to vocab - 1."""
 
     config: AnoleConfig
 
@@ -102,4 +118,4 @@ class Anole(SequenceTarget):
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
-        return self.lm_head(hidden).float()
+        return wide(self.lm_head, hidden)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
 from lantern_demo.models.janus.target import ImageEmbedding, Janus, JanusSizes
+from lantern_demo.models.llama import turns
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
 
 
 class JanusDrafter(SequenceDrafter):
-    """Implements `decoding.protocols.FixedDrafter`. Slots of the prompt are there, as the protocol counts them, and are never
+    """Implements `decoding.interfaces.Drafter`. Slots of the prompt are there, as the protocol counts them, and are never
     seen."""
 
     config: JanusDrafterConfig
@@ -57,15 +58,12 @@ class JanusDrafter(SequenceDrafter):
         """As `SequenceDrafter.finish`."""
         return self.norm(x)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots, of which the last
-        counts."""
+    def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:
+        """As `decoding.interfaces.Drafter.prefill`: of the T slots only the last one counts, which the next pass writes."""
         rows, n = hidden.shape[:2]
         real = torch.zeros(rows, n, dtype=torch.bool, device=hidden.device)
         real[:, -1] = True
-        cache.set_padding(real)
-        cache.advance(n - 1)
-        return self.extend(token, hidden[:, -1:], cache)
+        cache.start(n, real)
 
     # -- training: see `training.teaching.Learner`
 
@@ -80,10 +78,10 @@ class JanusDrafter(SequenceDrafter):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
         outputs [B, S, H] a pass; see `common.unrolled`."""
-        embedded, rope = self.embed(tokens).type_as(hidden), self.rope[None, : tokens.shape[1]]
+        embedded, turn = self.embed(tokens).type_as(hidden), turns(self.rope[None, : tokens.shape[1]])
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rope)
+            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), turn)
 
         return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))

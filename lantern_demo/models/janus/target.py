@@ -89,7 +89,7 @@ class ImageHead(nn.Module):
 
 
 class Janus(SequenceTarget):
-    """The target: implements `decoding.protocols.FixedTarget`."""
+    """The target: implements `decoding.interfaces.Target`."""
 
     config: JanusConfig
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.common import Condition
 from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
@@ -64,8 +64,8 @@ class LeanTarget(LeanDecoder):
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.protocols.Drafter`. Its rows need not be exact, since what it drafts decides on no
-    token by itself: attention and norms are the library's."""
+    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Its rows need not be exact, since what it drafts decides on
+    no token by itself: attention and norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
@@ -95,39 +95,30 @@ class LeanDrafter:
         c = self.config
         return KVCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        """As `Drafter.start`."""
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+        """As `Drafter.prefill`."""
         self.config.check_states(hidden)
-        return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
+        n = hidden.shape[1]
+        cache.start(n)
+        slots = torch.arange(n)
+        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-        """As `Drafter.extend`. Only the last slot's output is computed, which sees all others."""
-        m, first = tokens.shape[0], cache.length
-        out = self._run(tokens, hidden, self.rope[first : first + m], None, cache, 0, asked=1)
-        cache.advance(m)
-        return out
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
-        """As `Drafter.expand`."""
-        m, w = len(tokens), mask.shape[1] - len(tokens)
-        slot = cache.length + depth - 1
-        chain = m == 1 and w == depth - 1  # one node at each depth, all of which the next one sees
-        seen = None if chain else F.pad(mask, (cache.length, 0), value=True)
-        return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1), seen, cache, w, asked=m)
-
-    def _run(
-        self, tokens: Tensor, hidden: Tensor, rope: Tensor, seen: Tensor | None, cache: KVCache, offset: int, asked: int
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
     ) -> Tensor:
-        """Outputs [R, asked, H] of the last so many of n slots; seen [asked, S] bool, which slots each sees, None: all."""
+        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
         r, n, width = hidden.shape
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
-        q, k, v = (part.transpose(1, 2) for part in self.layer.turned(x, rope, r))
-        k, v = cache.write(0, offset, k, v)
-        if asked < n:
-            q, x = q[:, :, n - asked :], x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
-        attended = F.scaled_dot_product_attention(q, k, v, seen, scale=1.0)  # queries are scaled already
+        turned = self.layer.turned(x, self.rope[positions], r)
+        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        k, v = cache.write(0, slots, end, turned[:, :, 1:])
+        q = turned[:, :, 0] if asked == n else turned[:, n - asked :, 0]
+        x = x if asked == n else x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
+        attended = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k, v, cache.bias(visible, end), scale=1.0
+        )  # queries are scaled already
         return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:

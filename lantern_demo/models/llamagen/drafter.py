@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, turns
 from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
 
 
@@ -73,7 +73,7 @@ class DrafterLayer(Layer):
 
 
 class Drafter(nn.Module):
-    """Implements `decoding.protocols.Drafter`.
+    """Implements `decoding.interfaces.Drafter`.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
     token j, at the same place of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
@@ -107,26 +107,22 @@ class Drafter(nn.Module):
         slots = c.prefix + length
         return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is
-        not read."""
+    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+        """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
         self.config.check_states(hidden)
-        return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
+        n = hidden.shape[1]
+        cache.start(n)
+        slots = torch.arange(n, device=hidden.device)
+        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-        """m new slots, tokens [m] and hidden [R, m, H] -> last output [R, 1, H]; commits them."""
-        m, first = tokens.shape[0], cache.length
-        mask = torch.ones(m, first + m, dtype=torch.bool, device=tokens.device).tril(first) if m > 1 else None
-        out = self._run(tokens, hidden, self.rope[first : first + m], mask, cache, 0)
-        cache.advance(m)
-        return out[:, -1:]
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
-        """A tree pass over nodes of one depth; see `decoding.protocols.Drafter.expand`."""
-        m, w = tokens.shape[0], mask.shape[1] - tokens.shape[0]
-        full = F.pad(mask, (cache.length, 0), value=True)
-        slot = cache.length + depth - 1
-        return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
+        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        x = self.fuse(self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1), hidden)
+        turn, store = turns(self.rope[positions])[None], partial(cache.write, 0, slots, end)
+        return self.layer(x, turn, (cache.bias(visible, end), store, asked))
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
@@ -158,14 +154,10 @@ class Drafter(nn.Module):
         `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
         """
         self.config.check_states(hidden)
-        embedded, rope = self.embed_tokens(tokens).type_as(hidden), self.rope[: tokens.shape[1]]
+        embedded, turn = self.embed_tokens(tokens).type_as(hidden), turns(self.rope[: tokens.shape[1]])[None]
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(x, rope)
+            return x, *self.layer.self_attn.project(x, turn)
 
         return unrolled(hidden, passes, read, self.layer.finish)
-
-    def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
-        embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        return self.layer(self.fuse(embedded, hidden), rope, (mask, partial(cache.write, 0, offset)))

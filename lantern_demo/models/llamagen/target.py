@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask, with_features
-from lantern_demo.models.llama import Attention, FeedForward, Layer, Store, unstored
+from lantern_demo.models.llama import Attention, FeedForward, Layer, Store, turns, unstored, wide
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,9 @@ def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, bey
     return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(beyond, *table.shape[1:])))
 
 
-def rotate(x: Tensor, rope: Tensor) -> Tensor:
-    """Turn adjacent pairs of x [..., n, heads, d] by rope [n, d / 2, 2], in float32, cast back."""
-    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = rope[:, None, :, 0], rope[:, None, :, 1]
-    return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).type_as(x)
+def rotate(qkv: Tensor, turns: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn adjacent pairs: see `llama.Turn`."""
+    return torch.view_as_real(torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * turns).flatten(-2).to(dtype)
 
 
 class JoinedAttention(Attention):
@@ -80,14 +78,14 @@ class JoinedAttention(Attention):
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x: Tensor) -> Tensor:
         """As `Attention.read`."""
-        qkv = self.wqkv(x).unflatten(-1, (3, self.heads, -1))
-        return qkv[:, :, :2].flatten(2, 3), qkv[:, :, 2]
+        return wide(self.wqkv, x)
 
-    def out(self, attended: Tensor) -> Tensor:
-        """As `Attention.out`."""
-        return self.wo(attended)
+    @property
+    def last(self) -> nn.Module:
+        """As `Attention.last`."""
+        return self.wo
 
 
 class LlamaGenFeedForward(FeedForward):
@@ -135,7 +133,7 @@ class ClassEmbedding(nn.Module):
 
 
 class LlamaGen(nn.Module):
-    """The target: implements `decoding.protocols.Target`, and `train_hidden` for training."""
+    """The target: implements `decoding.interfaces.Target`, and `train_hidden` for training."""
 
     rope: Tensor
 
@@ -182,7 +180,7 @@ class LlamaGen(nn.Module):
         features = condition.features.to(self.rope.device)
         return self.cls_embedding(features if self.config.classes else features.to(self.no_caption().dtype))
 
-    # -- decoding.protocols.Target
+    # -- decoding.interfaces.Target
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         weight, c = self.output.weight, self.config
@@ -194,32 +192,20 @@ class LlamaGen(nn.Module):
         x = self.embed_condition(condition)
         n = x.shape[1]
         mask = prefix_mask(condition.mask, n, x.device, self.config.padding, x.dtype)
-        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
-        hidden = self.run(x, self.rope[:n], mask, cache)
-        cache.advance(n)
-        return hidden
+        cache.start(n, condition.mask)
+        return self.run(x, self.rope[:n], mask, self._stores(cache, torch.arange(n, device=x.device), n))
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their
-        own."""
-        n, rows = depths.shape[0], cache.k.shape[1]
-        x = self.tok_embeddings(tokens).expand(rows, -1, -1)
-        full: Tensor | None = None
-        if n > 1 or cache.visible is not None:
-            full = torch.ones(rows, 1, n, cache.length + n, dtype=torch.bool, device=x.device)
-            full[..., cache.length :] = mask
-            if cache.visible is not None:
-                full[..., : cache.visible.shape[-1]] = cache.visible
-        return self.run(x, self.rope[cache.length + depths], full, cache)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`. tokens may also be [R, n]: rows of their own."""
+        x, end = self.tok_embeddings(tokens).expand(cache.rows, -1, -1), end_of(slots, visible)
+        return self.run(x, self.rope[positions], cache.bias(visible, end), self._stores(cache, slots, end))
 
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
-        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
-        x = self.tok_embeddings(tokens).expand(cache.k.shape[1], -1, -1)
-        return self.run(x, self.rope[positions], bias, cache, slots)
+    def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
+        return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return self.output(self.final(hidden)).float()
+        return wide(self.output, self.final(hidden))
 
     def final(self, hidden: Tensor) -> Tensor:
         """The final states [R, n, H] alone, of hidden states or of a drafter's outputs."""
@@ -242,17 +228,13 @@ class LlamaGen(nn.Module):
         full[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.config.padding, self.output.weight.dtype)
         return self.run(x, self.rope[:n], full, None)
 
-    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None) -> Tensor:
-        """The blocks and the final norm over x [B, n, H] -> hidden; writes to slots [n] of the cache when there is one, None:
-        those behind the committed ones."""
+    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: list[Store] | None) -> Tensor:
+        """The blocks and the final norm over x [B, n, H] -> hidden. rope [n, d / 2, 2] are the rotary table's rows; stores: None
+        where nothing is kept."""
         features: list[Tensor] = []
+        turn = turns(rope)[None]
         for i, block in enumerate(self.blocks):
-            store: Store = unstored
-            if cache is not None and slots is None:
-                store = partial(cache.write, i, 0)
-            elif cache is not None and slots is not None and mask is not None:
-                store = partial(cache.write_at, i, slots, mask.shape[-1])
-            x = block(x, rope, (mask, store))
+            x = block(x, turn, (mask, unstored if stores is None else stores[i], x.shape[1]))
             if i + 1 in self.feature_layers:
                 features.append(x)
         return with_features(self.norm(x), features)

@@ -37,7 +37,7 @@ class Tuning:
         """
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
-            return families.fused_runners(networks)
+            return families.joined_runners(networks)
         fused = families.family_of(target.config).cpu
         if fused is None:
             return Runners(target, drafter)

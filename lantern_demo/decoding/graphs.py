@@ -1,0 +1,288 @@
+"""Runners of steps: one by one on any device, or as captured CUDA graphs, and those that outlive their run.
+
+Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one behind the copy of its results:
+device work, whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where
+torch can record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are
+read once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
+events, a step counts as verify as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .config import Config
+from .timing import Clock, Part
+from .verify import Step, Verifier
+
+WARM_UP = 2  # steps before a runner's first capture, in which libraries set themselves up; one before the others
+AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
+MOST = 16  # idle runners: all methods, and a few more
+RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
+
+# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
+
+
+class Steps(Protocol):
+    """The steps of a run: see `step.TreeSteps` and `zipar.RowSteps`."""
+
+    config: Config
+    verifier: Verifier
+    exact: bool  # the host reads each step before the next one
+    results: Tensor  # [steps, *] int64, a row per step of fixed shapes
+    done: Step | None  # of an exact step
+
+    @property
+    def caches(self) -> list[Any]: ...
+    def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None: ...
+    def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None: ...
+    def shapes(self) -> list[tuple[int, bool]]: ...
+    def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None: ...
+    def unpack(self, row: list[int], draft: bool) -> Step: ...
+    def state(self) -> list[Tensor]: ...
+
+
+class Runner:
+    """Runs steps as they are written, each part timed where it runs."""
+
+    ahead = 1  # how many may be in flight
+    reason = ""  # why it is not what it could be, if so
+    clock: Clock  # of the run at hand
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+
+    @property
+    def name(self) -> str:
+        """The engine: "plain" for exact steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
+        return "plain" if self.steps.exact else "fixed"
+
+    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
+        """Get ready for steps of these buckets and kinds, so that none of them has to."""
+
+    def launch(self, index: int, slots: int, drafts: bool) -> None:
+        """Start step `index` (from 1, in order)."""
+        self.steps.step(slots, drafts, self.clock.measure)
+
+    def result(self, index: int, drafts: bool) -> Step:
+        """Wait for a step and read it, once, in order; its seconds are on the clock from then on."""
+        return self.steps.done or self.steps.unpack(self.steps.results[index].tolist(), drafts)
+
+    def close(self) -> None:
+        """Wait for what is in flight, and put its times where they belong."""
+
+
+@dataclass
+class _Captured:
+    """One graph, and the events inside it (none: torch cannot record them)."""
+
+    graph: Any
+    marks: list[torch.cuda.Event]
+    seconds: float = 0.0  # of all its replays that were read
+
+
+class GraphRunner(Runner):
+    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
+    When a capture is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is
+    at fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any."""
+
+    name = "graphs"
+
+    def __init__(self, steps: Steps, free: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(steps)
+        self.ahead, self.device, self.free = AHEAD, steps.config.torch_device, free
+        # copied to without waiting
+        self.host = torch.empty(steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda)
+        self.pool: Any = None
+        self.graphs: dict[tuple[int, bool], _Captured] = {}
+        self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
+
+    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
+        for slots, drafts in shapes:
+            self._graph(slots, drafts)
+
+    def launch(self, index: int, slots: int, drafts: bool) -> None:
+        captured = self._graph(slots, drafts)
+        if captured is None:
+            super().launch(index, slots, drafts)
+            return
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        here = torch.cuda.current_stream(self.device)
+        start.record(here)
+        captured.graph.replay()
+        self.host[index].copy_(self.steps.results[index], non_blocking=True)
+        end.record(here)
+        self.flying[index] = (captured, start, end)
+
+    def result(self, index: int, drafts: bool) -> Step:
+        if index not in self.flying:
+            return super().result(index, drafts)
+        captured, start, end = self.flying.pop(index)
+        end.synchronize()
+        seconds = start.elapsed_time(end) / 1000
+        self.clock.seconds["verify"] += seconds
+        captured.seconds += seconds
+        return self.steps.unpack(self.host[index].tolist(), drafts)
+
+    def close(self) -> None:
+        self.clock.synchronize()
+        self.flying.clear()
+        for captured in self.graphs.values():
+            if captured.seconds and captured.marks:
+                draft, verify, commit = shares(captured.marks)
+                for part, share in (("draft", draft), ("verify", verify - 1), ("commit", commit)):
+                    self.clock.seconds[part] += share * captured.seconds
+            captured.seconds = 0.0
+
+    def _graph(self, slots: int, drafts: bool) -> _Captured | None:
+        """The graph of a bucket and kind; None once a capture was refused."""
+        key = (slots, drafts)
+        if key not in self.graphs and not self.reason:
+            # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
+            with self.clock.measure("capture"):
+                try:
+                    self.graphs[key] = self._captured(slots, drafts)
+                except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
+                    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    self.ahead, self.name, self.reason = Runner.ahead, "fixed", f"without graphs: {why}"
+                    _STREAMS.pop(self.device, None)  # it may be at fault
+                    if (memory := _out_of_memory(error)) is not None:
+                        raise memory from None
+        return None if self.reason else self.graphs.get(key)
+
+    def _captured(self, slots: int, drafts: bool) -> _Captured:
+        """`_capture`, once more where others could spare memory."""
+        try:
+            return self._capture(slots, drafts)
+        except RuntimeError as error:
+            if _out_of_memory(error) is None or not self.free():
+                raise
+        return self._capture(slots, drafts)
+
+    def _capture(self, slots: int, drafts: bool) -> _Captured:
+        """Warm up and capture; where the run stands and the stream this thread works on are as before, also when it fails."""
+        steps, here = self.steps, torch.cuda.current_stream(self.device)
+        if self.device not in _STREAMS:
+            _STREAMS[self.device] = torch.cuda.Stream(self.device)
+        stream, kept = _STREAMS[self.device], [part.clone() for part in steps.state()]
+        stream.wait_stream(here)
+        graph, marks = torch.cuda.CUDAGraph(), external_events()
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(1 if self.graphs else WARM_UP):
+                    steps.step(slots, drafts)
+                    restore(steps, kept)
+            # thread_local: another thread's allocations are no fault of this capture
+            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
+                before = iter(marks)
+                steps.step(slots, drafts, lambda _: nullcontext(next(before).record() if marks else None))
+                if marks:
+                    next(before).record()
+        finally:
+            # a capture that cannot be ended raises before torch itself goes back to the stream from before
+            torch.cuda.set_stream(here)
+            here.wait_stream(stream)
+            restore(steps, kept)
+        self.pool = graph.pool()
+        return _Captured(graph, marks)
+
+
+def restore(steps: Steps, copies: list[Tensor]) -> None:
+    """Go back to where copies of the steps' `state` were made."""
+    for part, copy in zip(steps.state(), copies, strict=True):
+        part.copy_(copy)
+
+
+def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
+    """The lack of memory that an error is, or that it hides: ending a capture that failed may raise an error of its own."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def external_events() -> list[torch.cuda.Event]:
+    """Four events to be recorded inside a graph, or none where torch or the driver has no such thing."""
+    try:
+        return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
+    except (TypeError, RuntimeError):
+        return []
+
+
+def shares(marks: list[Any]) -> list[float]:
+    """The shares of draft, verify and commit, from the events before and behind them; all is verify's when they cannot be
+    read."""
+    try:
+        times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
+    except (RuntimeError, ValueError):  # ValueError: one of them was never recorded
+        return [0.0, 1.0, 0.0]
+    total = sum(times)
+    return [time / total for time in times] if total > 0 else [0.0, 1.0, 0.0]
+
+
+class Engines:
+    """Idle runners by what their runs have in common, at most `most` of them; the one longest unused goes first. Capturing takes
+    as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole runner, fills it in
+    place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets a runner of its own."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
+        self._idle: list[tuple[Hashable, Runner]] = []  # the last used last
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
+        """An idle runner of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go
+        first."""
+        with self._lock:
+            at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
+            runner = None if at is None else self._idle.pop(at)[1]
+        if runner is not None:
+            for cache in runner.steps.caches:
+                cache.wipe()
+            return runner
+        try:
+            return make()
+        except torch.OutOfMemoryError:
+            if not self.clear():
+                raise
+        return make()
+
+    def give(self, key: Hashable, runner: Runner) -> None:
+        """Hand a runner back whose run is over. It is dropped where it has been refused a capture."""
+        if runner.reason:
+            return
+        with self._lock:
+            self._idle.append((key, runner))
+            while len(self._idle) > self.most or (self._idle and _scarce(runner.steps.results.device)):
+                self._idle.pop(0)
+
+    def clear(self) -> bool:
+        """Let all idle runners go and give their memory back; whether there were any."""
+        with self._lock:
+            any_idle = bool(self._idle)
+            self._idle.clear()
+        if any_idle and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return any_idle
+
+
+def _scarce(device: torch.device) -> bool:
+    """Whether a GPU has little memory left beside what is in use."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free < RESERVE * total
