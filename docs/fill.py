@@ -34,25 +34,26 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
 
 
 def speed(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench`: the medians of every row, and what the relaxation gained within rounds."""
+    """Of `python -m lantern_demo.bench speed`: the medians of every row, and what the relaxation gained within rounds."""
     rows = {}
-    for name, row in report["summary"]["rows"].items():
-        kept = {key: row[key] for key in ("nodes", "tree", "mean_accepted_length", "c", "ms_draft", "ms_verify", "ms_commit")}
-        gain, rate = row["speedup"], row["tokens_per_second"]
-        rows[name] = kept | {
-            "changed": row["changed"] or 0.0,
-            "speedup": gain["median"],
-            "interval": gain["interval95"],
+    for name, row in report["methods"].items():
+        kept = ("nodes", "tree", "passes", "mean_accepted_length", "c", "ms_draft", "ms_verify", "ms_commit", "changed")
+        rows[name] = {key: row[key] for key in kept} | {
+            "speedup": row["gain"]["median"],
+            "interval": row["gain"]["interval95"],
             "step_ms": row["ms_per_step"]["median"],
-            "rate": rate["median"],
-            "token_ms": 1000 / rate["median"],
+            "seconds": row["seconds"]["median"],
+            "rate": row["tokens_per_second"]["median"],
         }
     runs = [entry["runs"] for entry in report["rounds"]]
-    found = conditions(report) | {"rounds": len(runs), "model": report["model"]["id"], "rows": rows}
-    if {"eagle1", "lantern++"} <= set(rows):
-        ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
-        found["relaxation"] = {"speedup": median(ratios)}
-    return found
+    ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
+    return conditions(report) | {
+        "rounds": len(runs),
+        "model": report["model"]["id"],
+        "torch": report["libraries"]["torch"].partition("+")[0],
+        "relaxation": {"speedup": median(ratios)},
+        "rows": rows,
+    }
 
 
 def sizes(report: Numbers) -> Numbers:
@@ -60,14 +61,31 @@ def sizes(report: Numbers) -> Numbers:
     return conditions(report) | {"models": report["models"]}
 
 
+def front(report: Numbers) -> Numbers:
+    """Of `python -m lantern_demo.bench quality`: the points of which pictures were drawn, and the two that they compare with."""
+    points = [
+        {
+            "point": row["label"],
+            **{key: row["speed"][key] for key in ("tokens_per_step", "changed", "tvd")},
+            "speedup": row["speed"]["speedup"]["median"],
+            "interval": row["speed"]["speedup"]["interval95"],
+            "found": row["right"]["all"],
+            "nats": row["measures"]["nll"],
+        }
+        for row in report["rows"]
+        if row["right"]
+    ]
+    others = {report["floor"]["label"]: report["floor"], "true scenes through the tokenizer": report["truth"]["again"]}
+    points += [{"point": name, "found": row["right"]["all"]} for name, row in others.items()]
+    return conditions(report) | {"pictures": report["pictures"], "points": points}
+
+
 def conditions(report: Numbers) -> Numbers:
     """The machine and the day of a report."""
-    machine, versions = report["machine"], report.get("versions", {})
-    torch = str(versions.get("torch", report.get("torch"))).partition("+")[0]
-    return {"device": machine["device"], "torch": torch, "date": report["created"][:10]}
+    return {"device": report["machine"]["device"], "date": report["created"][:10]}
 
 
-SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {"speed": speed, "sizes": sizes, "page": dict}
+SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {"speed": speed, "sizes": sizes, "front": front, "page": dict}
 
 # -- tables
 
@@ -91,11 +109,11 @@ def speed_table(numbers: Numbers) -> str:
         for name, row in found["rows"].items()
     ]
     head = ["method", "draft tree", "rule", "lossless", "nodes", "tokens per pass", "changed", "speedup (95 %)"]
-    vanilla = found["rows"]["vanilla"]["token_ms"]
+    vanilla = found["rows"]["vanilla"]["step_ms"]
     where = (
         f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; medians of {found['rounds']} prompts"
     )
-    return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms a token.\n"
+    return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms per token.\n"
 
 
 def columns_table(numbers: Numbers) -> str:
@@ -131,11 +149,30 @@ def nodes_table(numbers: Numbers) -> str:
     return table(["model", "matmuls", *counts, "GB/s"], rows, 2)
 
 
+def front_table(numbers: Numbers) -> str:
+    """Speed, and what the pictures lose."""
+    rows = []
+    for point in numbers["front"]["points"]:
+        found = point["found"]
+        low, high = (percent(end) for end in found["interval"])
+        share = f"{percent(found['share'])} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+        if "speedup" not in point:
+            rows.append([point["point"], "", "", "", "", share, ""])
+            continue
+        nats = [point["nats"]["difference"], *point["nats"]["interval"]]
+        told = [f"{point['tokens_per_step']:.2f}", gain_of(point), f"{point['changed']:.3f}", f"{point['tvd'] or 0:.3f}"]
+        rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])
+    head = ["point", "tokens per pass", "speedup (95 %)", "changed", "distance", "prompt found (99 %)"]
+    head.append("nats a token, less vanilla's (99 %)")
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "columns": columns_table,
     "sizes": sizes_table,
     "nodes": nodes_table,
+    "front": front_table,
 }
 
 
