@@ -222,7 +222,8 @@ def documents() -> list[Path]:
 
 def kept() -> Numbers:
     """What was measured last."""
-    return json.loads(KEPT.read_text())
+    found: Numbers = json.loads(KEPT.read_text())
+    return found
 
 
 def main() -> int:
