@@ -3,22 +3,31 @@
 Timed is the whole call of `generate`, with the prefill; the prompt is read before, off the clock. The layers are this project's
 modules as published, in PyTorch operations, not the fused twins that decode a small model on a CPU.
 
-Run it with: python -m lantern_demo.bench --prompts 6 --against examples/peer_transformers.py
+Run `python examples/peer_transformers.py --prompts 6`: all draw the same prompts in turn, as in `bench speed`. Ours are timed by
+the wall too, from the prefill to the last token.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from functools import partial
+from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel, set_seed
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lantern_demo.bench.speed import Contestant, measure, play, prompts_for, rows_of
 from lantern_demo.decoding.sampling import guide
+from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.common import prefix_mask
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline, load
 
 
 class ImageConfig(PretrainedConfig):
@@ -125,6 +134,31 @@ class Peer:
         return self.model.generate(**self.read[prompt], generation_config=self.config)[0].tolist()
 
 
-def load(pipe: Pipeline) -> dict[str, Peer]:
-    """The peer of the benchmark's `--against`."""
-    return {"transformers generate": Peer(pipe)}
+def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
+    """Draw a picture -> its seconds. Raises RuntimeError for another number of tokens than a picture has."""
+    peer.prepare(prompt)
+    clock = Clock(peer.pipe.device)
+    with clock.measure("verify"):
+        tokens = peer(prompt, seed)
+    if len(tokens) != peer.pipe.info.tokens:
+        raise RuntimeError(f"generate drew {len(tokens)} tokens, a picture has {peer.pipe.info.tokens}")
+    return {"wall_seconds": clock.seconds["verify"]}
+
+
+def main() -> None:
+    """Print the seconds of a picture by each, and how many times as long `generate` takes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, default=6)
+    parser.add_argument("--methods", nargs="+", default=["vanilla", "eagle1", "lantern++"])
+    args = parser.parse_args()
+    pipe = load()
+    ours: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows_of(args.methods, {})}
+    rounds = measure(ours | {"generate": partial(timed, Peer(pipe))}, prompts_for(pipe.info, args.prompts))
+    for name in (*ours, "generate"):
+        seconds = [r["runs"][name]["wall_seconds"] for r in rounds]
+        ratios = [r["runs"]["generate"]["wall_seconds"] / r["runs"][name]["wall_seconds"] for r in rounds]
+        print(f"{name}: {median(seconds):.3f} s, generate takes {median(ratios):.2f} times as long")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What goes wrong at run time, as sentences that say what failed and what to do."""
+"""Turn errors at run time into sentences that name the fault and a remedy."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LOG = logging.getLogger(__name__)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: a GPU's, or the machine's own, of which PyTorch tells by a plain RuntimeError."""
+    """Tell whether memory ran out: a GPU's, or the machine's own, for which PyTorch raises a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def release_memory() -> None:
-    """Give back what a run that failed has left behind."""
+    """Free the memory that a failed run still holds."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def sentence(error: BaseException) -> str:
-    """An error as a sentence: what it was, and what to do."""
+    """Return a sentence that names the error and a remedy."""
     if out_of_memory(error):
         return "The device ran out of memory; choose a smaller draft tree, a smaller model or another device."
     if isinstance(error, FloatingPointError):
@@ -40,18 +40,18 @@ def sentence(error: BaseException) -> str:
 
 
 def in_words(error: Exception, method: str) -> str:
-    """The sentence for a method that failed. Whoever runs the program finds the whole story in the log."""
+    """Return the sentence for a method that failed, and log the traceback."""
     _LOG.warning("%s failed", method, exc_info=error)
     return sentence(error)
 
 
 def unreadable(text: str) -> str | None:
-    """The first character of a text that no file could hold as text: a control character or half of a surrogate pair. None if all
-    are fine."""
+    """Return the first character of a text that no file could hold as text, None without one: a control character or half of a
+    surrogate pair."""
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     return None if bad is None else f"U+{ord(bad):04X}"
 
 
 def writable(text: str) -> str:
-    """A text as it can be sent: half surrogates, which a sentence may repeat from what was asked, become question marks."""
+    """Return a text that can be sent: half surrogates, which a sentence may repeat from a request, become question marks."""
     return text.encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
-"""What speculation came to, under the names that serving engines use, so that their tools and tables can be set beside ours.
+"""Count drafts and accepted drafts under the names that serving engines use, so that their tools read ours.
 
 Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its
 Prometheus counters (vllm/v1/spec_decode/metrics.py); NVIDIA AIPerf reads the same fields. A step here is one that had drafts:
-what vLLM leaves out, a pass without drafts, is left out here, so that vanilla and ZipAR have no such steps.
+as in vLLM, a pass without drafts does not count, so that vanilla and ZipAR have no such steps.
 
     num_spec_steps                 steps that had drafts
     num_draft_tokens               drafts that the model verified: the nodes of a tree but its root, since engines that draft
@@ -28,10 +28,10 @@ PREFIX = "lantern"  # of the counters; vLLM's own begin with "vllm"
 
 
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
-    """The metrics of a run whose steps had `drafted` drafts, of which they accepted `accepted`; `deepest`: the most that one can
-    accept.
+    """Return the metrics of a run whose steps had `drafted` drafts, of which they accepted `accepted`; `deepest`: the most that
+    one can accept.
 
-    Means and rates are None where nothing was drafted. Raises ValueError for steps that cannot be.
+    Means and rates are None for a run without drafts. Raises ValueError for steps that cannot be.
     """
     if len(drafted) != len(accepted):
         raise ValueError(f"drafted has {len(drafted)} steps and accepted {len(accepted)}; they must have as many")
@@ -45,7 +45,7 @@ def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) ->
 
 
 def pooled(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics of several runs as if they were one."""
+    """Return the metrics of several runs together."""
     histogram = [0] * max((len(run["acceptance_histogram"]) for run in runs), default=1)
     for run in runs:
         for count, steps in enumerate(run["acceptance_histogram"]):
@@ -68,7 +68,7 @@ def _told(histogram: list[int], sent: int) -> dict[str, Any]:
 
 
 def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a run from its record's `events`: their trees say what was drafted, and their paths what was accepted."""
+    """Return the metrics of a run from its record's `events`: their trees are the drafts, and their paths the accepted ones."""
     trees = events["trees"]
     drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
     accepted = [max(0, len(tree["path"]) - 1) if count else 0 for tree, count in zip(trees, drafted, strict=True)]
@@ -76,7 +76,7 @@ def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _depth(parents: Sequence[int]) -> int:
-    """Of the deepest node of a tree whose parents come before their children; the root, at 0, is its own."""
+    """Return the depth of a tree whose parents come before their children; the root, at depth 0, is its own parent."""
     depths = [0] * max(1, len(parents))
     for node in range(1, len(parents)):
         depths[node] = depths[parents[node]] + 1
@@ -119,7 +119,7 @@ class Counters:
         self._sums[name, labels] = self._sums.get((name, labels), 0) + value
 
     def text(self, gauges: Iterable[tuple[str, str, float]] = ()) -> str:
-        """What Prometheus reads, version 0.0.4 of its text format: the counters, and gauges of (name, help, value)."""
+        """Return the counters, and gauges of (name, help, value), in version 0.0.4 of Prometheus' text format."""
         with self._lock:
             sums = dict(self._sums)
         lines = list[str]()

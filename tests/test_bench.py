@@ -1,4 +1,4 @@
-"""The benchmark: its statistics on made-up rounds, and the whole of it on a small random model."""
+"""The commands of lantern_demo.bench: statistics on made-up rounds, reports of small models, and refusals."""
 
 from __future__ import annotations
 
@@ -9,39 +9,20 @@ from statistics import median
 from typing import Any
 
 import pytest
+import torch
 
-from lantern_demo.bench import __main__ as command
-from lantern_demo.bench import peers, resume, speed
-from lantern_demo.bench.speed_report import markdown
-from lantern_demo.bench.summary import FEWEST, interval, summarise
+from lantern_demo.bench import gpu, models, sizes, speed
+from lantern_demo.bench.__main__ import main
+from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
+from lantern_demo.models.machine.device import pick_threads
+from lantern_demo.models.machine.matmul import OF_FORMAT
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.pipeline import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 TOKENS = 16
 ROWS = {"vanilla": "vanilla", "lantern++": "lantern++"}
-PEER = f'''"""A made-up peer, timed without its set-up."""
-
-class Peer:
-    prepared = []
-
-    def prepare(self, prompt):
-        self.prepared.append(prompt)
-
-    def __call__(self, prompt, seed):
-        assert self.prepared[-1] == prompt
-        return [seed % 7] * {TOKENS}
-
-def load(pipe):
-    return {{"made up": Peer()}}
-'''
-
-
-@pytest.fixture
-def peer_file(tmp_path: Path) -> Path:
-    path = tmp_path / "peer.py"
-    path.write_text(PEER)
-    return path
 
 
 def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
@@ -49,45 +30,34 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     each = 0.9 * seconds / steps
     return {
         "method": method,
-        "peer": False,
-        "tokens": TOKENS,
         "steps": steps,
         "decode_seconds": seconds,
         "prefill_seconds": 0.1 * seconds,
         "draft_seconds": 0.2 * each * steps,
         "verify_seconds": 0.7 * each * steps,
         "commit_seconds": 0.1 * each * steps,
-        "wall_seconds": 1.1 * seconds,
         "nodes": 4,
         "tree": "made up",
         "mean_accepted_length": (TOKENS - 1) / steps,
         "tokens_per_second": TOKENS / seconds,
         "changed": 0.25,
+        "speculative_decoding": {"acceptance_histogram": [1], "num_draft_tokens": 0},
         "peak_bytes": None,
     }
 
 
-def made_rounds(vanilla: list[float], other: list[float], peer: list[float] | None = None) -> list[dict[str, Any]]:
-    rounds = []
-    for i, (v, o) in enumerate(zip(vanilla, other, strict=True)):
-        runs = {"vanilla": made_run("vanilla", v, 15), "lantern++": made_run("lantern++", o, 5)}
-        if peer is not None:
-            runs["peer"] = {"peer": True, "wall_seconds": peer[i], "tokens_per_second": TOKENS / peer[i], "peak_bytes": None}
-        rounds.append({"number": i, "order": list(runs), "runs": runs, "process_peak_bytes": 2**20})
-    return rounds
-
-
-def test_speedups_are_ratios_within_a_round() -> None:
+def test_gains_are_ratios_within_a_round() -> None:
     vanilla, other = [1.0, 10.0, 2.0], [2.0, 5.0, 1.9]  # over the medians vanilla would be 2.0 / 2.0
-    row = summarise(made_rounds(vanilla, other), ROWS)["rows"]["lantern++"]
-    assert row["speedup"]["median"] == pytest.approx(2.0 / 1.9)
+    runs = [(made_run("vanilla", v, 15), made_run("lantern++", o, 5)) for v, o in zip(vanilla, other, strict=True)]
+    rounds: list[speed.Round] = [{"runs": dict(zip(ROWS, both, strict=True))} for both in runs]
+    row = summarise(rounds, ROWS)["lantern++"]
+    assert row["gain"]["median"] == pytest.approx(2.0 / 1.9)
     assert row["c"] == pytest.approx(median((o / 5) / (v / 15) for v, o in zip(vanilla, other, strict=True)))
     assert row["ms_per_step"]["median"] == pytest.approx(1000 * 0.9 * 2.0 / 5)
     assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(row["ms_per_step"]["median"])
-    assert row["tokens_per_second"]["median"] == pytest.approx(TOKENS / 2)
-    assert row["mean_accepted_length"] == 3.0
-    alone = summarise(made_rounds(vanilla, other), {"lantern++": "lantern++"})["rows"]["lantern++"]
-    assert "speedup" not in alone and "c" not in alone
+    assert (row["seconds"]["median"], row["passes"], row["mean_accepted_length"], row["changed"]) == (2.0, 5, 3.0, 0.25)
+    alone = summarise(rounds, {"lantern++": "lantern++"})["lantern++"]
+    assert "gain" not in alone and "c" not in alone
 
 
 def test_an_interval_needs_rounds_and_holds_the_median() -> None:
@@ -99,19 +69,11 @@ def test_an_interval_needs_rounds_and_holds_the_median() -> None:
     assert interval(values) == found
 
 
-def test_a_peer_is_compared_by_the_walls_clock() -> None:
-    told = summarise(made_rounds([1.0, 2.0], [0.5, 1.0], [2.2, 4.4]), ROWS, ["peer"])["peers"]["peer"]
-    assert told["speedup"]["median"] == pytest.approx(0.5)
-    assert told["ours_over_it"]["lantern++"]["median"] == pytest.approx(4.0)
-
-
 def test_rows_are_methods_under_the_settings_that_they_read() -> None:
-    rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "lanternpp_lambda": [2.0]})
+    rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "noise": ["shared"]})
     trees = [f"{method} tree {tree}" for method in ("eagle1", "lantern++") for tree in ("small", "paper")]
     assert [row.name for row in rows] == ["vanilla", *trees]
-    assert rows[0].settings == {}
-    assert rows[1].settings == {"tree": "small"}
-    assert rows[3].settings == {"tree": "small", "lanternpp_lambda": 2.0}
+    assert rows[1].settings == {"tree": "small", "noise": "shared"}
     assert rows[3].label == "LANTERN++ tree small"
 
 
@@ -121,60 +83,24 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
         name: lambda prompt, seed, name=name: calls.append((name, seed)) or {}
         for name in ("a", "b")  # type: ignore[misc]
     }
-    journal = resume.Journal(None, {})
-    journal.add("round", {"number": 0})
-    records = speed.measure(contestants, speed.jobs_of(["p", "q", "r"], 1), journal)
-    assert [r["number"] for r in records] == [0, 1, 2]
-    assert [r["order"] for r in records[1:]] == [["b", "a"], ["a", "b"]]
-    assert calls == [("a", 1), ("b", 1), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+    rounds = speed.measure(contestants, ["p", "q", "r"])
+    assert [(r["prompt"], r["seed"]) for r in rounds] == [("p", 0), ("q", 1), ("r", 2)]
+    assert "".join(name for name, _ in calls) == "baabbaab" and [seed for _, seed in calls] == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
-def arguments(folder: Path, out: Path, *more: str) -> list[str]:
-    return ["--model", str(folder), "--device", "cpu", "--out", str(out), "--methods", "vanilla", "lantern++", *more]
-
-
-def test_the_command_writes_its_report(folder: Path, tmp_path: Path, peer_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "bench.json"
-    given = arguments(folder, out, "--prompts", "1", "--seeds", "2", "--against", str(peer_file), "--set", "temperature=0.9")
-    command.main(given)
-    printed = capsys.readouterr().out
+def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "speed.json"
+    chosen = ["--methods", "vanilla", "lantern++", "--prompts", "2", "--set", "temperature=0.9"]
+    main(["speed", "--model", str(folder), "--device", "cpu", "--out", str(out), *chosen])
     report = json.loads(out.read_text())
-    assert [r["order"] for r in report["rounds"]] == [["vanilla", "lantern++", "made up"], ["made up", "lantern++", "vanilla"]]
-    assert [r["seed"] for r in report["rounds"]] == [0, 1]
-    assert report["settings"]["temperature"] == 0.9
+    assert {"created", "version", "machine", "threads"} <= set(report) and report["settings"]["temperature"] == 0.9
+    for row in report["methods"].values():
+        assert row["seconds"]["median"] > 0 and row["passes"] <= TOKENS - 1 and 0 <= row["changed"] <= 1
+    assert report["methods"]["vanilla"]["gain"]["median"] == 1 and report["methods"]["vanilla"]["changed"] == 0
     run = report["rounds"][0]["runs"]["lantern++"]
-    assert run["events"]["committed"][-1] == len(run["token_ids"]) == TOKENS
-    assert run["events"]["milliseconds"][-1] == pytest.approx(1000 * run["decode_seconds"], abs=0.01)
-    assert run["wall_seconds"] > run["decode_seconds"]
-    assert report["rounds"][1]["runs"]["made up"]["token_ids"] == [1] * TOKENS
+    assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"] and "events" not in run
     text = out.with_suffix(".md").read_text()
-    assert text == markdown(report)
-    assert text in printed
-    assert "| LANTERN++ | 8 |" in text
-    assert "A made-up peer, timed without its set-up." in text
-
-
-@pytest.mark.parametrize(
-    ("tokens", "says"),
-    [
-        ([1] * (TOKENS - 1), "must return a list of 16 token ids, got 15"),
-        ("tokens", "got str"),
-        ([64] * TOKENS, "from 0 to 63, got 64"),
-        ([True] * TOKENS, "got True"),
-        ([1.0] * TOKENS, "got 1.0"),
-    ],
-)
-def test_what_a_peer_returns_is_checked(pipe: Pipeline, tokens: Any, says: str) -> None:
-    with pytest.raises(RuntimeError, match=says):
-        peers.play_peer(pipe, "liar", lambda prompt, seed: tokens, "a lantern", 0)
-
-
-def test_a_file_that_is_no_adapter_is_refused(pipe: Pipeline, tmp_path: Path) -> None:
-    file = tmp_path / "peer.py"
-    for text in ("", "def load(pipe):\n    return {}\n", "def load(pipe):\n    return {'a': 3}\n"):
-        file.write_text(text)
-        with pytest.raises(ValueError, match="must define load"):
-            peers.load_peers(file, pipe)
+    assert text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 8 |" in text
 
 
 def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +108,100 @@ def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, mon
 
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
     prompt = "three red round lanterns over a lake at dusk"
-    (generate,) = peer_transformers.load(pipe).values()
-    tokens = generate(prompt, 0)
-    peers.check_tokens("transformers", tokens, pipe.info.tokens, pipe.target.vocab_size)
-    assert tokens == pipe.generate(prompt).tokens
+    peer = peer_transformers.Peer(pipe)
+    assert peer(prompt, 0) == pipe.generate(prompt).tokens and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
+
+
+OUT = ["--out", "out.json", "--device", "cpu"]
+MODEL = ["--model", "tiny", *OUT, "--methods", "vanilla", "lantern++"]
+QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
+        ([*MODEL, "--out", "bench.txt"], "must end in .json"),
+        ([*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
+        ([*MODEL, "--set", "lanternpp_lambda=0.5"], "lanternpp_lambda must be"),
+        (["audit", "--runs", "0"], "--runs"),
+        (["audit", "--processes", "0"], "--processes"),
+        (["audit", "--out", "audit.txt"], "--out"),
+        (["sizes", "--models", "anole-8b"], "anole-8b"),
+        (["sizes", "--nodes", "0"], "--nodes: must be at least 1, got 0"),
+        (["sizes", "--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
+        (["sizes", "--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
+        (["sizes", "--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
+        (["gpu", "--out", "out"], "not available here"),
+        ([*QUALITY, "--pictures", "0"], "--pictures"),
+        ([*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
+        ([*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
+        ([*QUALITY, "--rounds", "0"], "--rounds"),
+        ([*QUALITY, "--model", "nothing"], "nothing"),
+        ([*QUALITY, "--tree", "no tree"], "tree"),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else value,
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(
+    command: list[str], says: str, judged_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(judged_folder.parent)
+    monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2 and says in capsys.readouterr().err
+    assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
+
+
+# -- models of published sizes
+
+
+@pytest.mark.slow
+def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = "janus-pro-1b"
+    monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
+    out = tmp_path / "sizes.json"
+    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3", "--out", str(out)])
+    report = json.loads(out.read_text())["models"][model]
+    assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
+    default = report["default_kind"]
+    assert default == OF_FORMAT[sixteen_bits()]
+    assert set(report["kinds"]) == {"modules", "packed", default}
+    assert all(set(times) == {"1", "3"} and min(times.values()) > 0 for times in report["kinds"].values())
+    vanilla = report["methods"]["vanilla"]
+    assert (vanilla["tokens_per_step"], vanilla["speedup"], vanilla["nodes"]) == (1, 1, 1)
+    assert list(report["methods"]) == ["vanilla", "eagle1", "lantern++"]
+    for name, row in report["methods"].items():
+        assert row["speedup"] == pytest.approx(vanilla["ms_per_token"] / row["ms_per_token"])
+        assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
+        assert name == "vanilla" or (row["tokens_per_step"] > 1 and row["nodes"] > 1)
+    printed = capsys.readouterr().out
+    assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
+
+
+@pytest.mark.slow
+def test_the_small_form_of_gpu(tmp_path: Path) -> None:
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert {row["model"] for row in report["identity"]} == {gpu.BUNDLED, gpu.XL}
+    for row in report["identity"]:
+        assert row["ok"] and row["same tokens"] == "10 of 10" and row["ran as"] == "fixed"
+    for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
+        rows = [row for row in report["speed"] if row["model"] == model]
+        assert [row["method"] for row in rows] == gpu.FIXED and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
+        assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
+    told = (tmp_path / "gpu.md").read_text()
+    assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
+
+
+def test_tokens_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = models.timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
+    monkeypatch.setattr(gpu, "FIXED", ["vanilla"])
+    seeds = iter((2, 3))
+    decoded = models.TimedModel.decoded
+    monkeypatch.setattr(
+        models.TimedModel, "decoded", lambda self, method, **more: decoded(self, method, **more | {"seed": next(seeds)})
+    )
+    (row,) = gpu.identity(timed, torch.float32, 8)
+    assert not row["ok"] and row["same tokens"] != "8 of 8"

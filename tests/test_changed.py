@@ -20,7 +20,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.zipar import Wavefront
-from lantern_demo.runs.changed import marked, own_logits, share_changed
+from lantern_demo.runs.changed import marked, own_logits
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.ui import texts
 from lantern_demo.ui.record_reader import checked
@@ -39,6 +39,10 @@ def steps_of(config: Config) -> tuple[list[Step], list[int]]:
     *steps, last = decode(TARGET, DRAFTER, PREFIX, config)
     assert isinstance(last, Decoded)
     return steps, last.tokens  # type: ignore[return-value]
+
+
+def share_changed(steps: list[Step]) -> float:
+    return sum(step.kinds.count("relaxed") for step in steps) / TOKENS
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs import pipeline
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs import session
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import compare, files
 from lantern_demo.ui import service as service_module
@@ -45,7 +45,7 @@ def pipe(folder: Path) -> Pipeline:
 def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Generation | MethodFailed]:
     found: dict[str, Generation | MethodFailed] = {}
     for method, event in pipe.compare(PROMPT, methods, **{**KNOBS, **knobs}):
-        if not isinstance(event, StepEvent):
+        if not isinstance(event, Step):
             found[method] = event
     return found
 
@@ -99,9 +99,9 @@ def test_out_of_memory_in_the_middle_of_a_run_starts_it_again(pipe: Pipeline, mo
     events = []
     for _, event in pipe.compare(PROMPT, ["eagle1"], **{**KNOBS, "tree": "medusa_2_7b_63"}):
         events.append(event)
-        if isinstance(event, StepEvent) and event.index == 2:
+        if isinstance(event, Step) and event.index == 2:
             armed.set()
-    assert [event.index for event in events if isinstance(event, StepEvent)][:5] == [0, 1, 2, 0, 1], "its steps are counted anew"
+    assert [event.index for event in events if isinstance(event, Step)][:5] == [0, 1, 2, 0, 1], "its steps are counted anew"
     assert isinstance(events[-1], Generation) and events[-1].stats.nodes == 8
 
 
@@ -128,7 +128,7 @@ def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.Mon
         alive.append(caches())
 
     before = caches()
-    monkeypatch.setattr(pipeline, "release_memory", counted)
+    monkeypatch.setattr(session, "release_memory", counted)
     monkeypatch.setattr(faults._LOG, "disabled", True)  # pytest keeps what is logged, errors and all
     failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 8)
     assert isinstance(outcomes(pipe, ["eagle1"], tree="paper")["eagle1"], Generation)

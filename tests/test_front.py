@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality import drawing
+from lantern_demo.bench.quality import command, drawing
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
-from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 
@@ -47,12 +46,10 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
-    """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same distribution."""
-    journal = Journal(None, {})
-    jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS, batched=False) if job.first == 3]
-    drawing.draw(pipe, MODEL, jobs, journal)
+    """Without warm-up, measuring and previews, the same tokens."""
+    jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS) if job.picture == 3]
     assert len(jobs) == 1 + len(METHODS)
-    for job, record in zip(jobs, journal.of("picture"), strict=True):
+    for job, record in zip(jobs, drawing.draw(pipe, MODEL, jobs), strict=True):
         seed = 3 if job.point.name != FLOOR else drawing.AGAIN + 3
         whole = pipe.generate(PROMPTS[3], job.point.method, seed=seed, **job.point.settings)
         assert (record["tokens"], record["steps"]) == (whole.tokens, whole.stats.steps)
@@ -63,61 +60,56 @@ def test_an_interrupted_drawing_goes_on_and_processes_draw_the_same(
     pipe: Pipeline, points: list[Point], folder: Path, tmp_path: Path
 ) -> None:
     counts = counts_of(points)
-    jobs = drawing.jobs_of(points, counts, PROMPTS, batched=True)
-    firsts = [job.first for job in jobs]
+    jobs = drawing.jobs_of(points, counts, PROMPTS)
+    firsts = [job.picture for job in jobs]
     assert firsts == sorted(firsts)  # of every point about as many at any time
-    whole, parts = Journal(None, {}), Journal(tmp_path / "drawn.jsonl", {})
-    drawing.draw(pipe, MODEL, jobs, whole)
-    drawing.draw(pipe, MODEL, jobs[:5], parts)
-    drawing.draw(pipe, (str(folder), "cpu", "auto"), jobs, Journal(tmp_path / "drawn.jsonl", {}), processes=2)
-    records = Journal(tmp_path / "drawn.jsonl", {}).of("picture")
-    assert len(records) == len(whole.of("picture"))
-    assert drawing.finished(records, points, counts) == drawing.finished(whole.of("picture"), points, counts)
-    gap = [{"point": "vanilla", "picture": i, "tokens": [i], "steps": 1} for i in (0, 1, 3)]
-    assert [r["picture"] for r in drawing.finished(gap, points, counts)["vanilla"]] == [0, 1], "none after a gap"
+    whole, file = drawing.draw(pipe, MODEL, jobs), tmp_path / "drawn.jsonl"
+    drawing.draw(pipe, MODEL, jobs[:5], file)
+    with file.open("a") as lines:
+        lines.write('{"point": "vanilla", "pict')  # cut off
+    records = drawing.draw(pipe, (str(folder), "cpu", "auto"), jobs, file, processes=2)
+    assert drawing.draw(pipe, MODEL, jobs, file) == records and len(records) == len(whole)
+    assert drawing.by_point(records, jobs) == drawing.by_point(whole, jobs)
 
 
 def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing.Counts:
-    return {p.name: swept if p.group == "sweep" else pictures for p in points if p.group != "tree"}
+    return {p.name: swept if p.group == "sweep" else pictures for p in points}
 
 
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, tmp_path: Path) -> None:
     """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
     pipe = load(copy, device="cpu", fit_trees=False)
-    before = drawing.identity_of(pipe, [], {})["model"]
+    before = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))
     for part, redrawn in (("drafter", True), ("classifier", False), ("target", True)):
         (file,) = (copy / part).glob("*.safetensors")
         file.write_bytes(file.read_bytes() + b" ")
-        after = drawing.identity_of(pipe, [], {})["model"]
+        after = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))
         assert (after != before) == redrawn
         before = after
 
 
 @pytest.mark.slow
-def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    chosen = ["eagle1", "eagle2", "lantern", "lantern++"]
-    command = ["quality", "--model", str(judged_folder), "--out", str(out), "--pictures", "12", "--sweep-pictures", "8"]
-    command += ["--rounds", "1"]
-    command += ["--resamples", "5", "--candidates", "lantern++ lambda 2", "--methods", *chosen]
-    main([*command, "--tree", "small", "--device", "cpu"])
+def test_the_whole_command_on_a_small_model(
+    judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "RESAMPLES", 2)
+    out, chosen = tmp_path / "out", ["eagle1", "lantern"]
+    asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
+    main(["quality", "--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
     report = json.loads((out / "front.json").read_text())
     by_name = {row["name"]: row for row in report["rows"]}
-    for name in ("vanilla", "eagle1", "eagle2"):
+    for name in ("vanilla", "eagle1"):
         assert by_name[name]["speed"]["changed"] == 0 and by_name[name]["speed"]["tvd"] == pytest.approx(0, abs=1e-6)
     assert by_name["lantern"]["speed"]["changed"] > 0.01 and by_name["lantern"]["speed"]["tvd"] > 0.01
     assert by_name["vanilla"]["speed"]["tokens_per_step"] == 1
-    assert by_name["lantern"]["pictures"] == 12
-    assert by_name["lantern++ lambda 10"]["pictures"] == 8
-    assert by_name["lantern++ lambda 2"]["pictures"] == 12
-    assert by_name["lantern++ tree paper"]["measures"] == {}
+    assert by_name["lantern"]["pictures"] == 8
+    assert by_name["lantern delta 0"]["pictures"] == 4
     assert "fid_vanilla" in by_name["eagle1"]["measures"]
     assert "fid_vanilla" not in by_name["vanilla"]["measures"]  # the distance to itself
-    drawn = (out / "drawn.jsonl").read_text()
-    assert drawn.count('"picture"}') == 0
-    swept = sum(8 for row in report["rows"] if row["group"] == "sweep")
-    assert len([line for line in drawn.splitlines() if '"tokens"' in line]) == (2 + len(chosen)) * 12 + swept + 4
+    swept = sum(4 for row in report["rows"] if row["group"] == "sweep")
+    (drawn,) = out.glob("drawn-*.jsonl")
+    assert len(drawn.read_text().splitlines()) == (2 + len(chosen)) * 8 + swept
     if find_spec("matplotlib"):
         runpy.run_path(str(PLOT))["draw_front"](report, out / "front.png")
         with Image.open(out / "front.png") as picture:

@@ -16,13 +16,11 @@ from transformers import LlamaConfig, LlamaModel
 
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import points_of
-from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models import checkpoints
 from lantern_demo.models.janus.drafter import JanusDrafter
-from lantern_demo.models.machine import tuning
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 
@@ -68,26 +66,17 @@ def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
 # -- the program on it
 
 
-def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Path) -> None:
-    """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
+def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
+    """Every picture of captions of different lengths is there."""
     pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
     points = [point for point in points_of(pipe, list(METHODS), "small") if point.group in ("main", "again")]
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
-    jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
-    assert max(len(job.prompts) for job in jobs) == len(prompts)
-    journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
-    drawing.draw(pipe, ("", "", ""), jobs, journal)
-    drawn = drawing.finished(journal.of("picture"), points, counts)
+    jobs = drawing.jobs_of(points, counts, prompts)
+    drawn = drawing.by_point(drawing.draw(pipe, ("", "", ""), jobs), jobs)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
-
-
-def test_a_network_that_gave_up_its_weights_draws_no_batches(janus_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawing.batches(load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model))
-    monkeypatch.setattr(tuning, "LARGEST", 0)
-    assert not drawing.batches(load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model))
 
 
 # -- drafters

@@ -21,7 +21,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
@@ -224,7 +224,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
             seen.append(event)
             if isinstance(event, Generation):
                 drawn.append(method.id)
-            if drawn and drawn[0] != method.id and isinstance(event, StepEvent):
+            if drawn and drawn[0] != method.id and isinstance(event, Step):
                 clock[0] = 1000.0  # as if it had been that slow
             yield event
 

@@ -219,7 +219,9 @@ def test_commands_and_options_exist() -> None:
     for path in DOCS:
         for code in code_of(path.read_text()):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
-            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu| audit| sizes)?)|python (\S+\.py))(.*)", code)
+            found = re.search(
+                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| quality| gpu| audit| sizes)?)|python (\S+\.py))(.*)", code
+            )
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchEncoding
 
-from examples.paper_evaluation import run, scorers
+from examples.paper_evaluation import distances, run, scorers
 
 CPU = torch.device("cpu")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white", "orange", "cyan")
@@ -134,6 +135,28 @@ def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkey
     assert "inception.pth, which are not there: put there https://example.org" in missing[0]
 
 
+def normal(*shape: int, seed: int = 0) -> Any:
+    return numpy.random.default_rng(seed).normal(size=shape)
+
+
+def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:
+    a, b = normal(7, 4), normal(9, 4, seed=1) + 0.5
+    k = lambda x, y: (x @ y / 4 + 1) ** 3  # noqa: E731
+    own = [numpy.mean([k(x[m], x[n]) for m in range(len(x)) for n in range(len(x)) if m != n]) for x in (a, b)]
+    assert distances.kernel(a, b) == pytest.approx(sum(own) - 2 * numpy.mean([k(x, y) for x in a for y in b]))
+
+
+def test_precision_and_recall_ask_every_ball() -> None:
+    real, made = normal(40, 3), 0.6 * normal(30, 3, seed=1) + 0.4
+
+    def inside(balls: Any, points: Any, k: int) -> float:
+        radii = [sorted(math.dist(x, y) for y in balls)[k] for x in balls]  # the nearest is itself
+        return float(numpy.mean([any(math.dist(x, p) <= r for x, r in zip(balls, radii, strict=True)) for p in points]))
+
+    for k in (2, 3):
+        assert distances.precision_recall(real, made, k) == (inside(real, made, k), inside(made, real, k))
+
+
 @pytest.mark.usefixtures("stand_ins")
 def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
     g = numpy.random.default_rng(0)
@@ -164,7 +187,10 @@ def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
     [
         (["coco5k", "--pictures", "9"], "holds 8 captions, 9 were asked for"),
         (["coco5k", "--tree", "fit"], "--tree fit would be another tree"),
-        (["coco5k", "--pictures", "8", "--candidates", "lantern"], "--candidates must name points among lantern++ "),
+        (
+            ["coco5k", "--pictures", "8", "--candidates", "lantern"],
+            "--candidates must name points among vanilla again, lantern++ ",
+        ),
         (["geneval"], "line 1, must be a JSON object with a prompt"),
         (["coco5k", "--captions", "nowhere.json"], "nowhere.json"),
     ],

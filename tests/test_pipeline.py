@@ -14,7 +14,7 @@ from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.runs.describe import describe_run
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
@@ -42,7 +42,7 @@ def pipe(folder: Path) -> Pipeline:
 def test_numbers_of_a_run_hold_together(pipe: Pipeline, method: str) -> None:
     *steps, done = pipe.stream(PROMPT, method=method, seed=3)
     assert isinstance(done, Generation)
-    assert all(isinstance(s, StepEvent) for s in steps)
+    assert all(isinstance(s, Step) for s in steps)
     assert [t for s in steps for t in s.tokens] == done.tokens
     assert len(done.tokens) == TOKENS
     stats = done.stats
@@ -81,40 +81,18 @@ def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline) 
         torch.set_num_threads(threads)
 
 
-def test_comparison_runs_in_the_tables_order_and_merges_into_one_record(pipe: Pipeline) -> None:
-    events = list(pipe.compare(PROMPT, ["lantern", "vanilla"], seed=4))
-    done = [e for _, e in events if isinstance(e, Generation)]
-    assert {d.method for d in done} == {"vanilla", "lantern"}
-    record = merge_records([d.record for d in done])
-    entries = record["methods"]
-    assert record["order"] == ["vanilla", "lantern"]
-    assert entries["vanilla"]["speedup"] == 1.0
-    assert entries["lantern"]["speedup"] == pytest.approx(
-        entries["vanilla"]["decode_seconds"] / entries["lantern"]["decode_seconds"]
-    )
-
-
 def test_a_fault_in_one_method_leaves_the_others(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the drafter is broken")
 
     monkeypatch.setattr(pipe.drafter, "forward", broken)
-    outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, StepEvent)}
+    outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, Step)}
     assert isinstance(outcome["vanilla"], Generation)
     failed = outcome["eagle2"]
     assert isinstance(failed, MethodFailed)
     assert "the drafter is broken" in failed.message
     with pytest.raises(RuntimeError, match="the drafter is broken"):
         pipe.generate(PROMPT, method="eagle2")
-
-
-def test_closing_a_stream_frees_the_device_for_the_next_run(pipe: Pipeline) -> None:
-    stream = pipe.stream(PROMPT, method="lantern++")
-    next(stream)
-    next(stream)
-    stream.close()  # type: ignore[attr-defined]
-    assert len(pipe.generate(PROMPT).tokens) == TOKENS
-    assert not torch.is_inference_mode_enabled()
 
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
@@ -202,20 +180,21 @@ def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -
     assert describe_run({"method": method, "tree_settings": tree}, Settings(tree="paper", window=9)) == told
 
 
-def test_the_table_names_tree_and_values(pipe: Pipeline) -> None:
-    runs = [
-        pipe.generate("a lantern", name, tree="small", lantern_k=5, lanternpp_k=10).record
-        for name in ("eagle1", "lantern", "lantern++")
-    ]
-    rows = table(merge_records(runs))
-    assert [row[-4:] for row in rows] == [
+def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:
+    chosen, knobs = ["lantern", "vanilla", "lantern++", "eagle1"], {"tree": "small", "lantern_k": 5, "lanternpp_k": 10}
+    runs = [event.record for _, event in pipe.compare("a lantern", chosen, **knobs) if isinstance(event, Generation)]
+    record = merge_records(runs)
+    entries = record["methods"]
+    assert record["order"] == list(entries) == ["vanilla", "eagle1", "lantern", "lantern++"]
+    seconds = [entries[name]["decode_seconds"] for name in ("vanilla", "lantern")]
+    assert entries["vanilla"]["speedup"] == 1.0 and entries["lantern"]["speedup"] == pytest.approx(seconds[0] / seconds[1])
+    assert [row[-4:] for row in table(record)[1:]] == [
         ["static tree of 7 in 3 levels", "", "", "shared"],
         ["dynamic tree of 7 in up to 3 levels", "5", "0.2", "shared"],
         ["static tree of 7 in 3 levels", "10", "3", "independent"],
     ]
-    assert texts.TABLE_HEAD[-4:] == ("Tree", "k", "delta or lambda", "Noise") and {len(row) for row in rows} == {
-        len(texts.TABLE_HEAD)
-    }
+    assert texts.TABLE_HEAD[-4:] == ("Tree", "k", "delta or lambda", "Noise")
+    assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
 
 
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:

@@ -4,7 +4,7 @@
       --captions captions_val2017.json --real val2017 --out runs/coco5k
 
 Vanilla and every method named draw the same captions with the same seeds at the model's preset settings. DIR then holds the
-pictures by method, drawn.jsonl with their tokens, manifest.json with what is drawn, and the scores as coco5k.json and coco5k.md.
+pictures by method, drawn-*.jsonl with their tokens, manifest.json with what is drawn, and the scores as coco5k.json and .md.
 The same command goes on where it was interrupted.
 
 coco5k: of 5,000 images of MS-COCO 2017 val, in the order of their ids, the longest caption each, one picture of it; of a text
@@ -31,7 +31,6 @@ from examples.paper_evaluation import scorers
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write, write_file
-from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
@@ -138,13 +137,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--pictures", type=at_least(1), help="of every point (default: the protocol's)")
     p.add_argument("--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)")
     p.add_argument("--tree", default="paper", help="draft tree of all points (default: paper)")
-    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing, and the processors or GPUs")
-    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
+    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing")
     return p
 
 
 def evaluated(args: argparse.Namespace) -> Report:
-    """Draw and score -> the report. Raises ValueError for what cannot be drawn or resumed, OSError for a missing file."""
+    """Draw and score -> the report. Raises ValueError for what cannot be drawn, OSError for a missing file."""
     protocol = PROTOCOLS[args.protocol]
     if args.tree == FIT:
         raise ValueError("--tree fit would be another tree on every machine; the default is paper")
@@ -154,11 +152,12 @@ def evaluated(args: argparse.Namespace) -> Report:
         raise ValueError(f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer")
     prompts = prompts[:wanted]
     pipe = load(args.model, args.device, args.dtype, fit_trees=False)
-    points = [
-        point
-        for point in points_of(pipe, args.methods, args.tree, args.candidates)
-        if point.group == "main" or point.name in args.candidates
-    ]
+    points = points_of(pipe, args.methods, args.tree)
+    others = [point.name for point in points if point.group != "main"]
+    for name in args.candidates:
+        if name not in others:
+            raise ValueError(f"--candidates must name points among {', '.join(others)}, got {name!r}")
+    points = [point for point in points if point.group == "main" or point.name in args.candidates]
     for prompt in prompts:
         pipe.check_prompt(prompt.text)
     captions = [prompt.text for prompt in prompts for _ in range(seeds)]
@@ -166,13 +165,13 @@ def evaluated(args: argparse.Namespace) -> Report:
     digest = hashlib.sha256(json.dumps(captions).encode()).hexdigest()[:16]
     said = {"protocol": args.protocol, "seeds": seeds, "captions": digest, "sources": pipe.networks.sources}
     identity = drawing.identity_of(pipe, points, said)
-    journal = Journal(args.out / "drawn.jsonl", identity, args.fresh)
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
     write_file(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
     write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # as LANTERN's own scorers read them
-    jobs = drawing.jobs_of(points, counts, captions, batched=False)
-    drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, journal, args.processes)
-    drawn = drawing.finished(journal.of("picture"), points, counts)
+    jobs = drawing.jobs_of(points, counts, captions)
+    file = drawing.file_of(args.out, identity)
+    records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
+    drawn = drawing.by_point(records, jobs)
 
     found, missing = scorers.at_hand(protocol.scorers, args.real, pipe.device)
     rows = []

@@ -19,7 +19,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
-from lantern_demo.bench.quality import distances
+from examples.paper_evaluation.distances import kernel, precision_recall
+from lantern_demo.bench.quality.distances import frechet
 
 Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
@@ -152,7 +153,7 @@ def of_distances(real: Path | None, device: torch.device) -> Scorer:
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
         made = features(pictures)
-        return {"fid": distances.frechet(made, truth), "kid": distances.Kernel(made, truth)()}
+        return {"fid": frechet(made, truth), "kid": kernel(made, truth)}
 
     return score
 
@@ -163,7 +164,7 @@ def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
     truth = features(_real(real))
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        return dict(zip(("precision", "recall"), distances.Manifolds(truth, features(pictures))(), strict=True))
+        return dict(zip(("precision", "recall"), precision_recall(truth, features(pictures)), strict=True))
 
     return score
 

@@ -1,9 +1,10 @@
-"""What the commands of the bench share: options and checks of their values; of their reports tables, the machine that measured,
-and files that are whole at any time."""
+"""Share between the commands: options and checks of their values, tables, the machine that measures, and files that are whole at
+any time."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -18,8 +19,8 @@ from lantern_demo.models.machine.device import device_name
 
 
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of `python -m lantern_demo.bench COMMAND`, or of the benchmark of speed, which has no name."""
-    prog = f"python -m lantern_demo.bench {command}".strip()
+    """Return the parser of `python -m lantern_demo.bench COMMAND`."""
+    prog = f"python -m lantern_demo.bench {command}"
     return argparse.ArgumentParser(prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -35,7 +36,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def json_file(text: str) -> Path:
-    """The type of an argument that names a report, beside which its journal and its table lie."""
+    """The type of an argument that names a report, beside which its table lies."""
     if Path(text).suffix != ".json":
         raise argparse.ArgumentTypeError(f"must end in .json, got {text!r}")
     return Path(text)
@@ -48,25 +49,19 @@ def add_model(p: argparse.ArgumentParser) -> None:
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
 
 
-def add_report(p: argparse.ArgumentParser) -> None:
-    """Where the report is written, and whether the command begins anew."""
-    p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md, and be resumable")
-    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
-
-
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first column is text."""
+    """Return a Markdown table whose first column is text."""
     rows = [f"| {' | '.join(line)} |" for line in (head, *lines)]
     return "\n".join([rows[0], "|---|" + "--:|" * (len(head) - 1), *rows[1:]])
 
 
 def number(value: float | None, digits: int) -> str:
-    """What was measured, or that it was not."""
+    """Format a number; None, which was not measured, is a dash."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def machine_of(device: torch.device) -> dict[str, Any]:
-    """What measures: device, system, processors and threads, a GPU's memory in bytes."""
+    """Describe the machine: device, system, processors and threads, a GPU's memory in bytes."""
     told: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
@@ -81,13 +76,8 @@ def machine_of(device: torch.device) -> dict[str, Any]:
 
 
 def now() -> str:
-    """The time, ISO 8601 in UTC."""
+    """Return the time, ISO 8601 in UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def session() -> dict[str, Any]:
-    """When a command began or went on, and how busy the machine was: load averages of 1, 5 and 15 minutes where there are any."""
-    return {"started": now(), "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None}
 
 
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
@@ -111,3 +101,11 @@ def write_file(file: Path, content: str) -> None:
 def _lines(value: Any) -> str:
     rows = isinstance(value, list) and value and isinstance(value[0], dict)
     return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]" if rows else json.dumps(value)
+
+
+def digest_of(folder: Path, *patterns: str) -> str:
+    """Return a digest of names and contents of the files in a folder that match one of the patterns."""
+    digest = hashlib.sha256()
+    for path in sorted({p for pattern in patterns for p in folder.rglob(pattern) if p.is_file()}):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]

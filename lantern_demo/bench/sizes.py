@@ -148,11 +148,10 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--small", action="store_true", help="published models of few weights")
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
     args = p.parse_args(argv)
-    nodes = sorted({1, *args.nodes})
     report: Report = {"created": now(), "machine": machine_of(CPU), "torch": torch.__version__, "small": args.small, "models": {}}
     for model in dict.fromkeys(args.models):
         pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-        report["models"][model] = measured(model, args.kinds, nodes, args.small)
+        report["models"][model] = measured(model, args.kinds, sorted({1, *args.nodes}), args.small)
         if args.out:
             write(args.out, report, markdown(report["models"]))
     print(markdown(report["models"]))

@@ -1,36 +1,40 @@
-"""Rounds: every prompt and seed is drawn by all contestants in turn, so that whatever the machine does hits all of them alike.
+"""Time every method on this machine, and count what it changed: `python -m lantern_demo.bench speed --out speed.json`.
 
-A contestant draws a prompt with a seed and says what that took. Ours are rows of the table, a method under settings; others come
-from `peers`. Within a round all run one after the other; the next round runs them the other way round, so that a steady drift
-cancels between the first and the last.
+Every prompt is a round: all methods draw it one after the other with one seed, in every other round backwards, after a round
+that is thrown away. A steady drift of the machine cancels that way between the first and the last. Printed are medians over the
+rounds; gains are ratios within a round. With --out FILE.json the report is also written as FILE.json and FILE.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
+import platform
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
+import transformers
 from tqdm import tqdm
 
-from lantern_demo.bench.report import session
-from lantern_demo.bench.resume import Journal
+import lantern_demo
+from lantern_demo.bench.report import add_model, at_least, json_file, machine_of, now, parser_of, write
+from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.stats import Generation
 from lantern_demo.scenes import ATTRIBUTES, full_caption
-from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.knobs import KNOBS, TREES
+from lantern_demo.settings.settings import methods_of
 
-Run = dict[str, Any]  # what one contestant did in one round, JSON-able
-Contestant = Callable[[str, int], Run]
-
-# The settings that may have several values in one table: the tree, and the numbers of the relaxed rules.
-VARIED = ("tree", "noise", *(name for name, knob in KNOBS.items() if knob.swept and knob.limit is not None))
+Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Row:
 
     name: str  # the method's id, and the settings that tell it from its other rows
     method: str
-    settings: dict[str, Any]  # what differs from the pipeline's defaults
+    settings: dict[str, Any]  # that differ from the pipeline's defaults
 
     @property
     def label(self) -> str:
@@ -47,18 +51,9 @@ class Row:
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One round's picture."""
-
-    number: int
-    prompt: str
-    seed: int
-
-
 def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
-    """Prompts for any model: scenes in words that name every attribute, or classes by number; the same for the same model, count
-    and seed."""
+    """Make prompts for any model: scenes in words that name every attribute, or classes by number; the same for the same model,
+    count and seed."""
     g = torch.Generator().manual_seed(seed)
     if info.kind == "class":
         return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
@@ -69,35 +64,22 @@ def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
-    """Each method under every combination of those values that it reads; a name tells only the values that vary."""
+    """Return each method under every combination of those values that it reads; a name tells only the values that vary."""
     rows = []
     for method in methods:
         read = {key: given for key, given in values.items() if KNOBS[key].reads(METHODS[method])}
         for chosen in itertools.product(*read.values()):
             settings = dict(zip(read, chosen, strict=True))
-            said = [f"{key.rpartition('_')[2]} {value}" for key, value in settings.items() if len(read[key]) > 1]
+            said = [f"{key} {value}" for key, value in settings.items() if len(read[key]) > 1]
             rows.append(Row(f"{method} {', '.join(said)}".strip(), method, settings))
     return rows
 
 
-def jobs_of(prompts: list[str], seeds: int) -> list[Job]:
-    """Every prompt with `seeds` seeds; no seed is used twice."""
-    return [Job(i, prompts[i // seeds], i) for i in range(len(prompts) * seeds)]
-
-
-def start_peak(device: torch.device) -> None:
-    """Forget the allocator's peak so far; nothing on a CPU."""
+def peak_bytes(device: torch.device) -> int | None:
+    """Return the most bytes allocated on a GPU since the peak was reset, weights included; on a processor the most that were ever
+    resident of this process, None where the system does not say."""
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def stop_peak(device: torch.device) -> int | None:
-    """Most bytes allocated on the GPU since `start_peak`, weights included; None on a CPU, where no run can be told apart."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
-def peak_of_process() -> int | None:
-    """Most bytes that were ever resident of this process; None where the system does not say."""
+        return torch.cuda.max_memory_allocated(device)
     if sys.platform == "win32":
         return None
     import resource
@@ -107,45 +89,100 @@ def peak_of_process() -> int | None:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture -> its entry of the run record, its settings, seconds by the wall's clock and peak memory.
+    """Draw a picture -> its entry of the run record but the steps, seconds by the wall's clock and peak memory.
 
-    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with whatever Python does between
-    the clock's segments: what a peer, which has no such clock, is compared with. Raises RuntimeError when the method fails.
+    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with everything that Python does
+    between the clock's segments. Raises RuntimeError when the method fails.
     """
     walls: list[float] = []
-    start_peak(pipe.device)
+    if pipe.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(pipe.device)
     for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
         if isinstance(event, Generation):
             done = event
         else:
             walls.append(perf_counter())
-    entry = done.record["methods"][row.method]
-    entry.pop("speedup", None)  # a ratio is taken within the round
+    entry = {key: value for key, value in done.record["methods"][row.method].items() if key not in ("events", "speedup")}
     wall = done.stats.prefill_seconds + walls[-1] - walls[0]
-    peak = stop_peak(pipe.device)
-    return {**entry, "peer": False, "settings": done.record["settings"], "wall_seconds": wall, "peak_bytes": peak}
+    return {**entry, "wall_seconds": wall, "peak_bytes": peak_bytes(pipe.device)}
 
 
-def measure(contestants: dict[str, Contestant], jobs: list[Job], journal: Journal) -> list[dict[str, Any]]:
-    """The records of all rounds. Those that the journal lacks are played, after a whole round of warm-up that is thrown away."""
-    done = {record["number"] for record in journal.of("round")}
-    left = [job for job in jobs if job.number not in done]
-    if not left:
-        return journal.of("round")
-    journal.add("session", session())
-    with tqdm(total=(1 + len(left)) * len(contestants), desc="warm-up", unit="run") as bar:
-        _round(contestants, left[0], list(contestants), bar)
-        bar.set_description("rounds")
-        for job in left:
-            journal.add("round", _round(contestants, job, list(contestants)[:: -1 if job.number % 2 else 1], bar))
-    return journal.of("round")
+def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:
+    """Run a round for each prompt, after one of warm-up that is thrown away; a prompt's number is its seed."""
+    rounds: list[Round] = []
+    with tqdm(total=(1 + len(prompts)) * len(contestants), desc="rounds", unit="run") as bar:
+        for number, prompt in ((-1, prompts[0]), *enumerate(prompts)):
+            runs = {}
+            for name in list(contestants)[:: -1 if number % 2 else 1]:
+                runs[name] = contestants[name](prompt, max(0, number))
+                bar.update()
+            if number >= 0:
+                rounds.append({"prompt": prompt, "seed": number, "runs": runs})
+    return rounds
 
 
-def _round(contestants: dict[str, Contestant], job: Job, order: list[str], bar: tqdm[Any]) -> dict[str, Any]:
-    """All contestants on one picture, in this order -> the round's record."""
-    runs = {}
-    for name in order:
-        runs[name] = contestants[name](job.prompt, job.seed)
-        bar.set_postfix_str(name, refresh=False)
-        bar.update()
-    return {**asdict(job), "order": order, "runs": runs, "process_peak_bytes": peak_of_process()}
+def setting(text: str) -> tuple[str, Any]:
+    """Parse NAME=VALUE -> name and value, a number where it reads as one. Raises ValueError without a "="."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def parser() -> argparse.ArgumentParser:
+    p = parser_of("speed", __doc__)
+    add_model(p)
+    p.add_argument("--prompts", type=at_least(1), default=6, help="how many prompts to draw (default: 6)")
+    p.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
+    p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
+    p.add_argument("--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row")
+    p.add_argument("--noise", nargs="+", choices=KNOBS["noise"].choices, help="each is a row")
+    p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
+    return p
+
+
+def benchmark(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the rows of a command line -> the report. Raises ValueError for a value that is not allowed, RuntimeError when a
+    method fails."""
+    pipe = load(args.model, args.device, args.dtype)
+    pipe.defaults = pipe.settings(**dict(args.set))
+    chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
+    values = {key: list(dict.fromkeys(given)) for key in ("tree", "noise") if (given := getattr(args, key)) is not None}
+    rows = rows_of([method.id for method in chosen], values)
+    for row in rows:
+        pipe.settings(**row.settings)
+    rounds = measure({row.name: partial(play, pipe, row) for row in rows}, prompts_for(pipe.info, args.prompts))
+    return {
+        "created": now(),
+        "version": lantern_demo.__version__,
+        "machine": machine_of(pipe.device),
+        "threads": pipe.threads.count,
+        "libraries": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "model": {"id": pipe.info.id, "trained": pipe.networks.trained, "sources": pipe.networks.sources},
+        "dtype": pipe.dtype,
+        "products": pipe.products,
+        "settings": pipe.defaults.as_dict(),
+        "how": HOW,
+        "methods": {
+            row.name: {"label": row.label, "settings": row.settings, **told}
+            for row, told in zip(rows, summarise(rounds, {row.name: row.method for row in rows}).values(), strict=True)
+        },
+        "rounds": rounds,
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the command. Raises ValueError for what cannot be run."""
+    args = parser().parse_args(argv)
+    report = benchmark(args)
+    text = markdown(report)
+    print(text)
+    if args.out:
+        print(f"wrote {', '.join(map(str, write(args.out, report, text)))}")

@@ -1,26 +1,36 @@
-"""What the rounds say: medians with their spread, and ratios taken within a round."""
+"""Sum up rounds: medians with their spread, and ratios taken within a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from statistics import mean, median
 from typing import Any
 
 import numpy
 
-from lantern_demo.bench.speed import Run
+from lantern_demo.bench.report import number, table
 from lantern_demo.metrics import pooled
 
-Round = dict[str, Any]
+Run = dict[str, Any]  # of one contestant in one round, JSON-able
+Round = dict[str, Any]  # prompt, seed, and `runs` by contestant
 
 RESAMPLES = 5000
 # Of fewer values even the lowest and the highest have the median between them less than 95 times in 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
+HEAD = ["method", "nodes", "passes", "MAL", "ms / step", *PARTS, "c", "seconds", "gain", "95 %", "changed", "peak MiB"]
+HOW = (
+    "Every round draws one prompt with one seed by all methods in turn, in every other round backwards, after a whole round that "
+    "is thrown away. Seconds are synchronised device work from the prefill to the last token; ms / step is the mean of a run "
+    "without its prefill. c is ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a round. "
+    "Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % interval is the bootstrap's for the "
+    f"median, rounds taken as independent, and needs {FEWEST} rounds. Passes, the forward passes of the target after the "
+    "prefill, MAL, the tokens of a pass, and changed, the share of tokens that only the relaxation accepted, are means."
+)
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """The bootstrap 95 % interval of the median, rounds resampled as independent; None for fewer than FEWEST values."""
+    """Return the bootstrap 95 % interval of the median, rounds resampled as independent; None for fewer than FEWEST values."""
     if len(values) < FEWEST:
         return None
     g = numpy.random.default_rng(0)  # the same values give the same interval
@@ -30,68 +40,85 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def spread(values: list[float]) -> dict[str, Any]:
-    """The median, the 10th and 90th percentile, and the interval of the median."""
+    """Return the median, the 10th and 90th percentile, and the interval of the median."""
     low, high = numpy.quantile(values, (0.1, 0.9))
     return {"median": median(values), "p10": float(low), "p90": float(high), "interval95": interval(values)}
 
 
 def step_ms(run: Run) -> float:
-    """Milliseconds of a step: everything after the prefill over the steps. Nothing to divide by where there was none."""
+    """Return the milliseconds of a step: everything after the prefill over the steps, if any."""
     return 1000 * (run["decode_seconds"] - run["prefill_seconds"]) / max(1, run["steps"])
 
 
-def summarise(rounds: list[Round], rows: dict[str, str], peers: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Rounds of the same contestants -> {"rows": by our name, "peers": by the peer's name}.
-
-    `rows` maps our names to method ids; speedups are over the first that is vanilla, and there are none without. Raises
-    ValueError when there is no round.
-    """
-    if not rounds:
-        raise ValueError("there is no finished round to sum up")
+def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Sum up rounds of the same rows -> by row. `rows` maps rows to method ids; gains are over the first that is vanilla, and
+    there are none without."""
     vanilla = next((name for name, method in rows.items() if method == "vanilla"), None)
 
     def ratio(above: str, below: str, of: Callable[[Run], float]) -> list[float]:
         return [of(r["runs"][above]) / of(r["runs"][below]) for r in rounds]
 
-    def wall(run: Run) -> float:
-        return run["wall_seconds"]
-
-    found = {name: _own([r["runs"][name] for r in rounds]) for name in rows}
-    others = {name: _shared([r["runs"][name] for r in rounds]) for name in peers}
-    for name, told in others.items():
-        told["ours_over_it"] = {row: spread(ratio(name, row, wall)) for row in rows}
+    found = {name: _row([r["runs"][name] for r in rounds]) for name in rows}
     if vanilla is not None:
         for name, told in found.items():
             told["c"] = median(ratio(name, vanilla, step_ms))
-            told["speedup"] = spread(ratio(vanilla, name, lambda run: run["decode_seconds"]))
-        for name, told in others.items():
-            told["speedup"] = spread(ratio(vanilla, name, wall))
-    return {"rows": found, "peers": others}
+            told["gain"] = spread(ratio(vanilla, name, lambda run: run["decode_seconds"]))
+    return found
 
 
-def _shared(runs: list[Run]) -> dict[str, Any]:
-    """What is told of our runs and of a peer's."""
-    peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
+def _row(runs: list[Run]) -> dict[str, Any]:
+    tvd = [run["tvd"] for run in runs if run.get("tvd") is not None]
     return {
-        "rounds": len(runs),
-        "seconds": spread([run["wall_seconds"] for run in runs]),
-        "tokens_per_second": spread([run["tokens_per_second"] for run in runs]),
-        "peak_bytes": max(peaks, default=None),
-    }
-
-
-def _own(runs: list[Run]) -> dict[str, Any]:
-    def known(key: str) -> float | None:
-        values = [run[key] for run in runs if run.get(key) is not None]
-        return mean(values) if values else None
-
-    return _shared(runs) | {
         "method": runs[0]["method"],
+        "seconds": spread([run["decode_seconds"] for run in runs]),
+        "tokens_per_second": spread([run["tokens_per_second"] for run in runs]),
+        "passes": mean(run["steps"] for run in runs),
+        "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
+        "changed": mean(run["changed"] for run in runs),
+        "tvd": mean(tvd) if tvd else None,
         "nodes": sorted({run["nodes"] for run in runs}),
         "tree": sorted({run["tree"] for run in runs}),
-        "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
-        "speculative_decoding": pooled([run["speculative_decoding"] for run in runs if "speculative_decoding" in run]),
+        "speculative_decoding": pooled([run["speculative_decoding"] for run in runs]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
-        **{key: known(key) for key in ("changed", "tvd")},
+        "peak_bytes": max((run["peak_bytes"] for run in runs if run["peak_bytes"] is not None), default=None),
     }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Return the table of a report of speed, and of what it is."""
+    rows, machine, created = report["methods"], report["machine"], report["created"][:10]
+    apart = {"seed"}.union(*(row["settings"] for row in rows.values()))  # a round's own, and those that rows differ in
+    settings = [f"{key} {value}" for key, value in report["settings"].items() if value is not None and key not in apart]
+    head = (
+        f"{report['model']['id']} ({report['dtype']}) on {machine['device']}, {report['threads']} threads; rounds: "
+        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, lantern-demo {report['version']}, {created}"
+    )
+    trees = "\n".join(f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values())
+    lines = table(HEAD, [_line(row) for row in rows.values()])
+    return "\n\n".join([head, f"Settings: {', '.join(settings)}", lines, trees, HOW]) + "\n"
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    gain = row.get("gain")
+    low, high = (gain and gain["interval95"]) or (0, 0)
+    return [
+        row["label"],
+        ", ".join(map(str, row["nodes"])),
+        number(row["passes"], 1),
+        number(row["mean_accepted_length"], 2),
+        number(row["ms_per_step"]["median"], 2),
+        *(number(row[f"ms_{part}"], 2) for part in PARTS),
+        number(row.get("c"), 2),
+        _spread(row["seconds"], 3),
+        "-" if gain is None else _spread(gain, 2, "x"),
+        "-" if low == high else f"{low:.2f} to {high:.2f}",
+        number(row["changed"], 4),
+        number(row["peak_bytes"] and row["peak_bytes"] / 2**20, 0),
+    ]
+
+
+def _spread(told: dict[str, Any], digits: int, unit: str = "") -> str:
+    value = f"{told['median']:.{digits}f}{unit}"
+    # one round, or vanilla over itself: nothing was spread
+    return value if told["p10"] == told["p90"] else f"{value} ({told['p10']:.{digits}f} to {told['p90']:.{digits}f})"

@@ -1,4 +1,4 @@
-"""The distance of a run: how far the distributions that it drew a picture's tokens from are from the model's own.
+"""Compute the distance of a run: how far the distributions of its tokens are from the model's own.
 
 One pass of the target over the finished picture gives its distribution of every token given all tokens before it. The distance of
 a token is the total variation distance, 0 to 1, between that distribution and the one by which the method drew it, given what it
@@ -35,8 +35,8 @@ _SUMMED = 1 << 18
 
 
 class Visit(NamedTuple):
-    """What a run drew a token by: the target's probabilities p [V], tokens drafted there [C] (-1 none), which of them are nodes
-    [C] bool, and the probabilities q [V] they were drawn from (None: fixed by the prefix)."""
+    """The distributions behind a token: the target's probabilities p [V], tokens drafted there [C] (-1 none), which of them are
+    nodes [C] bool, and the probabilities q [V] that they were drawn from (None: fixed by the prefix)."""
 
     p: Tensor
     tokens: Tensor
@@ -46,7 +46,7 @@ class Visit(NamedTuple):
 
 @torch.inference_mode()
 def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> float:
-    """The distance of a picture, which is drawn for this. Raises ValueError at temperature 0, where nothing is drawn."""
+    """Draw a picture -> its distance, 0 to 1. Raises ValueError at temperature 0, where nothing is drawn."""
     if config.sampling.greedy:
         raise ValueError("temperature is 0; a distance between distributions needs one above 0")
     visits, tokens = watched(target, drafter, condition, config)
@@ -62,11 +62,11 @@ def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> fl
 
 
 def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[list[Visit], list[int]]:
-    """A run -> what each token of its picture was drawn by, and the tokens, both in raster order."""
+    """Run a config -> the visit behind each token of its picture, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
     def make_parts(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
-        """As `loop.parts_of`, with a verifier that also notes what it draws from."""
+        """As `loop.parts_of`, with a verifier that also notes its distributions."""
         source, verifier = parts_of(config, vocabulary)
         sample, verify = verifier.sample, verifier.verify
 
@@ -94,7 +94,7 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
 
 
 def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
-    """The visits of the nodes of a path [m] through a draft of which the target says p [n, V]."""
+    """Return the visits of the nodes of a path [m] through a draft to which the target gives probabilities p [n, V]."""
     tree, probs = draft.tree, p.index_select(0, path)
     if tree.size == 1:
         none = path.new_zeros(0)
@@ -112,7 +112,7 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
 def shift_at(
     rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool, draws: int = DRAWS
 ) -> Tensor:
-    """Distribution of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there. shared: drafts
+    """Compute the distribution of the token emitted at a visited node minus p, [V] float64, averaged over drafts. shared: drafts
     and target drew with the same noise, with which an exact rule only takes the target's own draw."""
     if not bool(visit.offered.any()) or (shared and not rule.relaxes):
         return torch.zeros_like(visit.p, dtype=torch.float64)
@@ -135,13 +135,13 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 
 
 def members_of(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Members:
-    """The sets of tokens x [P, m] under p [P, V]."""
+    """Return the sets of tokens x [P, m] under p [P, V]."""
     return rule.members(p, with_neighbours(rule, x, neighbours), torch.ones_like(x, dtype=torch.bool))
 
 
 def chance(rule: Rule, members: Members, q: Tensor | None) -> Tensor:
-    """The chance [P, m] float64 that drafts are accepted: their score over what it must exceed at most. q [P, V] sums to 1; None:
-    the prefix fixes the drafts."""
+    """Compute the probability [P, m] float64 that drafts are accepted: their score over its largest threshold. q [P, V] sums to
+    1; None: the prefix fixes the drafts."""
     score = rule.score(members, 0.0).double()
     if q is not None:
         score = score / q.gather(1, members.ids[..., 0]).double().clamp(min=1e-300)

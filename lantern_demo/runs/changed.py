@@ -1,8 +1,8 @@
-"""The count of what a method changed: of a picture's tokens those that only its relaxation accepted.
+"""Mark the tokens of a picture that ZipAR changed, by one pass of the model over the finished picture.
 
-A run that drafts marks them itself, as `Step.kinds` says: with shared noise a marked token is not the one that the model itself
-draws there, with independent noise the exact rule would have refused this draft. A lossless method marks none. Rows drawn side by
-side have no rule, so that one pass of the model over the finished picture finds theirs.
+A method that drafts marks its changed tokens in the run (`Step.kinds`): those that only its relaxation accepted. With shared
+noise a marked token differs from the one that the model itself draws there. With independent noise the exact rule would have
+refused the draft. A lossless method marks none. ZipAR has no acceptance rule, and so needs the pass.
 """
 
 from __future__ import annotations
@@ -24,18 +24,12 @@ from lantern_demo.decoding.zipar import Wavefront, plan_of
 CHUNK = 32  # tokens that a pass over a finished picture takes at once
 
 
-def share_changed(steps: Sequence[Step]) -> float:
-    """The share of a picture's tokens that are marked, 0 to 1, from all of its steps."""
-    kinds = [kind for step in steps for kind in step.kinds]
-    return kinds.count("relaxed") / len(kinds)
-
-
 @torch.inference_mode()
 def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]) -> list[Step]:
-    """A wavefront's steps, with each token marked as relaxed that the model itself draws otherwise.
+    """Return a wavefront's steps, with each token marked as relaxed that the model itself draws otherwise.
 
-    The model reads all tokens before it, and draws with the number that the run drew it with: with shared noise the place's, with
-    independent noise the uniform of its pass, by the same inverse of the cumulative distribution.
+    The model reads all tokens before it, and draws with the run's random number. With shared noise that is the number of the
+    position. With independent noise it is the uniform of the pass, by the same inverse of the cumulative distribution.
     """
     assert isinstance(config.tree, Wavefront)
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
@@ -58,8 +52,8 @@ def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]
 
 
 def own_logits(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
-    """The target's logits [R, m, V] of the places 1, 2, ... of a picture, each given all tokens before it, CHUNK places at a
-    time."""
+    """Yield the target's logits [R, m, V] of positions 1, 2, ... of a picture, each given all tokens before it, CHUNK positions
+    at a time."""
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
     slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)

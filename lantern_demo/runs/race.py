@@ -1,39 +1,33 @@
-"""A comparison: every method is warmed up, then they race.
+"""Run a comparison: warm up every method, then give the methods equal slices of device time in rotation.
 
-A race gives its methods equal slices of device time in rotation, so that whatever disturbs the machine disturbs all of them alike
-and none pays for its place in the order. Each run has a cache, a clock and random numbers of its own, so its tokens are those of
-a run alone. Where memory does not hold all runs at once they run one after the other, and their statistics say why.
+Whatever disturbs the machine disturbs all methods alike then, and none pays for its place in the order. Each run has a cache, a
+clock and random numbers of its own, so its tokens are those of a run alone. Where memory does not hold all runs at once they run
+one after the other, and their statistics say why. A race calls its session; a session knows of no race.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
-from typing import NamedTuple, Protocol
-
-import torch
 
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.files.needs import no_room_to_race
-from lantern_demo.models.registry import ModelInfo
-from lantern_demo.models.text import Encoded
 from lantern_demo.runs.fitting import Choice
+from lantern_demo.runs.session import Run, Session, smaller_choice
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
-from lantern_demo.settings.settings import Settings, smaller_tree
+from lantern_demo.settings.settings import Settings
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
 CROWDED = "the device ran out of memory with all methods at once"
-ALONE: Schedule = "alone"
-RACE: Schedule = "race"
-IN_TURN: Schedule = "in turn"
 
-Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
-# (method id, event); None after a step of a warm-up: whoever steps through may stop in between.
-RunEvents = Generator[tuple[str, Step | Generation | MethodFailed | None], None, None]
+Event = Step | Generation | MethodFailed
+# (method id, event); None after a step of a warm-up, so that a caller may stop in between.
+RunEvents = Generator[tuple[str, Event | None], None, None]
 
 
 @dataclass(frozen=True)
@@ -56,16 +50,8 @@ class Request:
         return replace(self, settings={method: own.with_changes(seed=seed) for method, own in self.settings.items()})
 
 
-class Read(NamedTuple):
-    """A prompt as the target's condition, and the seconds that this took."""
-
-    prompt: str
-    encoded: Encoded
-    seconds: float
-
-
 class Rotation:
-    """Whose turn it is: runs have slices of `SLICE_SECONDS` in rotation until each is out.
+    """Tell which run has the next slice: runs have slices of `SLICE_SECONDS` in rotation until each is out.
 
     A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than
     the others. Every rotation begins with another run, so that none is always the first.
@@ -77,7 +63,7 @@ class Rotation:
         self._rotations, self._end = 0, 0.0
 
     def next(self) -> str:
-        """The run whose slice it is. At least one must be left."""
+        """Return the run whose slice it is. At least one must be left."""
         while True:
             while self._waiting:
                 if self.spent.get(self._waiting[0], self._end) < self._end:
@@ -88,158 +74,115 @@ class Rotation:
             self._waiting, self._rotations = left[first:] + left[:first], self._rotations + 1
 
 
-class Runner(Protocol):
-    """What a comparison needs of a pipeline."""
+@dataclass(frozen=True)
+class Limit:
+    """The seconds that a comparison may take; None: no limit."""
 
-    info: ModelInfo
-    device: torch.device
-    dtype: str
+    seconds: float | None
+    began: float = field(default_factory=lambda: perf_counter())  # looked up at the call, so that tests can set it
 
-    @property
-    def idle_engines(self) -> int:
-        """For how many runs there is memory set aside."""
-        ...
-
-    def make_room(self) -> None:
-        """Give back all memory that no run needs just now."""
-        ...
-
-    def turn(self) -> AbstractContextManager[None]:
-        """No other run of the pipeline is open meanwhile."""
-        ...
-
-    def go_on(self) -> None:
-        """Make the thread that goes on behind a yield compute as the pipeline was told."""
-        ...
-
-    def read(self, prompt: str) -> Read:
-        """A prompt as the target's condition."""
-        ...
-
-    def warm_up(
-        self, method: Method, settings: Settings, read: Read, tree: Choice | None = None
-    ) -> Generator[tuple[str, None], None, Choice]:
-        """A few uncounted tokens with a method -> the tree to run it with."""
-        ...
-
-    def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
-        """One run of a method."""
-        ...
-
-
-class Race:
-    """A comparison on a pipeline. What is not drawn after `seconds` fails; None: never."""
-
-    def __init__(self, pipe: Runner, request: Request, seconds: float | None) -> None:
-        self.pipe, self.request, self.seconds = pipe, request, seconds
-
-    def events(self) -> RunEvents:
-        """Everything that happens, in order: see `Pipeline.compare`."""
-        with self.pipe.turn():
-            self.began = perf_counter()
-            methods = [METHODS[name] for name in self.request.methods]
-            try:
-                self.read = self.pipe.read(self.request.prompt)
-            except Exception as error:
-                why = in_words(error, "the text encoder")
-                for method in methods:
-                    yield method.id, MethodFailed(method.id, why)
-                return
-            ready: dict[str, Choice] = {}
-            for method in methods:
-                try:
-                    ready[method.id] = yield from self.pipe.warm_up(method, self.request.settings[method.id], self.read)
-                except Exception as error:  # one method's fault must not take the others' results with it
-                    yield method.id, MethodFailed(method.id, in_words(error, method.id))
-            left, schedule, why = [method for method in methods if method.id in ready], ALONE, ""
-            if len(left) > 1:
-                pipe = self.pipe
-                crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines)
-                if crowded is None:
-                    left = yield from self._race(left, ready)
-                    crowded = CROWDED
-                schedule, why = IN_TURN, crowded
-            for method in left:
-                yield from self._by_itself(method, ready[method.id], schedule, why)
-
-    def _run(self, method: Method, tree: Choice, schedule: Schedule, why: str) -> Run:
-        return self.pipe.run(method, self.request.settings[method.id], self.read, tree, schedule, why)
-
-    def _race(
-        self, methods: list[Method], trees: dict[str, Choice]
-    ) -> Generator[tuple[str, Step | Generation | MethodFailed], None, list[Method]]:
-        """Race methods -> those that have to run once more, one after the other, since memory did not hold all of them."""
-        runs = {m.id: self._run(m, trees[m.id], RACE, "") for m in methods}
-        rotation, late = Rotation(runs), False
-        try:
-            while rotation.spent and not late:
-                self.pipe.go_on()
-                name = rotation.next()
-                event: Step | Generation | MethodFailed
-                try:
-                    event = next(runs[name])
-                except Exception as error:
-                    if out_of_memory(error):
-                        break
-                    event = MethodFailed(name, in_words(error, name))
-                if isinstance(event, Step):
-                    rotation.spent[name] = event.seconds
-                else:
-                    del rotation.spent[name]
-                yield name, event
-                late = isinstance(event, Step) and self._late()
-        finally:
-            for run in runs.values():
-                run.close()
-        if late:
-            for name in rotation.spent:
-                yield name, self._out_of_time(name)
-            return []
-        if rotation.spent:
-            self.pipe.make_room()
-        return [method for method in methods if method.id in rotation.spent]
-
-    def _by_itself(self, method: Method, tree: Choice, schedule: Schedule, why: str) -> RunEvents:
-        """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
-        warm = True
-        while not self._late():
-            try:
-                self.pipe.go_on()
-                if not warm:
-                    tree = yield from self.pipe.warm_up(method, self.request.settings[method.id], self.read, tree)
-                with closing(self._run(method, tree, schedule, why)) as run:
-                    for event in run:
-                        yield method.id, event
-                        self.pipe.go_on()
-                        if isinstance(event, Step) and self._late():
-                            break
-                    else:
-                        return
-                    break
-            except Exception as error:
-                smaller = smaller_choice(method, tree, error)
-                failed = in_words(error, method.id)
-            if smaller is None:
-                yield method.id, MethodFailed(method.id, failed)
-                return
-            self.pipe.make_room()  # out of the handler, which kept what the run had allocated
-            tree, warm = smaller, False
-        yield method.id, self._out_of_time(method.id)
-
-    def _late(self) -> bool:
+    def over(self) -> bool:
         return self.seconds is not None and perf_counter() - self.began > self.seconds
 
-    def _out_of_time(self, method: str) -> MethodFailed:
-        return MethodFailed(
-            method,
-            f"A run may take {self.seconds:g} seconds here, and they were over. Ask for fewer methods or a smaller draft tree.",
-        )
+    def failure(self, method: str) -> tuple[str, MethodFailed]:
+        """Return the event of a method that was not done in time."""
+        told = f"A run may take {self.seconds:g} seconds here, and they were over. Ask for fewer methods or a smaller draft tree."
+        return method, MethodFailed(method, told)
 
 
-def smaller_choice(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
-    """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is
-    smaller."""
-    policy = smaller_tree(method)
-    if not out_of_memory(error) or method.alone or (tree is not None and tree.policy.nodes <= policy.nodes):
-        return None
-    return Choice(policy, "small: the device ran out of memory with the tree that was asked for")
+def race(session: Session, request: Request, seconds: float | None = None) -> RunEvents:
+    """Yield everything that happens in a comparison, in order: see `Pipeline.compare`. Methods that are not done after `seconds`
+    fail."""
+    with session.turn():
+        limit = Limit(seconds)
+        try:
+            read = session.read(request.prompt)
+        except Exception as error:
+            told = in_words(error, "the text encoder")
+            yield from ((name, MethodFailed(name, told)) for name in request.methods)
+            return
+
+        def warm_up(name: str, tree: Choice | None = None) -> Generator[tuple[str, None], None, Choice]:
+            return session.warm_up(METHODS[name], request.settings[name], read, tree)
+
+        def run(name: str, tree: Choice, schedule: Schedule, why: str = "") -> Run:
+            return session.run(METHODS[name], request.settings[name], read, tree, schedule, why)
+
+        trees: dict[str, Choice] = {}
+        for name in request.methods:
+            try:
+                trees[name] = yield from warm_up(name)
+            except Exception as error:  # one method's fault must not take the others' results with it
+                yield name, MethodFailed(name, in_words(error, name))
+        left, why = list(trees), ""
+        schedule: Schedule = "alone"
+        if len(left) > 1:
+            why = no_room_to_race(session.info, session.device, session.dtype, len(left), session.idle_engines) or ""
+            if not why:
+                left = yield from _rotate({name: run(name, tree, "race") for name, tree in trees.items()}, limit)
+                why = CROWDED
+                if left:
+                    session.make_room()
+            schedule = "in turn"
+        for name in left:
+            yield from _run_alone(session, name, trees[name], warm_up, partial(run, schedule=schedule, why=why), limit)
+
+
+def _rotate(runs: dict[str, Run], limit: Limit) -> Generator[tuple[str, Event], None, list[str]]:
+    """Race runs -> those that must run once more, one after the other, because memory did not hold all of them."""
+    rotation = Rotation(runs)
+    try:
+        while rotation.spent:
+            name = rotation.next()
+            event: Event
+            try:
+                event = next(runs[name])
+            except Exception as error:
+                if out_of_memory(error):
+                    break
+                event = MethodFailed(name, in_words(error, name))
+            if isinstance(event, Step):
+                rotation.spent[name] = event.seconds
+            else:
+                del rotation.spent[name]
+            yield name, event
+            if isinstance(event, Step) and limit.over():
+                yield from map(limit.failure, rotation.spent)
+                return []
+    finally:
+        for run in runs.values():
+            run.close()
+    return list(rotation.spent)
+
+
+def _run_alone(
+    session: Session,
+    name: str,
+    tree: Choice,
+    warm_up: Callable[[str, Choice], Generator[tuple[str, None], None, Choice]],
+    run: Callable[[str, Choice], Run],
+    limit: Limit,
+) -> RunEvents:
+    """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
+    warm = True
+    while not limit.over():
+        try:
+            if not warm:
+                tree = yield from warm_up(name, tree)
+            with closing(run(name, tree)) as events:
+                for event in events:
+                    yield name, event
+                    if isinstance(event, Step) and limit.over():
+                        break
+                else:
+                    return
+            break
+        except Exception as error:
+            smaller = smaller_choice(METHODS[name], tree, error)
+            failed = in_words(error, name)
+        if smaller is None:
+            yield name, MethodFailed(name, failed)
+            return
+        session.make_room()  # out of the handler, which kept what the run had allocated
+        tree, warm = smaller, False
+    yield limit.failure(name)

@@ -1,5 +1,5 @@
-"""The run record: everything needed to say what was run, on what, and to run it again. Its fields are stated here once; what is
-written and what is read are made of them."""
+"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run it again. Records are written
+and read by the same fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
-from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, renamed, without_retired
@@ -32,7 +31,7 @@ from lantern_demo.version import __version__
 
 VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of what differs from model to model
-# Kinds of faults that pydantic words for programmers.
+# Sentences for faults that pydantic words for programmers.
 SAID = {
     "missing": "must be given",
     "string_type": "must be text",
@@ -43,7 +42,7 @@ SAID = {
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
 }
-# What the entries of older records do not say.
+# Values that the entries of older records lack.
 LATER: dict[str, Any] = {
     "threads": None,
     "threads_reason": "",
@@ -53,7 +52,7 @@ LATER: dict[str, Any] = {
     "waited_seconds": None,
     "noise": "independent",
 }
-# The settings that ask for a very tree again.
+# The settings that determine a draft tree.
 OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
@@ -65,21 +64,21 @@ HOW_TIMED = (
 
 
 def image_hash(image: Image.Image) -> str:
-    """SHA-256 of the size and the RGB bytes, whatever file format they are saved in.
+    """Return the SHA-256 of the size and the RGB bytes, which do not depend on the file format.
 
-    It tells whether a file still is the picture that was recorded. It does not compare machines: the same tokens decoded with
-    another number format or thread count may differ by a level or two of 255, and then the hash is another.
+    It tells whether a file still is the recorded picture. It does not compare machines: the same tokens decoded with another
+    number format or thread count may differ by a level or two of 255.
     """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether pictures of two models, told by what their records hold as `trained`, are drawn by one and the same network."""
+    """Tell by the `trained` of two records whether one network draws the pictures of both models."""
     return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
 
 
 def depth_of(value: Any, deepest: int) -> int:
-    """How many levels of lists and objects a value has, counted no further than just beyond `deepest`."""
+    """Count the levels of lists and objects of a value, at most `deepest` + 1."""
     level, depth = [value], 0
     while depth <= deepest and (level := [v for v in level if isinstance(v, (list, dict))]):
         depth += 1
@@ -107,7 +106,7 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Settings; a knob that is younger than the record has its default, or what there was before it."""
+    """Return checked settings. A knob that is younger than the record has its default, or its fixed value of before."""
     found, usual = without_retired(found), Settings().as_dict()
     if not {name for name in usual if not KNOBS[name].later} <= set(found) <= set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
@@ -117,14 +116,14 @@ def _settings(found: dict[str, Any]) -> dict[str, Any]:
     return Settings(**(before | found)).as_dict()
 
 
-Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]  # of a model: shown to nobody
+Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]  # of a model; the page does not show them
 Id = Annotated[Whole, Field(ge=0, le=2**20)]  # of a token
 Words = Annotated[Many[Line], Field(max_length=1000)]
 
 
 @dataclass(frozen=True)
 class Versions:
-    """What the program stood on."""
+    """The versions of the libraries that ran."""
 
     python: Name
     torch: Name
@@ -133,8 +132,8 @@ class Versions:
 
 @dataclass(frozen=True)
 class Model:
-    """What drew. `sources` says of each published part which repository, file and commit it is; it is empty for a model that
-    ships with the code."""
+    """The model. `sources` has repository, file and commit of each published part; it is empty for a model that ships with the
+    code."""
 
     id: Name
     trained: Facts
@@ -161,16 +160,15 @@ def _rooted(tree: Tree) -> Tree:
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
+    """The steps of a run. Step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own; of rows drawn side by side r for a token that the
-    target itself draws otherwise. `trees` are the draft trees, and `trials` the
-    drafts that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach).
-    With shared noise there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is
-    the draft, j: the j-th of the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft,
-    itself counted. `places` says where in the picture each token is, in the order they came, and is there only where that is not
-    raster order. Older records have `judged` in place of `trials`.
+    accepts, r for one that only the relaxation accepts, t for the target's own; of ZipAR r for a token that the target itself
+    draws otherwise. `trees` are the draft trees, and `trials` the drafts that were tried: node, the target's probability, the
+    rule's score, and the threshold that this had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
+    the token that the target itself drew there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1:
+    neither), and the number of members, the draft counted. `places` has the position of each token in the picture, in the order
+    they came; None: raster order. Older records have `judged` in place of `trials`.
     """
 
     places: Many[Whole] | None = None
@@ -185,8 +183,8 @@ class Events:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Stats):
-    """A method of a record: what its run measured, drew and went through. `token_ids` are what was drawn; `image_sha256` is
-    `image_hash` of the picture that was made of them then and there. `changed` is counted from the events' kinds."""
+    """A method of a record: the measurements, tokens and steps of its run. `image_sha256` is the `image_hash` of the picture that
+    was decoded in the run. `changed` is the share (0 to 1) of tokens of kind r."""
 
     changed: Share = field(init=False)
     speculative_decoding: dict[str, Any] = field(init=False)
@@ -200,15 +198,9 @@ class Entry(Stats):
         object.__setattr__(self, "changed", kinds.count("r") / max(1, len(kinds)))
         object.__setattr__(self, "speculative_decoding", of_events({"trees": [vars(tree) for tree in self.events.trees]}))
 
-    @classmethod
-    def of(cls, stats: Stats, tokens: list[int], image: Image.Image, events: Events) -> Entry:
-        """The entry of a run."""
-        told = {one.name: getattr(stats, one.name) for one in fields(cls) if one.init and hasattr(stats, one.name)}
-        return cls(**told, token_ids=tokens, image_sha256=image_hash(image), events=events)
-
 
 def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
-    """Whether a row has a number for each bound, the first few of them whole."""
+    """Tell whether a row has a number for each bound, the first `whole` of them whole."""
     return (
         len(row) == len(high)
         and all(type(value) is int or (type(value) is float and i >= whole) for i, value in enumerate(row))
@@ -217,7 +209,7 @@ def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int
 
 
 def _consistent(entry: Entry) -> Entry:
-    """An entry whose lists fit each other. Raises ValueError for another."""
+    """Return an entry whose lists fit each other. Raises ValueError for another."""
     tokens, steps, events = entry.tokens, entry.steps, entry.events
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
@@ -255,7 +247,7 @@ def _consistent(entry: Entry) -> Entry:
 
 
 def _named(found: Any) -> Any:
-    """The entries of methods that there are, before anything is made of them."""
+    """Return the entries. Raises ValueError for none, or a method that does not exist."""
     if not isinstance(found, dict) or not found:
         raise ValueError("must be an object with an entry for each method that ran")
     if unknown := [name for name in found if name not in METHODS]:
@@ -264,7 +256,7 @@ def _named(found: Any) -> Any:
 
 
 def _as_now(found: Any) -> Any:
-    """An entry with what older ones do not say."""
+    """Return an entry with the values that older ones lack."""
     if not isinstance(found, dict):
         return found
     if "price" in found and isinstance(events := found.get("events"), dict) and "places" in events:
@@ -292,7 +284,7 @@ class Record:
     ]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the record as JSON holds it."""
         told: dict[str, Any] = RECORD.dump_python(self, warnings=False)
         for name, entry in told["methods"].items():
             made = self.methods[name]
@@ -318,7 +310,7 @@ PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # J
 
 
 def parsed(found: Any) -> dict[str, Any]:
-    """A record made anew from what is known of one that JSON held. Raises ValueError with a sentence that names the field."""
+    """Read a record from parsed JSON -> the record, checked. Raises ValueError with a sentence that names the field."""
     if not isinstance(found, dict) or not set(PARTS) <= set(found):
         raise ValueError(f"this is not a run record, which has {', '.join(PARTS)}")
     try:
@@ -333,7 +325,7 @@ def parsed(found: Any) -> dict[str, Any]:
 
 
 def events_of(steps: list[Step]) -> Events:
-    """What happened in a run."""
+    """Return the events of a run's steps."""
     places = [place for step in steps for place in step.places]
     compared = [[list(one) for one in step.compared] for step in steps]
     return Events(
@@ -348,8 +340,8 @@ def events_of(steps: list[Step]) -> Events:
 
 
 def _trial(judged: Judged) -> list[float]:
-    """A trial as records keep it: with five digits, or with the nine that two float32 numbers differ in, if it takes these to
-    tell what was counted from its limit."""
+    """Return a trial as records keep it: with five digits, or with nine where five do not tell the score from its threshold. Two
+    float32 numbers differ within nine digits."""
     node, *values = judged
     for digits in (5, 9):
         p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
@@ -359,7 +351,7 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    info: ModelInfo,
+    model: str,
     trained: dict[str, Any],
     sources: dict[str, dict[str, Any]],
     prompt: str,
@@ -368,12 +360,12 @@ def run_record(
     settings: Settings,
     entry: Entry,
 ) -> dict[str, Any]:
-    """The JSON-able record of a run."""
+    """Return the record of a run, JSON-able."""
     return Record(
         lantern_demo=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
-        model=Model(info.id, trained, sources),
+        model=Model(model, trained, sources),
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,
@@ -386,8 +378,8 @@ def run_record(
 
 
 def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """One record of a comparison from those of its methods, in the table's order whichever came first, all with the same prompt
-    and settings."""
+    """Merge the records of a comparison's methods, all with the same prompt and settings -> one record, in the order of
+    METHODS."""
     found = {name: entry for record in records for name, entry in record["methods"].items()}
     merged = {**records[0], "methods": {name: found[name] for name in METHODS if name in found}}
     merged["order"] = list(merged["methods"])
@@ -396,7 +388,7 @@ def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compare(entries: dict[str, dict[str, Any]]) -> None:
-    """Say how much faster than vanilla methods were, where that ran too."""
+    """Set each entry's speedup over vanilla, where vanilla ran too."""
     vanilla = entries.get("vanilla")
     for entry in entries.values():
         entry.pop("speedup", None)

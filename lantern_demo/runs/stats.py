@@ -1,15 +1,18 @@
-"""What comes out of a run: its statistics, its picture, or the reason why there is none."""
+"""Define the results of a run: its statistics, its picture, or the reason why there is none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from PIL import Image
 from pydantic import AfterValidator, Field, Strict
 
 from lantern_demo.faults import unreadable
 from lantern_demo.models.machine.device import MOST_THREADS
+
+if TYPE_CHECKING:
+    from lantern_demo.runs.record import Entry
 
 BUSY_SHARE = 0.1  # of its decode seconds: a run that waited longer for a processor was disturbed
 MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, that records may have
@@ -23,7 +26,7 @@ def _readable(text: str) -> str:
     return text
 
 
-# What is read back is held to these; what is written is not looked at. A list's first fault is enough: there may be a million.
+# Records that are read must satisfy these types; records that are written are not checked. One fault of a list is enough.
 READABLE = AfterValidator(_readable)
 Name = Annotated[str, Field(max_length=80), READABLE]
 Line = Annotated[str, Field(max_length=200), READABLE]
@@ -39,10 +42,9 @@ Schedule = Literal["alone", "race", "in turn"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+    """The measurements of a run. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
 
-    With captured graphs the steps' parts are told apart as `decoding.graphs` says, and `capture_seconds` went into
-    capturing them.
+    `decoding.graphs` describes how the parts of captured steps are timed; capturing them took `capture_seconds`.
     """
 
     method: Name
@@ -58,24 +60,23 @@ class Stats:
     decode_seconds: Annotated[Seconds, Field(gt=0)]
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
-    changed: Share  # of the picture's tokens, those that only the relaxation accepted: see `lantern_demo.runs.changed`
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
     tree: Text  # which draft tree, and why
-    tree_settings: dict[str, Any]  # what to ask for to get this very tree
+    tree_settings: dict[str, Any]  # the settings that give this very tree
     device: Text
     dtype: Text
     products: Text  # how products with the weights are computed
     capture_seconds: Seconds  # no part of decode_seconds
-    engine: Text  # what ran the steps: "plain", "fixed" or "graphs"
-    engine_reason: Text  # why it is not what it could be, if so
-    # of the processor, that compute; None in records that do not say
+    engine: Text  # that ran the steps: "plain", "fixed" or "graphs"
+    engine_reason: Text  # why it is not a faster one, if so
+    # of the processor, that compute; None in records that lack it
     threads: Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
     threads_reason: Text
     schedule: Schedule  # how the methods of the comparison shared the device
     schedule_reason: Text  # why they did not race; empty where they did
     waited_seconds: Seconds | None  # of decode_seconds, those in which the thread had no processor; None on a GPU
     disturbed: bool = field(init=False)  # it waited for more than `BUSY_SHARE` of its decode seconds
-    # how it drew: by noise shared with all, by its paper's rule, or at temperature 0 not at all
+    # shared by all methods, independent as in its paper, or none at temperature 0
     noise: Literal["shared", "independent", "none"]
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ class Generation:
     method: str
     image: Image.Image
     tokens: list[int]
-    stats: Stats
+    stats: Entry
     record: dict[str, Any]
 
     @property
@@ -101,12 +102,12 @@ class Generation:
 
 @dataclass(frozen=True)
 class MethodFailed:
-    """A method of a comparison that raised; the others go on."""
+    """A method of a comparison that raised an error; the others go on."""
 
     method: str
     message: str
 
 
 def disturbed(waited: float | None, seconds: float) -> bool:
-    """Whether a run waited for a processor for so long that its time says little."""
+    """Tell whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds. None: unknown."""
     return waited is not None and waited > BUSY_SHARE * seconds

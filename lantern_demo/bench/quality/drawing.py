@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +12,12 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.quality.points import Point
-from lantern_demo.bench.resume import Journal, digest_of
+from lantern_demo.bench.report import digest_of, write_file
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import method_of
-from lantern_demo.training.own import encode_prompts, sample_batch
 
-BATCH = 50  # pictures of the floor that are drawn at once
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
@@ -29,30 +28,21 @@ Model = tuple[str, str, str]  # what a process loads: id, device and format
 
 
 class Job(NamedTuple):
-    """Pictures of a point from number `first` on, one of each prompt; picture i has seed i, whatever else is drawn."""
+    """Picture number `picture` of a point; it has that seed, whatever else is drawn, and of the floor another."""
 
     point: Point
-    first: int
-    prompts: list[str]
+    picture: int
+    prompt: str
 
     @property
     def seed(self) -> int:
-        return self.first + (AGAIN if self.point.group == "again" else 0)
+        return self.picture + (AGAIN if self.point.group == "again" else 0)
 
 
-def batches(pipe: Pipeline) -> bool:
-    """Whether vanilla may be drawn many pictures at a time: in float32, by a network that has its weights still."""
-    return pipe.dtype == "float32" and not any(weight.is_meta for weight in pipe.networks.target.parameters())
-
-
-def jobs_of(points: list[Point], counts: Counts, prompts: list[str], batched: bool) -> list[Job]:
-    """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with
-    other seeds in batches: they are nobody's pair."""
-    jobs = []
-    for point in points:
-        size, total = BATCH if batched and point.group == "again" else 1, counts.get(point.name, 0)
-        jobs += [Job(point, first, prompts[first : min(first + size, total)]) for first in range(0, total, size)]
-    return sorted(jobs, key=lambda job: job.first)
+def jobs_of(points: list[Point], counts: Counts, prompts: list[str]) -> list[Job]:
+    """Return all pictures to draw, so ordered that an interrupted run has as many of every point."""
+    jobs = [Job(point, n, prompts[n]) for point in points for n in range(counts.get(point.name, 0))]
+    return sorted(jobs, key=lambda job: job.picture)
 
 
 def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
@@ -67,56 +57,56 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
     }
 
 
-def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, processes: int = 1) -> None:
-    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
-    done = {(record["point"], record["picture"]) for record in journal.of("picture")}
-    left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
-    call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
-    with tqdm(total=len(left), desc="pictures", unit="job") as bar:
-        for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):
-            for record in records:
-                journal.add("picture", record)
-            bar.update()
+def file_of(folder: Path, identity: Record) -> Path:
+    """Return the file of the pictures of an identity: what another code, model or command drew lies in another file."""
+    return folder / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
+
+
+def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1) -> list[Record]:
+    """Draw what `file` lacks of these jobs, by `pipe` or by processes that load `model` themselves -> all its records.
+
+    A picture is on the disk as soon as it is drawn, so that an interrupted command goes on. None: nothing is kept.
+    """
+    records: list[Record] = []
+    if file is not None and file.exists():
+        records = [json.loads(line) for line in file.read_text().split("\n")[:-1]]  # but a line that was cut off
+    done = {(record["point"], record["picture"]) for record in records}
+    left = [job for job in jobs if (job.point.name, job.picture) not in done]
+    call = partial(picture_of, pipe) if processes == 1 else partial(_drawn_by, model)
+    if file is not None:
+        write_file(file, "".join(json.dumps(record) + "\n" for record in records))
+    for record in tqdm(spread(call, left, processes), desc="pictures", total=len(left)):
+        records.append(record)
+        if file is not None:
+            with file.open("a") as lines:
+                lines.write(json.dumps(record) + "\n")
+    return records
 
 
 @lru_cache(maxsize=1)
 def _loaded(model: Model) -> Pipeline:
-    threads = torch.get_num_threads()
-    pipe = load(*model)
-    torch.set_num_threads(threads)  # what this process was given, not what a process alone would take
-    return pipe
+    return load(*model, threads=1)
 
 
-def _drawn_by(model: Model, job: Job) -> list[Record]:
-    return pictures(_loaded(model), job)
+def _drawn_by(model: Model, job: Job) -> Record:
+    return picture_of(_loaded(model), job)
 
 
 @torch.inference_mode()
-def pictures(pipe: Pipeline, job: Job) -> list[Record]:
-    """A job's pictures: vanilla's many at once, which is the same distribution and faster, any other by the engine, without
-    warm-up or previews, neither of which changes its tokens."""
-    point, networks, knobs = job.point, pipe.networks, pipe.settings(**job.point.settings)
-    if len(job.prompts) > 1:
-        features = encode_prompts(networks.text, job.prompts, pipe.device)
-        tokens = sample_batch(networks.target, *features, knobs.sampling(), job.seed).tolist()
-        steps = len(tokens[0]) - 1
-    else:
-        method = method_of(point.method)
-        encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
-        knobs = knobs.with_changes(seed=job.seed)
-        config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, method.drafts.of(knobs))
-        *_, last = decode(pipe.target, pipe.drafter, condition, config)
-        assert isinstance(last, Decoded)
-        tokens, steps = [last.tokens], last.steps
-    return [{"point": point.name, "picture": job.first + i, "tokens": row, "steps": steps} for i, row in enumerate(tokens)]
+def picture_of(pipe: Pipeline, job: Job) -> Record:
+    """Draw a picture without warm-up or previews, neither of which changes its tokens."""
+    knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
+    encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
+    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, method.drafts.of(knobs))
+    *_, last = decode(pipe.target, pipe.drafter, condition, config)
+    assert isinstance(last, Decoded)
+    return {"point": job.point.name, "picture": job.picture, "tokens": last.tokens, "steps": last.steps}
 
 
-def finished(records: list[Record], points: list[Point], counts: Counts) -> dict[str, list[Record]]:
-    """By point, its pictures from the first on without a gap, as many as were asked for."""
+def by_point(records: list[Record], jobs: list[Job]) -> dict[str, list[Record]]:
+    """Return the pictures of these jobs by point, in their order."""
     found = {(record["point"], record["picture"]): record for record in records}
-    whole: dict[str, list[Record]] = {}
-    for point in points:
-        drawn = whole[point.name] = []
-        while len(drawn) < counts.get(point.name, 0) and (point.name, len(drawn)) in found:
-            drawn.append(found[point.name, len(drawn)])
-    return whole
+    drawn: dict[str, list[Record]] = {}
+    for job in jobs:
+        drawn.setdefault(job.point.name, []).append(found[job.point.name, job.picture])
+    return drawn

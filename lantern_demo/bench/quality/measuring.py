@@ -9,7 +9,7 @@ noise is shared a picture and vanilla's of its seed are a pair, so that their di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy
 import torch
@@ -32,30 +32,27 @@ class Told(NamedTuple):
 MEASURES: dict[str, Told] = {
     ALL: Told("everything asked for is found", "higher"),
     "fid_truth": Told("scene-FID to true scenes", "lower"),
-    "kernel_truth": Told("kernel distance to true scenes x 1000", "lower"),
-    "precision": Told("precision against true scenes", "higher"),
-    "recall": Told("recall of true scenes", "higher"),
     "diversity": Told("diversity per caption over seeds", "higher"),
     "fid_vanilla": Told("scene-FID to vanilla's pictures", "lower"),
-    "kernel_vanilla": Told("kernel distance to vanilla's x 1000", "lower"),
     "nll": Told("nats a token under the target", ""),
-    "usage": Told("use of codes, TV to vanilla's", "lower"),
 }
+
+
+TO_REFERENCE = ("fid_vanilla",)  # measures that are distances to the reference
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen of N pictures: of each its features [N, 256], right attributes and, of drawn ones, tokens with their nats."""
+    """What is seen of N pictures: of each its features [N, 256], right attributes and, of drawn ones, the nats of its tokens."""
 
     features: NDArray[numpy.float32]
     right: dict[str, NDArray[numpy.bool_]]
-    tokens: NDArray[numpy.int64]
     nats: NDArray[numpy.float64]
 
     def first(self, count: int) -> Seen:
-        """The first pictures."""
-        arrays = {key: value[:count] for key, value in vars(self).items() if key != "right"}
-        return Seen(**arrays, right={name: values[:count] for name, values in self.right.items()})
+        """Return the first pictures."""
+        right = {name: values[:count] for name, values in self.right.items()}
+        return Seen(self.features[:count], right, self.nats[:count])
 
     def __len__(self) -> int:
         return len(self.features)
@@ -63,86 +60,51 @@ class Seen:
 
 @torch.inference_mode()
 def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]) -> Seen:
-    """The pictures of token ids, the first of the scenes' prompts."""
+    """Look at the pictures of token ids, the first of the scenes' prompts."""
     networks, given, count = pipe.networks, torch.tensor(ids), len(ids)
     nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()).numpy()
     wanted = {name: values[:count] for name, values in scenes.wanted.items()}
-    return _seen(classifier, drawn(networks, given), wanted, given.numpy(), nats)
+    return Seen(*read(classifier, drawn(networks, given), wanted), nats)
 
 
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
-    """The true scenes as they are, and through the tokenizer."""
+    """Look at the true scenes as they are, and through the tokenizer."""
     true = draw_truth(scenes, pipe.device, pipe.info.image_size)
     again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
-    nothing = numpy.empty((len(true), 0), dtype=numpy.int64)
-    first, second = (_seen(classifier, images, scenes.wanted, nothing, numpy.empty(len(true))) for images in (true, again))
+    first, second = (Seen(*read(classifier, images, scenes.wanted), numpy.empty(len(true))) for images in (true, again))
     return first, second
-
-
-def _seen(classifier: AttributeClassifier, images: torch.Tensor, wanted: dict[str, Any], ids: Any, nats: Any) -> Seen:
-    reading = read(classifier, images, wanted)
-    return Seen(reading.features, reading.right, ids, nats)
 
 
 class Judge:
     """Measures of points that have the same number of pictures, the first of every set."""
 
-    def __init__(
-        self, reference: Seen, floor: Seen, truth: Seen, groups: NDArray[numpy.int64], codes: int, resamples: int
-    ) -> None:
-        """`groups` [N] is the caption of each picture; `codes` how many codes there are; all sets have N pictures.
-        Intervals are of `resamples` draws."""
-        self.resamples, self.groups, self.codes = resamples, groups, codes
-        self.reference, self.truth = reference, truth
-        self._moments = distances.moments(truth.features), distances.moments(reference.features)
-        # The root mean square of the true scenes' features: of large ones a kernel of the third degree sees the few largest
-        # alone.
-        self._size = float(numpy.sqrt(numpy.square(truth.features, dtype=numpy.float64).mean()))
+    def __init__(self, reference: Seen, floor: Seen, truth: Seen, groups: NDArray[numpy.int64], resamples: int) -> None:
+        """`groups` [N] is the caption of each picture; all sets have N pictures. Intervals are of `resamples` draws."""
+        self.resamples, self.groups = resamples, groups
+        self._truth, self._reference = distances.moments(truth.features), distances.moments(reference.features)
         self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
 
     def losses(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
-        """Every measure with what it comes to more than vanilla's. Of the reference itself, those that are no distances to it,
-        against the floor's."""
-        found = {}
-        for key, mine in (self._of_reference if is_reference else self._drawn(seen)).items():
-            other = self._of_floor if is_reference or key in TO_REFERENCE else self._of_reference
-            found[key] = compared(*mine, *other[key])
-        return found
+        """Return every measure with its difference to vanilla's. Of the reference itself, the measures that are no distances to
+        it, against the floor's."""
+        if is_reference:
+            mine = self._of_reference
+            return {key: compared(*mine[key], *self._of_floor[key]) for key in mine if key not in TO_REFERENCE}
+        others = self._of_reference | {key: self._of_floor[key] for key in TO_REFERENCE}
+        return {key: compared(*drawn, *others[key]) for key, drawn in self._drawn(seen).items()}
 
     def _drawn(self, seen: Seen) -> dict[str, tuple[float, Values]]:
         """Every measure of a set, and of its resamples [resamples]."""
-        whole = numpy.arange(len(self.groups))
-        return {
-            key: (measure(whole), bootstrap(measure, self.groups, self.resamples, halves=key in ("precision", "recall")))
-            for key, measure in self._measures(seen).items()
-            if not (seen is self.reference and key in TO_REFERENCE)  # 0 by definition
-        }
-
-    def _measures(self, seen: Seen) -> dict[str, Measure]:
-        """What each set measures, of any of its pictures by their indices."""
-        truth, reference = self._moments
-        made, true, vanilla = (of.features / self._size for of in (seen, self.truth, self.reference))
-        to_truth, to_reference = distances.Kernel(made, true), distances.Kernel(made, vanilla)
-        manifolds = distances.Manifolds(self.truth.features, seen.features)
-        used = tokens.usage(self.reference.tokens, self.codes)
 
         def fid(other: distances.Moments) -> Measure:
             return lambda index: distances.frechet(distances.moments(seen.features[index]), other)
 
-        found: dict[str, Measure] = {
+        measures: dict[str, Measure] = {
             ALL: mean_of(seen.right[ALL]),
-            "fid_truth": fid(truth),
-            "kernel_truth": lambda index: 1000 * to_truth(index),
-            "precision": lambda index: manifolds(index)[0],
-            "recall": lambda index: manifolds(index)[1],
-            "fid_vanilla": fid(reference),
-            "kernel_vanilla": lambda index: 1000 * to_reference(index),
+            "fid_truth": fid(self._truth),
+            "diversity": mean_of(distances.diversity(seen.features, self.groups)),
+            "fid_vanilla": fid(self._reference),
             "nll": mean_of(seen.nats),
-            "usage": lambda index: tokens.total_variation(tokens.usage(seen.tokens[index], self.codes), used),
         }
-        if len(self.groups) > len(numpy.unique(self.groups)):
-            found["diversity"] = mean_of(distances.diversity(seen.features, self.groups))
-        return {key: found[key] for key in MEASURES if key in found}
-
-
-TO_REFERENCE = ("fid_vanilla", "kernel_vanilla", "usage")
+        whole = numpy.arange(len(self.groups))
+        return {key: (one(whole), bootstrap(one, self.groups, self.resamples)) for key, one in measures.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +12,8 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.knobs import KNOBS, short_name, swept_by
 from lantern_demo.settings.settings import Settings, method_of
 
-# main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved; tree: speed only.
-Group = Literal["main", "again", "sweep", "tree"]
+# main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved.
+Group = Literal["main", "again", "sweep"]
 
 FLOOR = "vanilla again"
 
@@ -26,9 +26,8 @@ class Point(Row):
     knob: str | None = None
 
 
-def points_of(pipe: Pipeline, methods: list[str], tree: str, candidates: Collection[str] = ()) -> list[Point]:
-    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. Raises ValueError for a
-    name among `candidates` that is none of the sweep's or the floor's."""
+def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
+    """Return all points of vanilla and these methods, each with the tree that `tree` comes to on this machine."""
     base = pipe.settings(tree=tree)
     named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
     # the settings that ask for a method's very tree, so that all processes and all points of a method use the same
@@ -39,13 +38,6 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str, candidates: Collect
         for knob, value in _moves(method, base.with_changes(**own)):
             said = f"{method} {short_name(knob)} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
             points.append(Point(said, method, {**own, knob: value}, "sweep", knob))
-    if tree != "paper":
-        drafting = [name for name in trees if METHODS[name].needs_drafter]
-        points += [Point(f"{name} tree paper", name, {"tree": "paper"}, "tree", "tree") for name in drafting]
-    swept = [*(point.name for point in points if point.group == "sweep"), FLOOR]
-    for name in candidates:
-        if name not in swept:
-            raise ValueError(f"--candidates must name points among {', '.join(swept)}, got {name!r}")
     return points
 
 

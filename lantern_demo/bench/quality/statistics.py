@@ -50,21 +50,17 @@ def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     return (0.0 if right == 0 else middle - half), (1.0 if right == of else middle + half)
 
 
-def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0, halves: bool = False) -> Iterator[Indices]:
+def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0) -> Iterator[Indices]:
     """`count` times the indices of pictures whose captions were drawn again with repeats, every caption with all its pictures.
 
     `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions for the same seed, in whatever
     order their pictures lie.
-    halves: half of the captions without repeats instead (the delete-half jackknife, Shao and Tu 1995), for measures that repeats
-    harm, such as distances to the nearest. A mean spreads over them as over the bootstrap's.
     """
     captions = numpy.asarray(groups)
     pictures = [(captions == caption).nonzero()[0] for caption in numpy.unique(captions)]
     g = numpy.random.default_rng(seed)
     for _ in range(count):
-        number = len(pictures)
-        drawn = g.permutation(number)[: max(1, number // 2)] if halves else g.integers(number, size=number)
-        yield numpy.concatenate([pictures[i] for i in drawn])
+        yield numpy.concatenate([pictures[i] for i in g.integers(len(pictures), size=len(pictures))])
 
 
 def mean_of(values: Any) -> Measure:
@@ -73,9 +69,9 @@ def mean_of(values: Any) -> Measure:
     return lambda index: float(given[index].mean())
 
 
-def bootstrap(measure: Measure, groups: Any, count: int = RESAMPLES, seed: int = 0, halves: bool = False) -> Values:
+def bootstrap(measure: Measure, groups: Any, count: int = RESAMPLES, seed: int = 0) -> Values:
     """The measure of every one of the `resamples` -> [count]."""
-    return numpy.array([measure(index) for index in resamples(groups, count, seed, halves)], dtype=numpy.float64)
+    return numpy.array([measure(index) for index in resamples(groups, count, seed)], dtype=numpy.float64)
 
 
 def compared(value: float, values: Values, floor: float, floors: Values, level: float = LEVEL) -> Difference:

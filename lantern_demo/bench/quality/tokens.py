@@ -1,12 +1,8 @@
-"""What tokens alone tell: how likely the target finds a picture, and which codes are used."""
+"""Tell by tokens alone how likely the target finds a picture."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
@@ -47,18 +43,3 @@ def nll(
             probs = probabilities(logits, sampling)
             p[rows[:, None], columns] = probs.gather(2, ids[:, columns, None])[..., 0].double().cpu()
     return -p.clamp(min=FLOOR).log().mean(1)
-
-
-def usage(tokens: Any, vocab: int) -> NDArray[numpy.float64]:
-    """Token ids [B, N], or any shape, of a codebook of `vocab` -> the share of each code [V]. Raises ValueError for none, or ids
-    beyond it."""
-    ids = numpy.asarray(tokens)
-    if not ids.size or ids.min() < 0 or ids.max() >= vocab:
-        raise ValueError(f"there must be ids, all from 0 to {vocab - 1}")
-    return numpy.bincount(ids.reshape(-1), minlength=vocab) / ids.size
-
-
-def total_variation(a: NDArray[numpy.float64], b: NDArray[numpy.float64]) -> float:
-    """Half the sum of |a - b| of two histograms of shares [V]: 0 for equal ones, 1 for ones that share nothing. It is above 0 for
-    samples of equal distributions too, the more the fewer pictures."""
-    return float(numpy.abs(a - b).sum() / 2)
