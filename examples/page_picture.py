@@ -1,7 +1,8 @@
-"""Take the pictures of the page that README and docs/api.md show: start app.py, then
+"""Take the pictures of the page and the film that README shows, and time a race: start app.py, then
 
 python examples/page_picture.py http://127.0.0.1:7860
 
+It writes page.png, phone.png, race.webp, and page.json with the median seconds from Draw to the last number of five races.
 Needs playwright (pip install playwright) and a Chromium.
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
+import time
 from pathlib import Path
+from statistics import median
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -24,6 +28,9 @@ ARGS = (
 )
 WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
 SHOWN = 960  # pixels wide
+FILM = 7.5  # seconds that the page plays a recorded race for, and a rest at its end
+FILM_WIDTH = 800  # pixels
+RACES = 5  # that are timed
 FOLDS = ("Turn the knob", "All numbers")  # the pictures of a phone beside the race and the look at a token
 
 
@@ -31,12 +38,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for page.png and phone.png")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
     args = parser.parse_args()
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=args.chromium, args=list(ARGS))
         save(wide(browser, args.url), args.out / "page.png")
         save(phone(browser, args.url), args.out / "phone.png")
+        film(browser, args.url, args.out / "race.webp")
+        races(browser, args.url, args.out / "page.json")
         browser.close()
 
 
@@ -66,8 +75,42 @@ def phone(browser: Browser, url: str) -> Image.Image:
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 
 
+def film(browser: Browser, url: str, path: Path) -> None:
+    """The recorded race that a fresh page plays, as frames with the times between them."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+    page.goto(url)
+    page.locator("#stage .lane").first.wait_for()
+    box = page.locator("#stage").bounding_box()
+    assert box is not None
+    frames, times, began = list[Image.Image](), list[float](), time.monotonic()
+    clip = {name: box[name] for name in ("x", "y", "width", "height")}
+    while time.monotonic() - began < FILM:
+        times.append(time.monotonic())
+        frame = picture(page.screenshot(clip=clip, type="jpeg", quality=90))  # type: ignore[arg-type]
+        frames.append(frame.resize((FILM_WIDTH, frame.height * FILM_WIDTH // frame.width), Image.Resampling.LANCZOS))
+    lasts = [int(1000 * (after - before)) for before, after in zip(times, [*times[1:], times[-1] + 2], strict=True)]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=lasts, loop=0, quality=60, method=4)
+    print(f"wrote {path}: {len(frames)} frames, {path.stat().st_size >> 10} KB")
+
+
+def races(browser: Browser, url: str, path: Path) -> None:
+    """Seconds from Draw to the last number, as a visitor sees them."""
+    page, seconds = opened(browser, url, WIDTH, 900), list[float]()
+    draw = page.get_by_role("button", name="Draw", exact=True)
+    for _ in range(RACES + 1):  # the first one warms up
+        began = time.monotonic()
+        draw.click()
+        page.get_by_role("button", name="Stop", exact=True).wait_for()
+        page.locator("#status", has_text="Done").wait_for()
+        seconds.append(time.monotonic() - began)
+        draw.wait_for()
+    path.write_text(json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n")
+    print(f"wrote {path}")
+
+
 def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(180_000)  # ms
     page.goto(url)
     page.get_by_text("A recording of").wait_for()
     page.wait_for_timeout(3000)  # pictures come after words

@@ -1,0 +1,249 @@
+"""Fill the measured numbers into README and docs: `python docs/fill.py`.
+
+All of them come from docs/numbers.json. A table stands between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence
+between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies what a command of
+`lantern_demo.bench` measured into a section, and fills again. `--check` writes nothing, and fails where a file is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "docs" / "numbers.json"
+BLOCK = re.compile(r"(<!-- numbers (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+INLINE = re.compile(r"(<!--n (\S+?)-->).*?(<!--/n-->)", re.DOTALL)
+
+Numbers = dict[str, Any]
+
+
+def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A Markdown table whose columns after the first `left` ones are aligned to the right."""
+    marks = ["---" if place < left else "--:" for place in range(len(head))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, marks, *rows)) + "\n"
+
+
+# -- what is kept of a command's file
+
+
+def speed(report: Numbers) -> Numbers:
+    """Of `python -m lantern_demo.bench speed`: the medians of every row, and what the relaxation gained within rounds."""
+    rows = {}
+    for name, row in report["methods"].items():
+        kept = ("nodes", "tree", "passes", "mean_accepted_length", "c", "ms_draft", "ms_verify", "ms_commit", "changed")
+        rows[name] = {key: row[key] for key in kept} | {
+            "speedup": row["gain"]["median"],
+            "interval": row["gain"]["interval95"],
+            "step_ms": row["ms_per_step"]["median"],
+            "seconds": row["seconds"]["median"],
+            "rate": row["tokens_per_second"]["median"],
+        }
+    runs = [entry["runs"] for entry in report["rounds"]]
+    ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
+    return conditions(report) | {
+        "rounds": len(runs),
+        "model": report["model"]["id"],
+        "torch": report["libraries"]["torch"].partition("+")[0],
+        "relaxation": {"speedup": median(ratios)},
+        "rows": rows,
+    }
+
+
+def sizes(report: Numbers) -> Numbers:
+    """Of `python -m lantern_demo.bench sizes`: all of it."""
+    return conditions(report) | {"models": report["models"]}
+
+
+def front(report: Numbers) -> Numbers:
+    """Of `python -m lantern_demo.bench quality`: the points of which pictures were drawn, and the two that they compare with."""
+    points = [
+        {
+            "point": row["label"],
+            **{key: row["speed"][key] for key in ("tokens_per_step", "changed", "tvd")},
+            "speedup": row["speed"]["speedup"]["median"],
+            "interval": row["speed"]["speedup"]["interval95"],
+            "found": row["right"]["all"],
+            "nats": row["measures"]["nll"],
+        }
+        for row in report["rows"]
+        if row["right"]
+    ]
+    others = {report["floor"]["label"]: report["floor"], "true scenes through the tokenizer": report["truth"]["again"]}
+    points += [{"point": name, "found": row["right"]["all"]} for name, row in others.items()]
+    return conditions(report) | {"pictures": report["pictures"], "points": points}
+
+
+def conditions(report: Numbers) -> Numbers:
+    """The machine and the day of a report."""
+    return {"device": report["machine"]["device"], "date": report["created"][:10]}
+
+
+SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {"speed": speed, "sizes": sizes, "front": front, "page": dict}
+
+# -- tables
+
+KINDS = {  # draft tree and rule, in words
+    "vanilla": ("none", "-", "yes"),
+    "eagle1": ("static", "exact", "yes"),
+    "eagle2": ("dynamic", "exact", "yes"),
+    "lantern": ("dynamic", "relaxed: delta", "no"),
+    "lantern++": ("static", "relaxed: lambda", "no"),
+    "sjd": ("window, no drafter", "exact", "yes"),
+    "opt-tree": ("chosen in each step", "exact", "yes"),
+    "zipar": ("rows next to each other", "-", "no"),
+}
+
+
+def speed_table(numbers: Numbers) -> str:
+    """The eight methods in short."""
+    found = numbers["speed"]
+    rows = [
+        [f"`{name}`", *KINDS[name], nodes_of(row), f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)]
+        for name, row in found["rows"].items()
+    ]
+    head = ["method", "draft tree", "rule", "lossless", "nodes", "tokens per pass", "changed", "speedup (95 %)"]
+    vanilla = found["rows"]["vanilla"]["step_ms"]
+    where = (
+        f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; medians of {found['rounds']} prompts"
+    )
+    return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms per token.\n"
+
+
+def columns_table(numbers: Numbers) -> str:
+    """The same run, with the parts of a step in milliseconds."""
+    rows = []
+    for name, row in numbers["speed"]["rows"].items():
+        parts = [f"{row[key]:.2f}" for key in ("mean_accepted_length", "step_ms", "ms_draft", "ms_verify", "ms_commit", "c")]
+        rows.append([f"`{name}`", nodes_of(row), *parts, f"{row['rate']:.0f}", gain_of(row), f"{row['changed']:.3f}"])
+    head = ["method", "nodes", "MAL", "ms / step", "draft", "verify", "commit", "c", "tokens / s", "speedup (95 %)", "changed"]
+    return table(head, rows)
+
+
+def sizes_table(numbers: Numbers) -> str:
+    """Estimates of whole pictures of published sizes."""
+    rows = []
+    for model, report in numbers["sizes"]["models"].items():
+        for method, row in report["methods"].items():
+            cells = [model, f"`{method}`", str(row["nodes"]), f"{row['tokens_per_step']:.2f}", f"{row['ms_per_token']:.1f}"]
+            rows.append([*cells, f"{row['picture_seconds']:.1f}", f"{row['speedup']:.2f}x"])
+    return table(["model", "method", "nodes", "tokens per pass", "ms a token", "picture, s", "speedup"], rows, 2)
+
+
+def nodes_table(numbers: Numbers) -> str:
+    """Milliseconds of a pass by nodes, and how fast a pass of one node reads the weights."""
+    models = numbers["sizes"]["models"]
+    counts = list(next(iter(next(iter(models.values()))["kinds"].values())))
+    rows = []
+    for model, report in models.items():
+        for kind, times in report["kinds"].items():
+            weights = report.get("weight_bytes", {}).get(kind)
+            rate = "-" if weights is None else f"{weights / times['1'] / 1e6:.1f}"
+            rows.append([model, kind, *(f"{times[count]:.1f}" for count in counts), rate])
+    return table(["model", "matmuls", *counts, "GB/s"], rows, 2)
+
+
+def front_table(numbers: Numbers) -> str:
+    """Speed, and what the pictures lose."""
+    rows = []
+    for point in numbers["front"]["points"]:
+        found = point["found"]
+        low, high = (percent(end) for end in found["interval"])
+        share = f"{percent(found['share'])} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+        if "speedup" not in point:
+            rows.append([point["point"], "", "", "", "", share, ""])
+            continue
+        nats = [point["nats"]["difference"], *point["nats"]["interval"]]
+        told = [f"{point['tokens_per_step']:.2f}", gain_of(point), f"{point['changed']:.3f}", f"{point['tvd'] or 0:.3f}"]
+        rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])
+    head = ["point", "tokens per pass", "speedup (95 %)", "changed", "distance", "prompt found (99 %)"]
+    head.append("nats a token, less vanilla's (99 %)")
+    return table(head, rows)
+
+
+TABLES: dict[str, Callable[[Numbers], str]] = {
+    "speed": speed_table,
+    "columns": columns_table,
+    "sizes": sizes_table,
+    "nodes": nodes_table,
+    "front": front_table,
+}
+
+
+def nodes_of(row: Numbers) -> str:
+    """The nodes of a draft tree, where it grows the most."""
+    nodes = row["nodes"]
+    return str(nodes[0]) if len(nodes) == 1 else f"up to {max(nodes)}"
+
+
+def gain_of(row: Numbers) -> str:
+    """A speedup with its interval."""
+    low, high = row["interval"] or (0, 0)
+    return f"{row['speedup']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else "")
+
+
+def percent(share: float) -> str:
+    """A share of 0 to 1."""
+    return f"{100 * share:.0f} %"
+
+
+def inline(numbers: Numbers, path: str) -> str:
+    """The number of a dotted path, in the form of its last name. Raises KeyError where there is none."""
+    value: Any = numbers
+    *_, last = keys = path.split(".")
+    for key in keys:
+        value = value[key]
+    if isinstance(value, str):
+        return value
+    forms = {"speedup": "{:.2f}x", "gain": "{:.0%}", "seconds": "{:.1f} s", "ms": "{:.1f} ms", "changed": "{:.0%}"}
+    form = next((form for end, form in forms.items() if last.endswith(end)), "{:.2f}")
+    return form.format(value).replace("%", " %")
+
+
+# -- the files
+
+
+def filled(text: str, numbers: Numbers) -> str:
+    """A document with its numbers. Raises KeyError for a table or a number that there is not."""
+    text = BLOCK.sub(lambda found: found[1] + TABLES[found[2]](numbers) + found[3], text)
+    return INLINE.sub(lambda found: found[1] + inline(numbers, found[2]) + found[3], text)
+
+
+def documents() -> list[Path]:
+    """README and docs, without the notes."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def kept() -> Numbers:
+    """What was measured last."""
+    found: Numbers = json.loads(KEPT.read_text())
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("take", nargs="*", metavar="take SECTION FILE.json", help="copy a section first")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    numbers: Numbers = kept()
+    if args.take:
+        if len(args.take) != 3 or args.take[0] != "take" or args.take[1] not in SECTIONS:
+            parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json")
+        numbers[args.take[1]] = SECTIONS[args.take[1]](json.loads(Path(args.take[2]).read_text()))
+        KEPT.write_text(json.dumps(numbers, indent=1) + "\n")
+    stale = [path for path in documents() if filled(path.read_text(), numbers) != path.read_text()]
+    for path in stale:
+        print(f"{'stale' if args.check else 'filled'}: {path.relative_to(ROOT)}")
+        if not args.check:
+            path.write_text(filled(path.read_text(), numbers))
+    return int(args.check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

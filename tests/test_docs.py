@@ -1,0 +1,77 @@
+"""README and docs: their numbers are measured ones, their links lead somewhere, and their sentences stay short."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lantern_demo.decoding.methods import METHODS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+LONGEST = 40  # words of a sentence
+# of a measurement: times, speedups, shares
+UNITS = r"\d(?:[\d.,]*\d)?(?:x\b| (?:ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second)(?![\w/]))"
+# what stands beside a number that was not measured here: a paper's, a calculated one, or a limit that the code sets
+QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|at least|after|within|every|waits?|limit|default|confidence|interval"
+
+
+@pytest.fixture(scope="module")
+def fill() -> ModuleType:
+    """The script that fills numbers into documents."""
+    spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def prose(path: Path) -> list[str]:
+    """The paragraphs of a document, without code, tables, headings and front matter."""
+    text = re.sub(r"\A---\n.*?\n---\n|^```.*?^```", "\n", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?:\||#|!\[|<!-- ).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\s*(?:[-*]|\d+\.) )", r"\n\1", text, flags=re.MULTILINE)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_numbers_are_those_of_the_last_measurement(path: Path, fill: ModuleType) -> None:
+    """`python docs/fill.py` would change nothing."""
+    text = path.read_text()
+    assert fill.filled(text, fill.kept()) == text
+
+
+def test_a_number_that_was_not_measured_is_refused(fill: ModuleType) -> None:
+    assert fill.filled("<!--n a.speedup-->?<!--/n-->", {"a": {"speedup": 1.234}}) == "<!--n a.speedup-->1.23x<!--/n-->"
+    with pytest.raises(KeyError):
+        fill.filled("<!--n a.seconds-->?<!--/n-->", {"a": {"speedup": 1.234}})
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_sentences_are_short_and_bring_no_loose_numbers(path: Path) -> None:
+    for paragraph in prose(path):
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z*`\[])", paragraph):
+            assert len(sentence.split()) <= LONGEST, sentence
+            bare = re.sub(r"<!--n .*?<!--/n-->|`[^`]*`", "", sentence)
+            assert not re.search(UNITS, bare) or re.search(QUOTED, bare), sentence
+
+
+def test_they_are_short_enough_to_be_read() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    words = [re.findall(r"[A-Za-z][\w'/-]*", path.read_text()) for path in (ROOT / "docs").glob("*.md")]
+    assert sum(map(len, words)) <= 12_500
+    assert all(f"](docs/{path.name}" in readme for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_readme_starts_the_program_and_has_every_method() -> None:
+    text = (ROOT / "README.md").read_text()
+    install = "pip install -r requirements.txt && python"
+    assert f"{install} app.py\n" in text and f"{install} -m pytest" in text
+    assert f"{install} -m pytest\n" in (ROOT / ".ci" / "run").read_text()
+    rows = re.findall(r"^\| `([^`]+)` \|.*?\| (yes|no) \|", text, re.MULTILINE)
+    assert rows == [(method.id, "yes" if method.lossless else "no") for method in METHODS.values()]
