@@ -143,9 +143,8 @@ def nodes_table(numbers: Numbers) -> str:
     rows = []
     for model, report in models.items():
         for kind, times in report["kinds"].items():
-            weights = report.get("weight_bytes", {}).get(kind)
-            rate = "-" if weights is None else f"{weights / times['1'] / 1e6:.1f}"
-            rows.append([model, kind, *(f"{times[count]:.1f}" for count in counts), rate])
+            size = report["weights"] * (2 if kind in ("half", "bfloat16") else 4)  # bytes
+            rows.append([model, kind, *(f"{times[count]:.1f}" for count in counts), f"{size / times['1'] / 1e6:.1f}"])
     return table(["model", "matmuls", *counts, "GB/s"], rows, 2)
 
 

@@ -242,19 +242,14 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
         assert (info.published.target.grid, info.kind == "class") == (info.grid, getattr(info.published.target, "classes", 0) > 0)
 
 
-def test_the_table_of_machines_is_that_of_the_estimates() -> None:
-    """docs/operations.md has every model once, and its memory and cards by the estimates."""
-    text = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
-    section = text.split("## What works on your machine today\n")[1].split("\n## ")[0]
-    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
-    table = {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in lines}
-    assert list(table) == list(FULL)
-    for name, (methods, memory, _, *cards, zero) in table.items():
+def test_the_table_of_models_is_that_of_the_estimates() -> None:
+    """docs/models.md has every model once, with the sizes by the estimates."""
+    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
+    table = {name: row for row in rows if len(row) == 10 for name in re.findall(r"`([^`]+)`", row[0])}
+    assert set(table) == set(FULL)
+    for name, row in table.items():
         published = FULL[name].published
-        if published is None:
-            continue
-        needed = needs.memory(published, "bfloat16") / needs.GIB
-        assert memory == f"{needed:.1f} GiB" and zero == "not checked"
-        for card, told in zip((8, 16, 24), cards, strict=True):  # GB, taken as GiB
-            assert (told == "no") == (needed > card) and (told == "no" or "not checked" in told), (name, card)
-        assert (methods == "without a drafter") == (published.drafter is None), name
+        if published is not None:
+            assert abs(float(row[7]) - needs.memory(published, "bfloat16") / needs.GIB) < 0.06, name
+            assert (row[8] == "train one") == (published.drafter is None), name

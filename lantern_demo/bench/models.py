@@ -48,6 +48,7 @@ class TimedModel:
     neighbours: Tensor
     tokens: int  # of a picture
     device: torch.device
+    weights: int  # numbers that a pass of the target reads
 
     def run(
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
@@ -108,13 +109,14 @@ def timed_model(
     features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
     tokens, family = target.config.tokens, family_of(target.config)
+    weights = sum(w.numel() for w in target.blocks.parameters()) + target.config.dim * target.vocab_size
     if products is None:
         for layer in (*target.blocks, drafter.layer):
             layer.join()
     elif products != MODULES:
         assert family.cpu is not None
         target, drafter = family.cpu.target(target, products, info.folder is None), family.cpu.drafter(drafter, products)
-    return TimedModel(model, target, drafter, condition, knobs, table, tokens, device)
+    return TimedModel(model, target, drafter, condition, knobs, table, tokens, device, weights)
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -111,7 +111,12 @@ def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool
     """What a model takes."""
     default = default_kind(model)
     timed = sized(model, default, small)
-    report: Report = {"random_weights": model != BORROWED, "tokens": timed.tokens, "threads": torch.get_num_threads()}
+    report: Report = {
+        "random_weights": model != BORROWED,
+        "tokens": timed.tokens,
+        "weights": timed.weights,
+        "threads": torch.get_num_threads(),
+    }
     report |= {"default_kind": default, "kinds": {default: passes(timed, nodes)}, "methods": methods(timed)}
     del timed
     for kind in dict.fromkeys(kind for kind in kinds if kind != default):

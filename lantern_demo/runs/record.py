@@ -24,7 +24,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
-from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Text, Whole
+from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, renamed, without_retired
 from lantern_demo.version import __version__
@@ -186,7 +186,6 @@ class Entry(Stats):
     """A method of a record: the measurements, tokens and steps of its run. `image_sha256` is the `image_hash` of the picture that
     was decoded in the run. `changed` is the share (0 to 1) of tokens of kind r."""
 
-    changed: Share = field(init=False)
     speculative_decoding: dict[str, Any] = field(init=False)
     token_ids: Many[Id]
     image_sha256: Name

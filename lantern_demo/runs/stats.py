@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from PIL import Image
 from pydantic import AfterValidator, Field, Strict
 
 from lantern_demo.faults import unreadable
 from lantern_demo.models.machine.device import MOST_THREADS
-
-if TYPE_CHECKING:
-    from lantern_demo.runs.record import Entry
 
 BUSY_SHARE = 0.1  # of its decode seconds: a run that waited longer for a processor was disturbed
 MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, that records may have
@@ -58,6 +55,7 @@ class Stats:
     verify_seconds: Seconds
     commit_seconds: Seconds
     decode_seconds: Annotated[Seconds, Field(gt=0)]
+    changed: Share = field(init=False)  # of the tokens, which a record counts
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
@@ -91,7 +89,7 @@ class Generation:
     method: str
     image: Image.Image
     tokens: list[int]
-    stats: Entry
+    stats: Stats
     record: dict[str, Any]
 
     @property
