@@ -198,8 +198,8 @@ def inline(numbers: Numbers, path: str) -> str:
     *_, last = keys = path.split(".")
     for key in keys:
         value = value[key]
-    if isinstance(value, str):
-        return value
+    if isinstance(value, (str, int)):
+        return str(value)
     forms = {"speedup": "{:.2f}x", "gain": "{:.0%}", "seconds": "{:.1f} s", "ms": "{:.1f} ms", "changed": "{:.0%}"}
     form = next((form for end, form in forms.items() if last.endswith(end)), "{:.2f}")
     return form.format(value).replace("%", " %")

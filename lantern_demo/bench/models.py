@@ -109,7 +109,7 @@ def timed_model(
     features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
     tokens, family = target.config.tokens, family_of(target.config)
-    weights = sum(w.numel() for w in target.blocks.parameters()) + target.config.dim * target.vocab_size
+    weights = sum(w.numel() for block in target.blocks for w in block.parameters()) + target.config.dim * target.vocab_size
     if products is None:
         for layer in (*target.blocks, drafter.layer):
             layer.join()

@@ -91,7 +91,7 @@ def markdown(report: dict[str, Any]) -> str:
     apart = {"seed"}.union(*(row["settings"] for row in rows.values()))  # a round's own, and those that rows differ in
     settings = [f"{key} {value}" for key, value in report["settings"].items() if value is not None and key not in apart]
     head = (
-        f"{report['model']['id']} ({report['dtype']}) on {machine['device']}, {report['threads']} threads; rounds: "
+        f"{report['model']['id']} ({report['dtype']}) on {machine['device']}; rounds: "
         f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, lantern-demo {report['version']}, {created}"
     )
     trees = "\n".join(f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values())
