@@ -32,7 +32,8 @@ def fill() -> ModuleType:
 
 def prose(path: Path) -> list[str]:
     """The paragraphs of a document, without code, tables, filled-in blocks, headings and front matter."""
-    text = re.sub(r"\A---\n.*?\n---\n|^```.*?^```|^<!-- numbers.*?^<!-- end -->", "\n", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    left_out = r"\A---\n.*?\n---\n|^```.*?^```|^<!-- numbers.*?^<!-- end -->"
+    text = re.sub(left_out, "\n", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(?:\||#|!\[|<!-- ).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(\s*(?:[-*]|\d+\.) )", r"\n\1", text, flags=re.MULTILINE)
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]

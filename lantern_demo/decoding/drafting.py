@@ -174,7 +174,7 @@ class ZipAR(DraftConfig):
     lead: int = 4
 
     def __post_init__(self) -> None:
-        check_at_least_one("window", self.lead)
+        check_at_least_one("zipar window", self.lead)
 
 
 def nodes_at_most(row: int, window: int) -> int:

@@ -1,6 +1,6 @@
-"""Every rule at one node, one token at a time, in plain Python: what all else must equal. Nothing runs it but tests.
+"""Every rule at one node, one token at a time, in plain Python. Tests compare everything else with it; nothing else runs it.
 
-p and q are lists of chances, the target's and the drafter's; u are uniforms in [0, 1).
+p and q are lists of probabilities, the target's and the drafter's; u are uniforms in [0, 1).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 Probs = list[float]
-Near = Callable[[Probs, int], list[int]]  # p so far, a token -> the other tokens that it stands for
+Near = Callable[[Probs, int], list[int]]  # p so far, a draft -> the other tokens that stand for it
 
 
 def vanilla(p: Probs, u: float) -> int:

@@ -1,7 +1,7 @@
 """Acceptance rules: the mathematics that decides whether a draft is accepted, and what its rejection leaves. `reference` says the
 same of one node and one token at a time in plain Python; read it first.
 
-    near(x)  = x with the tokens that stand for it, whose mass beside x is S; by the exact rule there are none
+    near(x)  = x and the tokens that stand for it, which have probability S in all; by the exact rule there are none
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
     else     p <- norm([p without near(x), minus q]+), q <- norm(q without x), next sibling
 

@@ -174,7 +174,7 @@ def numbers(count: int, device: torch.device) -> Tensor:
 
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
     """The uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere, drawn at once from its seed: a
-    step only reads its row, of which the first are the judge's and the others the draft source's."""
+    step only reads its row, of which the first are the verifier's and the others the proposer's."""
     generator = torch.Generator(device).manual_seed(seed)
     rows = torch.rand(steps, count, generator=generator, device=device)
     # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.

@@ -101,7 +101,7 @@ class TreeSteps:
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
         """The step after at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
-        commits at most. None while steps are in flight on which it hangs whether tokens are missing, or of which kind it is."""
+        commits at most. None while steps in flight still decide whether another is needed, and whether it drafts."""
         missing = self.config.num_tokens - committed
         if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
             return None
