@@ -1,5 +1,5 @@
-"""Draft, verify, commit: fast decoding of autoregressive image models that keeps their distribution, or changes it within a bound.
-Nothing here knows a network, a setting or a page.
+"""Draft, verify, commit: fast decoding of autoregressive image models that keeps their distribution, or changes it within a
+bound. Nothing here knows a network, a setting or a page.
 
 `interfaces` has the protocols of target, drafter and verifier. `config` has the values of a run, `methods` the table of methods.
 Read in this order:
