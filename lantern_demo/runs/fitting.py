@@ -61,7 +61,7 @@ class Candidates:
 
     name: str  # of the file that keeps the choice
     table: str  # the field of a calibration
-    counted: str  # the method whose counts decide: of a pair the relaxed one, since the page shows its runs
+    counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are shown
     values: tuple[tuple[Any, ...], ...] = ()
 
 
@@ -186,7 +186,7 @@ def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> It
 
 
 def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
-    """Return the tree of at most `nodes` nodes without the root with the most expected tokens a second.
+    """Return the tree of at most `nodes` nodes, not counting the root, with the most expected tokens a second.
 
     accept [depth][draw]: see the head of this file. Raises ValueError when no draft is ever accepted.
     """
