@@ -1,5 +1,5 @@
-"""What a prompt asks for, told by its words: the phrases that a model with a vocabulary of its own knows, read and written, and
-why it cannot draw a prompt.
+"""Read the requests of a prompt from its words: the known phrases of a model with its own vocabulary, read and written, and the
+reason why it cannot draw a prompt.
 
 `ui/web/phrases.js` does the same in the page, while somebody types, with the tables of `Phrasebook.view`.
 """
@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
 
-USUAL = "three red round lanterns over a lake at dusk"  # says what a prompt leaves unsaid; the page begins with it
+USUAL = "three red round lanterns over a lake at dusk"  # fills in the parts that a prompt lacks; the page begins with it
 NUMBER = "count"
 SINGULAR = WORDINGS[NUMBER][0]
 ARTICLE = "a"  # a number in captions; in other sentences it mostly is none
@@ -28,7 +28,7 @@ GAP = "|"  # stands for words that have been read, so that those around them do 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a prompt asks for: whether it names what the model draws, and the phrase of each part that it says."""
+    """The requests of a prompt: whether it names the model's subject, and the phrase of each part that it has."""
 
     named: bool
     said: Mapping[str, str]
@@ -40,7 +40,7 @@ class Reading:
 
     @property
     def sure(self) -> bool:
-        """Whether what is asked for mostly appears. One lantern alone is left out of about every second picture unless all but
+        """Whether the requested parts mostly appear. One lantern alone is left out of about every second picture unless all but
         the moon is said; several are not."""
         several = self.said.get(NUMBER) not in SINGULAR
         return self.drawable and (several or all(part in self.said for part in ALL_BUT_THE_MOON))
@@ -59,22 +59,22 @@ class Phrasebook:
         self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
-        """(words, part, the phrase that they say), the longest first: "under a moonless sky" holds the kind "sky" and does not
-        say it."""
+        """Return (words, part, their phrase), the longest first: "under a moonless sky" holds the kind "sky" and does not
+        mean it."""
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
         for part, options in self.parts.items():
             for option in options:
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part not in BEFORE_NOUN:
-                    # Alone, the last word of a phrase says it: a lake, whatever stands before it. Of two options that share one
-                    # the later is said, so that a moon is a moon unless it is said that there is none.
+                    # Alone, the last word of a phrase means it: a lake, whatever stands before it. Of two options that share one
+                    # the later is used, so that a moon is a moon unless the prompt denies it.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
         found = {**ends, **whole}
         return [(words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))]
 
     def read(self, prompt: str) -> Reading:
-        """What a prompt asks for, as far as its words are known."""
+        """Return the requests of a prompt, as far as its words are known."""
         tokens = [word for word, _ in Whitespace().pre_tokenize_str(unicodedata.normalize("NFKC", prompt).lower())]
         text = f" {' '.join(tokens)} "
         said: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Phrasebook:
         return Reading(one or several, said)
 
     def nearest(self, prompt: str) -> str:
-        """The prompt nearest to another that is of known phrases alone, and says enough to be drawn surely."""
+        """Return the nearest prompt that has known phrases alone, and enough of them to be drawn surely."""
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
 
@@ -129,6 +129,6 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """What a program is told with the picture of a prompt that the model cannot draw."""
+    """Return the warning with the picture of a prompt that the model cannot draw."""
     lacking = cannot_draw(info, prompt)
     return None if lacking is None else f"The picture does not show the prompt. {lacking[0]} Try: {lacking[1]}"

@@ -1,9 +1,9 @@
 """The audit of losslessness: does every method draw what its target would? `python -m lantern_demo.bench audit --out audit.json`.
 
 On toy models whose distribution of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time
-with another seed. Methods that share vanilla's noise must draw vanilla's very sequence, seed by seed. The sequences of the
-others are counted and held against the exact distribution by Pearson's chi-square test, with as many runs as find a distance of
-SEEN nine times in ten. Every lossless method must pass, and every other one must fail: it shows that the audit sees.
+with another seed. Methods that share vanilla's noise must draw the same sequence as vanilla, seed by seed. For the others,
+Pearson's chi-square test compares the counted sequences with the exact distribution. It has as many runs as find a distance of
+SEEN nine times in ten. Every lossless method must pass. Every other one must fail, which shows that the audit detects faults.
 
 The audit covers this project's implementation of each method, not its authors' program. With --out FILE.json the report is
 written as FILE.json and FILE.md. The exit status is 1 where a row is not as it must be.
@@ -38,10 +38,10 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 
-SEEDS = 500  # of rows that are held against vanilla's sequences
+SEEDS = 500  # of rows that are compared with vanilla's sequences
 SEEN = 0.05  # total variation distance of sequences that the other rows find nine times in ten
 DISTANCES = (0.01, 0.02, 0.03, SEEN, 0.08, 0.12, 0.2, 0.3, 0.5)
-SIMULATED = 100  # audits of a decoder with a fault, to tell how often it is found
+SIMULATED = 100  # audits of a decoder with a fault, to count how often they find it
 GROWTH = 1.25  # from one number of runs that is tried to the next
 # A row of counts passes when its p-value over all stretches is not below this. Sound rows fall below about 3 times in 10,000.
 LEAST_P = 1e-4
@@ -54,7 +54,7 @@ HOW = (
     "how far it is off on images. The audit covers this project's implementation of each method."
 )
 
-# Small draft trees and windows, and bounds that say something among so few tokens. The rest is as by default.
+# Small draft trees and windows, and bounds that matter among so few tokens. The rest is as by default.
 SMALL = Settings(
     tree="0 1 00 01 10 000",
     draft_top_k=2,
@@ -85,7 +85,7 @@ class Cell(NamedTuple):
 
     @property
     def paired(self) -> bool:
-        """Whether the row is held against vanilla's sequences."""
+        """Whether the row is compared with vanilla's sequences."""
         return self.noise != "independent" and self.method != "vanilla"
 
     @property
@@ -101,7 +101,7 @@ class Row:
     `differ`: of a paired row, the number of seeds whose sequence is not vanilla's. Of any other row `tvd` is the total variation
     distance (0 to 1) between the sequences and the exact distribution, `expected` the mean one of as many exact draws; `stretch`
     is the stretch of tokens that fits worst, `stretch_p` its p-value times the number of stretches, and `impossible` sequences
-    have probability 0. `sees` is the smallest distance that the row finds nine times in ten. A forward pass behind the prefill
+    have probability 0. `sees` is the smallest distance that the row finds nine times in ten. A forward pass after the prefill
     gave `accepted` tokens. `seconds` are those of one process.
     """
 
@@ -126,7 +126,7 @@ class Row:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing tells the row from an exact method."""
+        """Whether the row is indistinguishable from an exact method."""
         return not self.differ if self.stretch_p is None else self.stretch_p >= LEAST_P
 
     @property
@@ -183,7 +183,7 @@ def finds(case: str, runs: int, far: float) -> bool:
 
 
 def sees(cell: Cell, runs: int) -> float:
-    """Return the smallest of DISTANCES that a row finds nine times in ten, 1 where that is none. A paired row finds each seed
+    """Return the smallest of DISTANCES that a row finds nine times in ten, otherwise 1. A paired row finds each seed
     that differs."""
     if cell.paired:
         return round(1 - 0.1 ** (1 / runs), 4)
@@ -265,7 +265,7 @@ def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
 
 
 def markdown(report: Report) -> str:
-    """Return the report as people read it: the verdicts at a glance, and what they are of. The numbers stand in the JSON."""
+    """Return the report in Markdown: a table of verdicts, the cases and the procedure. The JSON has the numbers."""
     listed = "; ".join(f"`{case}`: {label}" for case, label in report["cases"].items())
     return "\n\n".join([glance(report), f"Cases: {listed}.", HOW]) + "\n"
 
@@ -288,7 +288,7 @@ def glance(report: Report) -> str:
 
 
 def runs_in_words(rows: Sequence[Row]) -> str:
-    """Say how many runs the rows of each kind have."""
+    """Describe how many runs the rows of each kind have."""
     kinds = {True: "seeds a row with shared noise", False: "runs a row of the others"}
     counts = {paired: sorted({row.runs for row in rows if row.cell.paired == paired}) for paired in kinds}
     parts = (f"{n[0]:,}{f' to {n[-1]:,}' if n[-1] > n[0] else ''} {kinds[paired]}" for paired, n in counts.items() if n)

@@ -1,10 +1,10 @@
-"""Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
+"""Count the accepted drafts of a model's drafter and windows, to fit trees: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
-Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the
-chance of every draw of a wide fixed tree to be the accepted one, the mean accepted length of dynamic trees of several shapes, of
-OPT-Trees and of windows of several sizes, and of wavefronts tokens a pass and the share of tokens that they change. Of methods
-that share a kind of drafts the one is counted by which they are chosen: `lantern_demo.runs.fitting` says which. Prompts and
-seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
+Writes calibration.json into the model's folder, for a published model into this machine's cache. All counts are at the preset
+settings. For a wide fixed tree the file has the chance of every draw to be the accepted one. For dynamic trees of several shapes,
+OPT-Trees and windows of several sizes it has the mean accepted length. For wavefronts it has tokens a pass and the share of
+changed tokens. Methods that share a kind of drafts use the counts of one method: `lantern_demo.runs.fitting` names it. Prompts
+and seeds differ from the benchmarks', which count from 0: a tree must not be fitted on the rounds that judge it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lantern_demo.settings.drafts import settings_of
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
-# EAGLE-1's counts choose nothing: `bench sizes` estimates its tokens by them.
+# EAGLE-1's counts choose nothing: `bench sizes` estimates its tokens with them.
 COUNTED = ("eagle1", *(kind.counted for kind in CANDIDATES.values()))
 
 
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def rows_of(pipe: Pipeline, method: Method, prompts: list[str]) -> list[list[float]]:
-    """What a calibration says of a method, a run for each prompt and row: see `lantern_demo.runs.fitting.Calibration`."""
+    """Compute a method's rows of a calibration, with one run per prompt and row: see `lantern_demo.runs.fitting.Calibration`."""
     kind: Any = method.drafts
     if kind is StaticTree:
         steps: list[Step] = []

@@ -1,9 +1,9 @@
 """Speed and tokens of captured steps on a GPU: `python -m lantern_demo.bench gpu --out DIR`.
 
-It needs no network and no published weights. Of the bundled model and LlamaGen-XL it tells whether steps that are replayed as
+It needs no network and no published weights. Of the bundled model and LlamaGen-XL it reports whether steps that are replayed as
 graphs give the tokens of steps run one by one: all of them in float32, and how many in 16 bits. Of these and Anole-7B it times
-the steps of every method at trees of several sizes. The published ones have random weights: what a step costs is measured, what
-it lands is not. DIR/gpu.json and DIR/gpu.md are written anew after every row. `--device cpu` goes through the same with tiny
+the steps of every method at trees of several sizes. The published ones have random weights: the cost of a step is measured, its
+accepted length is not. Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` goes through the same with tiny
 models, to look at the command itself.
 """
 

@@ -1,5 +1,5 @@
-"""Models to time steps on, published ones with random weights of their sizes: what a step of fixed shapes costs depends neither
-on the weights nor on what is accepted. What is accepted means nothing then."""
+"""Models to time steps on. Models of published sizes have random weights: the cost of a step of fixed shapes depends neither on
+the weights nor on the accepted tokens. The accepted length has no meaning then."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are made of
 WORDS = 64  # tokens of a prompt that is read in the sequence, its marks included
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to look at the program itself
-MODULES = "modules"  # the networks as they are, instead of a kind of products
+MODULES = "modules"  # the unchanged networks, instead of a kind of matmul
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TimedModel:
         return decode(self.target, self.drafter, self.condition, config)
 
     def decoded(self, *given: Any, **options: Any) -> Decoded:
-        """The outcome of `run`, which says what is allowed."""
+        """Return the outcome of `run`, with the same arguments."""
         *_, last = self.run(*given, **options)
         assert isinstance(last, Decoded)
         return last
@@ -84,7 +84,7 @@ def timed_model(
     """Load a model of the registry: the bundled one as it ships, another with random weights in `dtype`, which `small` shrinks.
 
     A drafter has its target's sizes where none is published. `products` is MODULES or a kind of `machine.matmul` for a
-    processor; None: the networks as they run on a GPU.
+    processor; None: the networks of a GPU run.
     """
     target: Any
     drafter: Any
@@ -120,7 +120,7 @@ def timed_model(
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
+    """Return a network of random weights that float16 holds, at which states neither vanish nor blow up."""
     network: nn.Module = blank_network(sizes)
     block = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))  # billions of numbers would take long to draw
 
@@ -134,9 +134,9 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The features and mask of a prompt of random numbers, or its ids, or a class."""
+    """Return the features and mask of a prompt of random numbers, or its ids, or a class."""
     if isinstance(config, (AnoleConfig, JanusConfig)):
-        first = 8712 if isinstance(config, AnoleConfig) else 0  # words stand behind Anole's image tokens
+        first = 8712 if isinstance(config, AnoleConfig) else 0  # word ids follow Anole's image token ids
         return torch.randint(first, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
     assert isinstance(config, LlamaGenConfig)
     if config.classes:
@@ -146,13 +146,13 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
 
 
 def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
-    """A target's sizes in small. Anole's marks have the ids they have."""
+    """Return small sizes for a target. Anole's marks keep their ids."""
     own: dict[type, dict[str, int]] = {AnoleConfig: {"embeddings": 8730}, JanusConfig: {"embeddings": 64, "pad": 2}}
     return replace(sizes, **SMALL, prefix=min(sizes.prefix, 24), **own.get(type(sizes), {"caption_dim": 32}))
 
 
 def drafter_of(target: TargetSizes[Any]) -> DrafterSizes[Any]:
-    """A drafter's sizes for a target: what they have in common."""
+    """Return a drafter's sizes for a target: the fields that both have."""
     family = family_of(target)
     own = {field.name for field in fields(family.drafter)} - {"eps"}
     return family.drafter(**{field.name: getattr(target, field.name) for field in fields(target) if field.name in own})

@@ -1,8 +1,8 @@
-"""What models of published sizes take on a processor: `python -m lantern_demo.bench sizes --out sizes.json`.
+"""Time models of published sizes on a processor: `python -m lantern_demo.bench sizes --out sizes.json`.
 
-Of the bundled model, and of published sizes with random weights, it times passes of the target by nodes and kinds of products,
-and whole steps of vanilla, EAGLE-1 and LANTERN++, each with the tree that fits. What a step with a given tree costs depends
-neither on the weights nor on what is accepted. The tokens of a step are borrowed from the bundled model's calibration, so that
+It times the bundled model, and published sizes with random weights. It times forward passes of the target by nodes and kinds of
+matmul, and whole steps of vanilla, EAGLE-1 and LANTERN++, each with the tree that fits. The cost of a step with a given tree
+depends neither on the weights nor on the accepted tokens. The bundled model's calibration supplies the tokens of a step, so that
 seconds of a picture are estimates. `--small` shrinks the published ones, to look at the command itself.
 """
 
@@ -31,7 +31,7 @@ from lantern_demo.models.registry import BUNDLED, model_info
 from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
 
 CPU = torch.device("cpu")
-BORROWED = "lantern-scenes"  # whose calibration tells how many tokens a step gives
+BORROWED = "lantern-scenes"  # whose calibration supplies the tokens a step
 MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # of each size that count
@@ -41,7 +41,7 @@ Report = dict[str, Any]
 
 
 def sized(model: str, kind: str, small: bool) -> TimedModel:
-    """A model with a kind of products, or MODULES. Raises ValueError for one that memory does not hold."""
+    """Load a model with a kind of matmul, or MODULES. Raises ValueError for one that memory does not hold."""
     published, free = model_info(model).published, free_memory(CPU)
     if published is not None and free is not None and not small:
         needed = held(published.target) * (4 if kind in (MODULES, "plain", "packed") else 2)
@@ -51,7 +51,7 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
 
 
 def default_kind(model: str) -> str:
-    """The kind of products that the program chooses for a published model; of the bundled one, float16 weights."""
+    """Return the kind of matmul that the program chooses for a published model; for the bundled one, float16 weights."""
     info = model_info(model)
     return "half" if info.folder else OF_FORMAT.get(info.dtype("auto", CPU), "packed")
 
@@ -62,7 +62,7 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
     target, found = timed.target, {}
     cache = target.new_cache(len(timed.condition.features), timed.tokens + max(nodes))
     target.prefill(timed.condition, cache)
-    first = cache.length + timed.tokens // 2  # what lies in the slots before does not matter for times
+    first = cache.length + timed.tokens // 2  # the contents of the earlier slots do not affect times
     for count in nodes:
         slots, times = first + torch.arange(count), list[float]()
         visible = torch.arange(first + count) <= slots[:, None] if count > 1 else None
@@ -76,7 +76,7 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
 
 
 def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
-    """Seconds of a method's steps at the start of a picture with a tree, behind the first, which starts the drafter."""
+    """Return seconds of a method's steps with a tree at the start of a picture, without the first, which starts the drafter."""
     tokens = min(timed.tokens, (STEPS + 2) * policy.nodes)
     events = timed.run(method, policy, tokens, seed=1, engine="plain")
     clock = (event.seconds for event in events if isinstance(event, Step))
@@ -84,7 +84,7 @@ def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
 
 
 def methods(timed: TimedModel) -> Report:
-    """By method what a picture would take, with the tree that the program would choose, the methods timed in turn."""
+    """Estimate the cost of a picture by method, with the tree that the program would choose. Times the methods in turn."""
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
     tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
@@ -108,7 +108,7 @@ def methods(timed: TimedModel) -> Report:
 
 
 def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool) -> Report:
-    """What a model takes."""
+    """Measure the times of a model."""
     default = default_kind(model)
     timed = sized(model, default, small)
     report: Report = {
@@ -142,7 +142,7 @@ def markdown(models: dict[str, Report]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command. Raises ValueError for what cannot be run."""
+    """Run the command. Raises ValueError for options that cannot be run."""
     p = parser_of("sizes", __doc__)
     p.add_argument("--models", nargs="+", default=list(MODELS), metavar="ID", help=f"default: {' '.join(MODELS)}")
     kinds = [MODULES, *filter(supported, KINDS)]

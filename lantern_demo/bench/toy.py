@@ -24,7 +24,7 @@ from lantern_demo.decoding.sampling import Sampling
 
 VOCAB = 5
 LENGTH = 5
-# All that a token of the picture may follow; one row more stands for what is behind its end.
+# All prefixes that a token of the picture may follow; one more row stands for the states after its end.
 PREFIXES = (VOCAB**LENGTH - 1) // (VOCAB - 1)
 SEQUENCES = VOCAB**LENGTH
 POWERS = float(VOCAB) ** numpy.arange(64)
@@ -34,9 +34,8 @@ Array = NDArray[numpy.float64]
 
 @dataclass(frozen=True)
 class ToyCase:
-    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: behind a third of
-    the prefixes one token has all but 1e-6 of the mass, by the drafter behind another third, drawn without regard to the
-    first."""
+    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: after a third of
+    the prefixes one token has probability 1 - 1e-6. For the drafter this third is drawn independently of the target's."""
 
     id: str
     label: str
@@ -75,8 +74,8 @@ class Tables:
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token behind every prefix, from the definitions and
-        not by `sampling`."""
+        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token after every prefix, from the definitions and
+        not with `sampling`."""
         sampling = self.case.sampling
         cond, uncond = self.target[:, :PREFIXES].double().numpy()
         guided = uncond + sampling.cfg_scale * (cond - uncond)
@@ -105,7 +104,7 @@ class Tables:
 
 
 def index_of(tokens: list[int]) -> int:
-    """The place of a sequence in lexicographic order."""
+    """Return the index of a sequence in lexicographic order."""
     index = 0
     for token in tokens:
         index = index * VOCAB + token
@@ -113,7 +112,7 @@ def index_of(tokens: list[int]) -> int:
 
 
 class _Cache(KVCache):
-    """Keeps the tokens, plus 1, so that 0 is what stands before the picture; its storage is made once for all runs."""
+    """Keeps the tokens, plus 1, so that 0 stands for the slots before the picture. All runs share its storage."""
 
     def __init__(self, rows: int, slots: int) -> None:
         super().__init__(1, rows, 1, slots, 1)
@@ -121,7 +120,7 @@ class _Cache(KVCache):
 
 
 class _Network:
-    """What target and drafter share. A state is the number of a row of logits, of 2 (rows R) x 2 (target, drafter) tables."""
+    """The common part of target and drafter. A state is the index of a logits row, of 2 (rows R) x 2 (target, drafter) tables."""
 
     def __init__(self, tables: Tables) -> None:
         self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)
@@ -151,20 +150,20 @@ class ToyTarget(_Network):
         return _states(numpy.zeros((len(cache.digits), 1)))
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: _Cache) -> Tensor:
-        """As `interfaces.Target.forward`. A position that a node does not see counts as what stands before the picture."""
+        """As `interfaces.Target.forward`. A position that a node does not see counts as before the picture."""
         at, where = slots.numpy(), positions.numpy()
         cache.digits[:, at] = tokens.numpy() + 1
         if visible is None:
             return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
-        columns = numpy.arange(visible.shape[1])  # the positions of what lies in the slots
+        columns = numpy.arange(visible.shape[1])  # the positions of the slots' tokens
         columns[at] = where
         weights = numpy.where(visible.numpy(), POWERS[numpy.maximum(where[:, None] - columns, 0)], 0.0)
         return _states(cache.digits[:, : len(columns)] @ weights.T)
 
 
 class ToyDrafter(_Network):
-    """The drafter of a case's tables; see `interfaces.Drafter`. It knows the prefix by the state that it is handed and the token
-    behind."""
+    """The drafter of a case's tables; see `interfaces.Drafter`. Its input state and the token after it
+    identify the prefix."""
 
     guided = False
 
@@ -172,7 +171,7 @@ class ToyDrafter(_Network):
         super().__init__(tables)
         prefix = numpy.minimum(numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1, PREFIXES)
         prefix[PREFIXES] = PREFIXES
-        # behind any state comes a state of the drafter's
+        # any state is followed by a state of the drafter's
         kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
         self.behind = numpy.concatenate(kinds).astype(numpy.float32)
 
@@ -190,7 +189,7 @@ class ToyDrafter(_Network):
 
 
 def _states(prefix: Array) -> Tensor:
-    """States [R, n, 1] of the target behind prefixes [R, n]; those behind the picture's end have one in common."""
+    """Return states [R, n, 1] of the target after prefixes [R, n]; all prefixes past the picture's end share one."""
     table = 2 * (PREFIXES + 1) * numpy.arange(len(prefix))[:, None]
     return torch.from_numpy((numpy.minimum(prefix, PREFIXES) + table).astype(numpy.float32)).unsqueeze(-1)
 

@@ -3,11 +3,11 @@
 One pass of the target over the finished picture gives its distribution of every token given all tokens before it. The distance of
 a token is the total variation distance, 0 to 1, between that distribution and the one by which the method drew it, given what it
 could see: drafts and random numbers are averaged out. The distance of a picture is the mean of its tokens', which is rounding
-where the method is lossless. A distance of 0.1 says: of 100 tokens at least 10 come out differently than the model would have
-drawn them, in the best case on average.
+where the method is lossless. A distance of 0.1 means: on average, even in the
+best case, at least 10 of 100 tokens differ from the model's own draw.
 
-A token is drawn off running sums, which round. The distributions here are those that the sums realise (`sampling.running_sums`),
-while the rule judges by the distributions it was told: a draw that does not follow its distribution shows as distance.
+A draw reads running sums, which round. The distributions here are those that the sums realise (`sampling.running_sums`), while
+the rule judges by its input distributions. A draw that does not follow its distribution therefore shows as distance.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _SUMMED = 1 << 18
 
 
 class Visit(NamedTuple):
-    """The distributions behind a token: the target's probabilities p [V], tokens drafted there [C] (-1 none), which of them are
-    nodes [C] bool, and the probabilities q [V] that they were drawn from (None: fixed by the prefix)."""
+    """The distributions at a token: the target's probabilities p [V] and the tokens drafted there [C] (-1 none).
+
+    offered [C] bool marks the drafts that are nodes. q [V] are the draft probabilities (None: the prefix fixes the drafts)."""
 
     p: Tensor
     tokens: Tensor
@@ -63,7 +64,7 @@ def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> fl
 
 
 def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[list[Visit], list[int]]:
-    """Run a config -> the visit behind each token of its picture, and the tokens, both in raster order."""
+    """Run a config -> the visit of each token of its picture, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
     def make_parts(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
@@ -90,7 +91,7 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
     found: dict[int, Visit] = {}
     for step, visits in zip(steps, seen, strict=True):
         assert isinstance(step, Step)
-        found |= zip(step.places, visits, strict=False)  # behind the path's end anything
+        found |= zip(step.places, visits, strict=False)  # visits after the path's end are arbitrary
     return [found[place] for place in range(len(last.tokens))], last.tokens
 
 
@@ -123,7 +124,7 @@ def shift_at(
 
 
 def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
-    """Distribution of the token emitted at a node minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
+    """Compute the distribution of the token emitted at a node minus p, [V] float64. The prefix fixes children [C], -1 none."""
     probs = torch.zeros_like(p, dtype=torch.float64)
     residual, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1, 1):
@@ -150,14 +151,14 @@ def chance(rule: Rule, members: Members, q: Tensor | None) -> Tensor:
 
 
 def _after(rule: Rule, p: Tensor, q: Tensor | None, members: Members) -> Tensor:
-    """The probabilities [M, V] behind the rejection of one draft a row, from p and q [M, V]; p where nothing is left."""
+    """Return the probabilities [M, V] after one rejected draft a row, from p and q [M, V]; p where no probability remains."""
     residual = rule.reject(p, q, members, 0.0)
     total = residual.sum(-1, keepdim=True)
     return torch.where(total > 0, residual / total, p)
 
 
 def without(q: Tensor, x: Tensor) -> Tensor:
-    """q [P, V] without tokens x [P] (-1: all stay), renormalised; a row that becomes empty is all zero."""
+    """Return q [P, V] without tokens x [P] (-1: keep all), renormalised; a row that becomes empty is all zero."""
     at = x.clamp(min=0).unsqueeze(1)
     residual = q.scatter(1, at, q.gather(1, at) * (x < 0).unsqueeze(1))
     total = residual.sum(-1, keepdim=True)
@@ -167,17 +168,19 @@ def without(q: Tensor, x: Tensor) -> Tensor:
 def sampled_shift(
     rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
 ) -> tuple[Tensor, int]:
-    """Distribution of the token emitted at a node minus p, [V] float64, for children drawn from q; and the Monte Carlo draws
-    used, 0 when none were needed.
+    """Compute the distribution of the token emitted at a node minus p, [V] float64, for children drawn from q.
 
-    With r_i the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the
-    shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits under r_i-1 and q_i, r_i after a
-    rejection) - r_i-1. The rule judges by q_i; the draws themselves follow `realised`, which is q_i unless the drawing is at
-    fault. In D_i the accepted part is summed over all tokens; only the rejected draws, on which r_i and the following siblings
-    depend, are sampled, from their own distribution. The terms of the exact rule are 0 for every h up to rounding, so this
-    estimate has no noise for it, yet would show a wrong rule or a wrong draw. For relaxed rules what noise is left leans the
-    distance upward a little. A single child is summed over all draws instead of sampled, unless the vocabulary is too large for
-    that.
+    The second value is the number of Monte Carlo draws, 0 for an exact sum.
+
+    r_i is the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the drawn siblings. The shift
+    is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)]. D_i is the distribution that draw i emits under r_i-1 and q_i (r_i
+    after a rejection), minus r_i-1. The rule judges by q_i. The draws follow `realised`, which equals q_i unless the drawing is
+    at fault.
+
+    D_i sums the accepted part over all tokens. It samples only the rejected draws, from their own distribution: r_i and the
+    following siblings depend on them. For the exact rule every term is 0 up to rounding, so its estimate has no noise. A wrong
+    rule or a wrong draw would still show. For relaxed rules the remaining noise raises the distance a little. A single child is
+    summed over all draws instead of sampled, unless the vocabulary is too large.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
@@ -208,7 +211,7 @@ def sampled_shift(
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
         after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
-        # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
+        # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted part
         shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
         shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
@@ -218,13 +221,14 @@ def sampled_shift(
 
 
 def _drawn(probs: Tensor, u: Tensor) -> Tensor:
-    """As `sampling.draw`; any token of a distribution without mass, whose weight is 0."""
+    """As `sampling.draw`; an arbitrary token for an all-zero distribution, whose weight is 0."""
     return draw(probs, u).clamp_(max=probs.shape[1] - 1)
 
 
 def realised(q: Tensor, history: Tensor) -> Tensor:
-    """Distributions [M, V] float64 of the next draw without replacement from q [V] behind the tokens history [M, i], in draw
-    order; zeros where nothing is left."""
+    """Return the distributions [M, V] float64 of the next draw without replacement from q [V] after the tokens history [M, i].
+
+    The history is in draw order. A row is all zero where no token remains."""
     rows, at = (
         history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
     )
@@ -233,14 +237,15 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
 
 
 def _drawn_once(probs: Tensor) -> Tensor:
-    """The probabilities [M, V] float64 that single draws from probabilities [M, V] have; zeros for one without mass."""
+    """Return the probabilities [M, V] float64 that single draws from probabilities [M, V] realise; zeros for an all-zero row."""
     sums = running_sums(probs)
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
 def _split(rule: Rule, p: Tensor, drawn: Tensor, tokens: Tensor, q: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The distribution of a draw, drawn [M, V], of any of the tokens [m], split into what is emitted by acceptance under p and q
-    [M, V] and what is rejected, both [M, V] float64."""
+    """Split the distribution of a draw, drawn [M, V], over the tokens [m] into accepted and rejected parts, both [M, V] float64.
+
+    The rule accepts under p and q [M, V]."""
     tokens = tokens.expand(p.shape[0], -1)
     accepted = chance(rule, members_of(rule, p, tokens, neighbours), q)
     proposed = drawn.gather(1, tokens)

@@ -1,4 +1,4 @@
-"""Say in a few words how a run was drafted and verified."""
+"""Describe in a few words how a run was drafted and verified."""
 
 from __future__ import annotations
 

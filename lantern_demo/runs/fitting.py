@@ -1,12 +1,12 @@
 """Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as
 calibrated, against how long the step takes here, as measured.
 
-Methods with drafts of one kind share them: a relaxed method and its exact control draft the same tree. CANDIDATES says by which
-method's counts it is chosen. A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the
-model's preset settings, the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic
-trees and windows. The time of steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is
-fitted, then the most promising ones; of all others each that was calibrated. The choice is kept on disk, so that the same seed
-gives the same picture at the next start too. It is not kept when the machine was busy and the times varied.
+Methods with drafts of one kind share them: a relaxed method and its exact control draft the same tree. CANDIDATES names the
+method whose counts decide. `python -m lantern_demo.bench.calibrate` writes a model's calibration.json for its preset settings.
+The file holds the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and
+windows. The time of steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted,
+then the most promising ones; of all others each that was calibrated. The choice is kept on disk, so that the same seed gives the
+same picture at the next start too. It is not kept when the machine was busy and the times varied.
 
 The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
 verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
@@ -43,12 +43,12 @@ from lantern_demo.static_trees import read_paths
 FILE = "calibration.json"
 MOST_NODES = 48
 FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
-# Trees whose steps are measured, to tell what a node, a level and a node that is drafted from cost.
+# Trees whose measured steps show the costs of a node, a level and a node that is drafted from.
 PROBES = tuple(
     map(read_paths, ("0", "0 1 2", "0 00 000", "0 1 2 00 01 10 000", "0 1 2 3 00 01 10 11 20 000 001 010 100 0000 0001"))
 )
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
-UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
+UNSTEADY = 1.5  # a median this many times the lower quartile is a sign of a busy machine
 
 Seconds = Callable[[list[DraftConfig]], list[float]]  # of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
@@ -61,7 +61,7 @@ class Candidates:
 
     name: str  # of the file that keeps the choice
     table: str  # the field of a calibration
-    counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are what is shown
+    counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are shown
     values: tuple[tuple[Any, ...], ...] = ()
 
 
@@ -111,14 +111,13 @@ class Choice:
 
 
 def calibration_folder(model: str, folder: Path | None) -> Path:
-    """Where the calibration of a model lies: in its folder, or, of a published one, which has none, beside what else was found
-    out here."""
+    """Return the folder of a model's calibration: its own, or, for a published model without one, in this machine's cache."""
     return folder or root() / "calibrated" / model
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """The calibration of a model folder, None where there is none; it may lack tables. Raises ValueError naming the file when it
-    is damaged."""
+    """Return the calibration of a model folder, None without the file; it may lack tables. Raises ValueError naming the file
+    when it is damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
     try:
@@ -164,8 +163,10 @@ class Fitted:
 
 
 def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> Iterable[tuple[TreePath, float]]:
-    """The likeliest paths of at most `depth` choices, at most `nodes` of them, each behind its parent and its elder sibling, with
-    the chance that verification reaches it."""
+    """Yield the likeliest paths of at most `depth` choices, at most `nodes` of them, with the chance that verification reaches
+    each.
+
+    A path follows its parent and its elder sibling."""
     waiting: list[tuple[float, TreePath, float]] = []
 
     def offer(path: TreePath, parent: float) -> None:
@@ -185,7 +186,7 @@ def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> It
 
 
 def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
-    """The tree of at most `nodes` nodes behind the root with the most expected tokens a second.
+    """Return the tree of at most `nodes` nodes, not counting the root, with the most expected tokens a second.
 
     accept [depth][draw]: see the head of this file. Raises ValueError when no draft is ever accepted.
     """
@@ -234,7 +235,7 @@ def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
 
 
 class StepCosts:
-    """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short
+    """Seconds of a step with draft trees, measured at the first request: `times(policy)` gives those of some steps of a short
     run."""
 
     def __init__(self, times: Callable[[DraftConfig], list[float]], rounds: int) -> None:
@@ -292,7 +293,7 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
 
 
 def recall(file: Path, kind: type[DraftConfig]) -> Choice | None:
-    """A choice of this kind that `remember` wrote, None where there is none that can be used."""
+    """Return a choice of this kind that `remember` wrote, None without a usable one."""
     try:
         told = json.loads(file.read_text())
         return Choice(drafts_of(kind, Settings(**told["settings"])), str(told["reason"]))
@@ -314,7 +315,7 @@ class TreeFitting:
         self._fitted: dict[tuple[type[DraftConfig], Rows], Choice] = {}
 
     def fitted(self, kind: type[DraftConfig], most_changed: float) -> Choice | None:
-        """The drafts of a kind, chosen when first asked for, which takes seconds; None where none were calibrated.
+        """Return the drafts of a kind, chosen at the first request, which takes seconds; None where none were calibrated.
         most_changed: the largest share of changed tokens that a wavefront may have."""
         rows = self.calibration.rows(kind, most_changed)
         if rows and (kind, rows) not in self._fitted:

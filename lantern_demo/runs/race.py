@@ -1,8 +1,8 @@
 """Run a comparison: warm up every method, then give the methods equal slices of device time in rotation.
 
-Whatever disturbs the machine disturbs all methods alike then, and none pays for its place in the order. Each run has a cache, a
-clock and random numbers of its own, so its tokens are those of a run alone. Where memory does not hold all runs at once they run
-one after the other, and their statistics say why. A race calls its session; a session knows of no race.
+Whatever disturbs the machine disturbs all methods equally then, and none pays for its position in the order. Each run has a
+cache, a clock and random numbers of its own, so its tokens are those of a run alone. Where memory does not hold all runs at once
+they run one after the other, and their statistics say why. A race calls its session; a session knows of no race.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Request:
 
 
 class Rotation:
-    """Tell which run has the next slice: runs have slices of `SLICE_SECONDS` in rotation until each is out.
+    """Return the run that has the next slice: runs have slices of `SLICE_SECONDS` in rotation until each is out.
 
     A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than
     the others. Every rotation begins with another run, so that none is always the first.

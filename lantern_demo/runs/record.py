@@ -66,7 +66,7 @@ HOW_TIMED = (
 def image_hash(image: Image.Image) -> str:
     """Return the SHA-256 of the size and the RGB bytes, which do not depend on the file format.
 
-    It tells whether a file still is the recorded picture. It does not compare machines: the same tokens decoded with another
+    It shows whether a file still is the recorded picture. It does not compare machines: the same tokens decoded with another
     number format or thread count may differ by a level or two of 255.
     """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
@@ -199,7 +199,7 @@ class Entry(Stats):
 
 
 def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
-    """Tell whether a row has a number for each bound, the first `whole` of them whole."""
+    """Return whether a row has a number for each bound, the first `whole` of them whole."""
     return (
         len(row) == len(high)
         and all(type(value) is int or (type(value) is float and i >= whole) for i, value in enumerate(row))
@@ -339,7 +339,7 @@ def events_of(steps: list[Step]) -> Events:
 
 
 def _trial(judged: Judged) -> list[float]:
-    """Return a trial as records keep it: with five digits, or with nine where five do not tell the score from its threshold. Two
+    """Return a trial as records keep it: with five digits, or with nine where five do not part the score from its threshold. Two
     float32 numbers differ within nine digits."""
     node, *values = judged
     for digits in (5, 9):

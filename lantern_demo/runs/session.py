@@ -285,7 +285,7 @@ class Session:
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """Return the draft tree that a method runs with, and why. A tree that is to fit is chosen for all methods with drafts of
-        its kind when first asked for, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
+        its kind at the first request, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
         kind = method.drafts
         if not are_fitted(kind, knobs):
             return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))

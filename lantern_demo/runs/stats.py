@@ -107,5 +107,5 @@ class MethodFailed:
 
 
 def disturbed(waited: float | None, seconds: float) -> bool:
-    """Tell whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds. None: unknown."""
+    """Return whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds. None: unknown."""
     return waited is not None and waited > BUSY_SHARE * seconds

@@ -1,6 +1,6 @@
-"""Every point's pictures held against what vanilla draws of the same captions with other seeds.
+"""Compare every point's pictures with vanilla's of the same captions with other seeds.
 
-Three sets are told apart: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's
+Three sets are distinct: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's
 with other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. The loss by a measure is its value
 less the reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where
 noise is shared a picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
@@ -43,7 +43,7 @@ TO_REFERENCE = ("fid_vanilla",)  # measures that are distances to the reference
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen of N pictures: of each its features [N, 256], right attributes and, of drawn ones, the nats of its tokens."""
+    """The readings of N pictures: of each its features [N, 256], right attributes and, of drawn ones, the nats of its tokens."""
 
     features: NDArray[numpy.float32]
     right: dict[str, NDArray[numpy.bool_]]
@@ -68,7 +68,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
 
 
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
-    """Look at the true scenes as they are, and through the tokenizer."""
+    """Look at the true scenes unchanged, and through the tokenizer."""
     true = draw_truth(scenes, pipe.device, pipe.info.image_size)
     again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
     first, second = (Seen(*read(classifier, images, scenes.wanted), numpy.empty(len(true))) for images in (true, again))

@@ -1,4 +1,4 @@
-"""Lantern scenes as the truth to measure against: captions with true pictures of them, and what a classifier reads off
+"""Lantern scenes as the truth to measure against: captions with their true pictures, and a classifier's readings of
 pictures."""
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class SceneSet:
 
     @property
     def wanted(self) -> dict[str, Tensor]:
-        """The class index that each picture was asked for [pictures], by attribute."""
+        """The requested class index of each picture [pictures], by attribute."""
         return self.scenes.attributes()
 
 
 def truth(captions: int, seeds: int) -> SceneSet:
     """`captions` held-out scenes in words, each with `seeds` true scenes of the same attributes that differ in all else.
 
-    The captions of fewer are the first of those of more. Two captions may say the same. Raises ValueError for fewer than 1 of
+    The captions of fewer are the first of those of more. Two captions may be equal. Raises ValueError for fewer than 1 of
     either, or more than POOL captions.
     """
     if not 1 <= captions <= POOL or seeds < 1:
@@ -93,15 +93,15 @@ def drawn(networks: Networks, tokens: Tensor) -> Tensor:
 
 
 class Reading(NamedTuple):
-    """What a classifier read off B pictures."""
+    """The readings of a classifier on B pictures."""
 
     features: NDArray[numpy.float32]  # [B, 256]
-    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute is as asked for, by its name; ALL: all of them
+    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute matches the request, by its name; ALL: all of them
 
 
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Reading:
-    """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features, and what is right.
+    """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features and right attributes.
 
     Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
     """
@@ -121,7 +121,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """The classifier of a model folder. Raises ValueError when there is none: then nothing can read the model's pictures."""
+    """The classifier of a model folder. Raises ValueError without one: then nothing can read the model's pictures."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
     return load_classifier(folder, device)
