@@ -1,7 +1,7 @@
 """Runners of steps: one by one on any device, or as captured CUDA graphs, and those that outlive their run.
 
 Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one after the copy of its results:
-device work, whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where
+device work, whatever the host or a consumer does meanwhile. Timing events inside the graph separate its parts, where
 torch can record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are
 read once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
 events, a step counts as verify as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
@@ -53,10 +53,10 @@ class Steps(Protocol):
 
 
 class Runner:
-    """Runs steps as they are written, each part timed where it runs."""
+    """Runs steps eagerly, each part timed where it runs."""
 
     ahead = 1  # how many may be in flight
-    reason = ""  # why it is not what it could be, if so
+    reason = ""  # why it fell back to a slower engine; empty: it did not
     clock: Clock  # of the run at hand
 
     def __init__(self, steps: Steps) -> None:
@@ -68,7 +68,7 @@ class Runner:
         return "plain" if self.steps.exact else "fixed"
 
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        """Get ready for steps of these buckets and kinds, so that none of them has to."""
+        """Prepare steps of these buckets and kinds, so that `launch` need not."""
 
     def launch(self, index: int, slots: int, drafts: bool) -> None:
         """Start step `index` (from 1, in order)."""
@@ -79,7 +79,7 @@ class Runner:
         return self.steps.done or self.steps.unpack(self.steps.results[index].tolist(), drafts)
 
     def close(self) -> None:
-        """Wait for what is in flight, and put its times where they belong."""
+        """Wait for the steps in flight, and add their times to the clock."""
 
 
 @dataclass
@@ -92,9 +92,9 @@ class _Captured:
 
 
 class GraphRunner(Runner):
-    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
-    When a capture is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is
-    at fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any."""
+    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured at its first use; all share one memory pool.
+    When torch refuses a capture the steps run eagerly, and `reason` states why. Memory that runs out and a faulty device are no
+    refusals: their errors are raised. `free` releases memory that idle runners hold and returns whether there was any."""
 
     name = "graphs"
 
@@ -145,7 +145,7 @@ class GraphRunner(Runner):
             captured.seconds = 0.0
 
     def _graph(self, slots: int, drafts: bool) -> _Captured | None:
-        """The graph of a bucket and kind; None once a capture was refused."""
+        """Return the graph of a bucket and kind; None once a capture was refused."""
         key = (slots, drafts)
         if key not in self.graphs and not self.reason:
             # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
@@ -161,7 +161,7 @@ class GraphRunner(Runner):
         return None if self.reason else self.graphs.get(key)
 
     def _captured(self, slots: int, drafts: bool) -> _Captured:
-        """`_capture`, once more where others could spare memory."""
+        """Call `_capture`, and once more where idle runners released memory."""
         try:
             return self._capture(slots, drafts)
         except RuntimeError as error:
@@ -170,7 +170,7 @@ class GraphRunner(Runner):
         return self._capture(slots, drafts)
 
     def _capture(self, slots: int, drafts: bool) -> _Captured:
-        """Warm up and capture; where the run stands and the stream this thread works on are as before, also when it fails."""
+        """Warm up and capture. The state of the steps and the current stream are restored, also after an error."""
         steps, here = self.steps, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
             _STREAMS[self.device] = torch.cuda.Stream(self.device)
@@ -198,13 +198,13 @@ class GraphRunner(Runner):
 
 
 def restore(steps: Steps, copies: list[Tensor]) -> None:
-    """Go back to where copies of the steps' `state` were made."""
+    """Restore the steps' `state` from copies."""
     for part, copy in zip(steps.state(), copies, strict=True):
         part.copy_(copy)
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """The lack of memory that an error is, or that it hides: ending a capture that failed may raise an error of its own."""
+    """Return the out-of-memory error that an error is or hides: ending a failed capture may raise another error."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return error
@@ -213,7 +213,7 @@ def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None
 
 
 def external_events() -> list[torch.cuda.Event]:
-    """Four events to be recorded inside a graph, or none where torch or the driver has no such thing."""
+    """Return four events to be recorded inside a graph, or an empty list where torch or the driver lacks them."""
     try:
         return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
     except (TypeError, RuntimeError):
@@ -221,7 +221,7 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """The shares of draft, verify and commit, from the events before and after them; all is verify's when they cannot be
+    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0 when these cannot be
     read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
@@ -233,8 +233,8 @@ def shares(marks: list[Any]) -> list[float]:
 
 class Engines:
     """Idle runners by what their runs have in common, at most `most` of them; the one longest unused goes first. Capturing takes
-    as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole runner, fills it in
-    place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets a runner of its own."""
+    as long as a decode, and a graph keeps the tensors of its capture. So a run borrows a whole runner, overwrites its tensors,
+    and returns it. Two live runs never share a runner: the second one of the same shape gets another."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -245,8 +245,8 @@ class Engines:
         return len(self._idle)
 
     def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
-        """An idle runner of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go
-        first."""
+        """Return an idle runner of this key with empty caches, or a new one. Where memory is short for a new one, the idle ones
+        are released first."""
         with self._lock:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             runner = None if at is None else self._idle.pop(at)[1]
@@ -262,7 +262,7 @@ class Engines:
         return make()
 
     def give(self, key: Hashable, runner: Runner) -> None:
-        """Hand a runner back whose run is over. It is dropped where it has been refused a capture."""
+        """Return a runner after its run. One whose capture was refused is dropped."""
         if runner.reason:
             return
         with self._lock:
@@ -271,7 +271,7 @@ class Engines:
                 self._idle.pop(0)
 
     def clear(self) -> bool:
-        """Let all idle runners go and give their memory back; whether there were any."""
+        """Release all idle runners and their memory; return whether there were any."""
         with self._lock:
             any_idle = bool(self._idle)
             self._idle.clear()
@@ -281,7 +281,7 @@ class Engines:
 
 
 def _scarce(device: torch.device) -> bool:
-    """Whether a GPU has little memory left next to what is in use."""
+    """Return whether less than `RESERVE` of a GPU's memory is free."""
     if device.type != "cuda":
         return False
     free, total = torch.cuda.mem_get_info(device)

@@ -1,9 +1,9 @@
-"""Acceptance rules: the mathematics that decides whether a draft is accepted, and what its rejection leaves. `reference` says the
-same of one node and one token at a time in plain Python; read it first.
+"""Acceptance rules: the mathematics that decides whether a draft is accepted, and the distribution after its rejection.
+`reference` has the same for one node and one token at a time in plain Python; read it first.
 
-    near(x)  = x and the tokens that stand for it, which have probability S in all; by the exact rule there are none
-    accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
-    else     p <- norm([p without near(x), minus q]+), q <- norm(q without x), next sibling
+    near(x)  = x and the tokens that stand for it, which have probability S in all; with the exact rule S = 0.
+    accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children.
+    else     p <- norm([p without near(x), minus q]+), q <- norm(q without x), next sibling.
 
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023; EAGLE, Li et al. 2024): every token
 follows p. A rule is a class that overrides the methods in which it differs; `examples/more_rules.py` has three more.
@@ -38,7 +38,7 @@ class Rule:
 
     @property
     def relaxes(self) -> bool:
-        """Whether it may accept what the exact rule would refuse."""
+        """Whether it may accept drafts that the exact rule refuses."""
         return False
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
@@ -47,29 +47,29 @@ class Rule:
         return p
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
-        """Return near(x) under p of drafts with their neighbours ids [P, C, 1 + k]; drafted [P, C] bool: where there is one."""
+        """Return near(x) under p of drafts with their neighbours ids [P, C, 1 + k]; drafted [P, C] bool marks the drafts."""
         return Members(ids, mass_of(p, ids), drafted.unsqueeze(-1))
 
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
-        """Return what counts for each draft, [P, C]; depth [P, 1] is that of the nodes, whose drafts lie one deeper."""
+        """Return the score of each draft, [P, C]; depth [P, 1] is that of the nodes, whose drafts lie one deeper."""
         return members.mass[..., 0]
 
     def threshold(self, u: Tensor, q: Tensor | None, p: Tensor) -> Tensor:
-        """Return what a score must exceed, [P, C] or [P, 1], of uniforms u [P, C] and the drafts' probabilities q [P, C] (None:
-        the prefix fixes them); p is what `target` returned."""
+        """Return the threshold that a score must exceed, [P, C] or [P, 1], from uniforms u [P, C] and the drafts'
+        probabilities q [P, C] (None: the prefix fixes them); p is what `target` returned."""
         return u if q is None else u * q
 
     def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
-        """Return what the rejection of one draft a node (C = 1) leaves of p, [P, V] and at least 0, its sum whatever it is. q is
-        the draft's distribution, all 0 where there is none."""
+        """Return the residual of p after the rejection of one draft per node (C = 1), [P, V], at least 0, not normalised. q is
+        the distribution of the draft, all 0 without a draft."""
         # a rejected x has less of p than of q, so that nothing of it is left
         return without(p, members) if q is None else (p - q).clamp_(min=0.0)
 
 
 @dataclass(frozen=True)
 class Lantern(Rule):
-    """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose mass sums to at most
-    delta. Raises ValueError for values out of range."""
+    """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose probabilities sum to at
+    most delta. Raises ValueError for values out of range."""
 
     k: int = 0  # type: ignore[misc]  # of the class above it is a constant
     bound: float = 0.0  # delta, 0 to 1
@@ -89,7 +89,7 @@ class Lantern(Rule):
         return self.k > 0 and self.bound > 0
 
     def budget(self, mass: Tensor) -> Tensor | float:
-        """Return the most that the neighbours of drafts of mass [P, C, 1] may have in all."""
+        """Return the highest probability that neighbours may add; mass [P, C, 1] has the probabilities of the drafts."""
         return self.bound
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
@@ -106,7 +106,7 @@ class Lantern(Rule):
 
 @dataclass(frozen=True)
 class LanternPlusPlus(Lantern):
-    """LANTERN++ (arXiv 2502.06352): as LANTERN, but the neighbours' mass is at most (lambda - 1) p(x)."""
+    """LANTERN++ (arXiv 2502.06352): as LANTERN, but the neighbours' probability is at most (lambda - 1) p(x)."""
 
     bound: float = 1.0  # lambda, 1 or more
 
@@ -129,7 +129,7 @@ def columns(rule: Rule) -> int:
 
 def with_neighbours(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
     """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C, 1 + k]; neighbours [V, >= k].
-    Raises ValueError where the rule needs a table and there is none."""
+    Raises ValueError for a missing table that the rule needs."""
     k = columns(rule)
     if not k:
         return x.unsqueeze(-1)

@@ -5,10 +5,10 @@ reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy ru
 
 `SharedNoiseVerifier` compares. Position i of the picture has one vector of Gumbel noise G_i (see `noise`) for everybody:
 
-    target     draws y_i = argmax(scores + G_i); at temperature 0 there is no noise
-    vanilla    draws y_i
-    drafter    drafts the top of its own scores + G_i; dynamic trees and windows have the drafts that they have
-    exact      accepts a child that equals y_i, else y_i is the bonus token
+    target     draws y_i = argmax(scores + G_i); at temperature 0 there is no noise.
+    vanilla    draws y_i.
+    drafter    drafts the top of the drafter's scores + G_i; dynamic trees and windows keep their drafts.
+    exact      accepts a child that equals y_i, else y_i is the bonus token.
     relaxed    accepts the first child x whose set near(x) has y_i; a token belongs to the first set that has it
 
 So every exact method draws vanilla's tokens, whatever the tree and the drafter: drafter-invariant speculative decoding (Daliri et
@@ -31,7 +31,7 @@ from .trees import Draft, Tree, VerifyOutput
 
 
 class SharedNoiseVerifier:
-    """Accepts a draft when it is what the target itself draws with the noise of its position."""
+    """Accepts a draft that equals the token that the target draws with the noise of its position."""
 
     draws = 0
 
@@ -70,7 +70,7 @@ class SharedNoiseVerifier:
         return VerifyOutput(path, *accepted_tokens(draft, path, own[-1:]), own[-1:], relaxed, target)
 
     def members(self, x: Tensor, scores: Tensor) -> Members:
-        """The sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]; each without what siblings before it took."""
+        """Return the sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]; none has a token of an earlier set."""
         ids = with_neighbours(self.rule, x.clamp(min=0), self.neighbours)
         return in_turn(self.rule, scores.softmax(-1), ids, x >= 0)[0]
 
@@ -116,11 +116,11 @@ class RejectionVerifier:
         return VerifyOutput(path, *accepted_tokens(draft, path, bonus), bonus, relaxed, bonus.expand(tree.size))
 
 
-# -- what is accepted at each node
+# -- acceptance at each node
 
 
 class Children(NamedTuple):
-    """The drafts of P nodes, C each, and what they were drawn from."""
+    """The drafts of P nodes, C each, and their distributions."""
 
     tokens: Tensor  # [P, C] int64, in draw order, -1 for none
     q: Tensor | None = None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
@@ -133,13 +133,13 @@ class Children(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was decided on the drafts of P nodes, each judged as if all siblings before it were rejected."""
+    """The decisions on the drafts of P nodes, each judged as if all siblings before it were rejected."""
 
     accepted: Tensor  # [P, C] bool; the first one counts
     residual: Tensor  # [P, V] the distribution of the bonus token where none was accepted, not normalised
     mass: Tensor  # [P, C] p of the draft
     score: Tensor  # [P, C]
-    threshold: Tensor  # [P, C] what the score had to exceed; greedy: reach
+    threshold: Tensor  # [P, C] the score had to exceed it; greedy: reach it
     tried: Tensor  # [P, C] bool, which drafts there are
     relaxed: Tensor | None  # [P, C] bool, of accepted drafts: the exact rule would refuse it; None: it never does
 
@@ -152,7 +152,7 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     ids = with_neighbours(rule, x, children.neighbours)
     members, residual, left = in_turn(rule, target, ids, tried, children.q, weight, children.depth, to_the_end=True)
     score, threshold = rule.score(members, children.depth), rule.threshold(u, qx, target)
-    # strictly above: a token of mass 0 is not accepted even at u = 0
+    # strictly above: a token of probability 0 is not accepted even at u = 0
     accepted = tried & ((score > threshold) | (left <= 0))
     mass = members.mass[..., 0] if target is p else p.gather(1, x)
     relaxed = Rule.threshold(rule, u, qx, p) >= mass if rule.relaxes else None
@@ -169,7 +169,7 @@ def in_turn(
     depth: Tensor | float = 0.0,
     to_the_end: bool = False,
 ) -> tuple[Members, Tensor, Tensor]:
-    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool says which drafts there are. Each set is
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool marks the drafts that exist. Each set is
     found under the p [P, V] that the rejections before it leave. The distribution of a draft is q [P, V] times weight [P, C].
     Return the sets, the p after the last rejection, and the sum [P, C] after each one. The last rejection is left out unless
     `to_the_end`."""
@@ -190,8 +190,8 @@ def in_turn(
 
 
 def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the tokens x [P, C], any where there is none; which of them are tried; their probabilities without the draws before
-    them, and the weight of q at each draw, 0 for what is not tried. The last two are None where the prefix fixes the drafts."""
+    """Return the tokens x [P, C], any token for no draft; which of them are tried; their probabilities without the draws before
+    them; the weight of q at each draw, 0 for untried ones. Without q (the prefix fixes the drafts) the last two are None."""
     tokens, q, rest = children.tokens, children.q, children.rest
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
     if q is None:
@@ -206,8 +206,8 @@ def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | N
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
-    """Greedy acceptance under p [P, V], the softmax of the logits, each draft by itself. A draft x is accepted when it is the
-    argmax, or would be with mass p(x) + S while the others keep theirs; of equals the first token wins, as in `argmax`."""
+    """Judge each draft separately and greedily under p [P, V], the softmax of the logits. A draft x is accepted when it is the
+    argmax, or would be with probability p(x) + S while the others keep theirs. Of equals the first token wins, as in `argmax`."""
     tokens = children.tokens
     tried, x = tokens >= 0, tokens.clamp(min=0)
     top, best = p.max(-1, keepdim=True)
@@ -219,7 +219,7 @@ def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
 
 
 def first(accepted: Tensor) -> Tensor:
-    """[P] int64, the first column in which accepted [P, C] is true, C for none."""
+    """Return the first column, [P] int64, in which accepted [P, C] is true, C for none."""
     at = numbers(accepted.shape[1] + 1, accepted.device)
     return torch.where(accepted, at[:-1], at[-1:]).amin(1)
 

@@ -14,7 +14,7 @@ from lantern_demo.settings.settings import Settings
 
 def drafts_of(kind: type[DraftConfig], settings: Settings) -> DraftConfig:
     """Return the drafts of a kind under some settings, where they are not fitted to the machine. A kind that no setting shapes
-    is made as it is."""
+    gets its defaults."""
     if issubclass(kind, StaticTree):
         return kind(settings.static_paths)
     if issubclass(kind, DynamicTree):
@@ -34,7 +34,7 @@ def smaller_drafts(method: Method) -> DraftConfig:
 
 
 def are_fitted(kind: type[DraftConfig], settings: Settings) -> bool:
-    """Tell whether the settings leave the drafts of a kind to be fitted to the machine."""
+    """Return whether the settings leave the drafts of a kind to be fitted to the machine."""
     if issubclass(kind, (StaticTree, DynamicTree)):
         return settings.tree == FIT and not (issubclass(kind, DynamicTree) and settings.shape_given)
     if issubclass(kind, OptTree):

@@ -1,5 +1,5 @@
-"""The knobs of a run in one table: what a setting may be, what it is unless told, what it is called, who reads it, and which of
-its values are worth trying. Settings, page, API, links, sweeps and benchmarks read it from here."""
+"""The knobs of a run in one table: range, default, label, the methods that read each knob, and the values worth trying.
+Settings, page, API, links, sweeps and benchmarks read this table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (
 FIT = "fit"
 TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
-WINDOW = 8  # places of a window, or of a lead between rows, where nothing is fitted
+WINDOW = 8  # positions of a window, or of a lead between rows, where nothing is fitted
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
@@ -36,7 +36,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence repeats it: short, whatever was sent."""
+    """Return a value as error messages repeat it, at most 120 characters long."""
     try:
         text = _SHORT.repr(value)
         return text if len(text) <= 120 else f"{text[:117]}..."
@@ -46,14 +46,14 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a number may be."""
+    """The allowed range of a number."""
 
     low: float
     high: float
     whole: bool = False
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as int or float. Raises ValueError naming the parameter, the value and what is allowed."""
+        """Return the value as int or float. Raises ValueError naming the parameter, the value and the range."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
@@ -88,40 +88,40 @@ class Knob:
     choices: tuple[str, ...] = ()  # of a text
     step: float | None = None  # of the page's slider; None for a field
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
-    of_tree: bool = False  # None is allowed and means: as the draft tree has it
-    reads: Callable[[Method], bool] = _everybody  # which methods it is for
-    swept: tuple[Any, ...] = ()  # values that speed is held against quality at
+    of_tree: bool = False  # allows None, the value of the draft tree
+    reads: Callable[[Method], bool] = _everybody  # whether a method reads it
+    swept: tuple[Any, ...] = ()  # values at which sweeps measure speed and quality
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
-    explore: str = ""  # what the explorer calls it
+    explore: str = ""  # its name in the explorer
     symbol: str = ""  # before a value in a picture
     short: str = ""  # its name among the knobs of its method; empty: the whole name
-    later: bool = False  # run records from before it was there lack it
-    before: Any = None  # what these ran with, where it is not the default
+    later: bool = False  # older run records lack it
+    before: Any = None  # the value of these records, where it is not the default
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
     fitted: bool = False  # 0 means that it is chosen for the machine
 
     @property
     def allowed(self) -> str:
-        """Type and range, in words."""
+        """The type and the range, in words."""
         if self.limit is None:
             return f"text, one of {', '.join(self.choices)}"
         kind, digits = ("int", ".0f") if self.limit.whole else ("float", "g")
         return f"{kind}, {self.limit.low:{digits}} to {self.limit.high:{digits}}"
 
     def told(self, default: Any) -> str:
-        """The sentence, with type, range and default."""
+        """Return the sentence with type, range and default."""
         return f"{self.sentence} ({self.allowed}; default {'as the draft tree has it' if default is None else default})"
 
 
 def knob(*told: Any, **more: Any) -> Any:
-    """A field of `Knobs`: a Knob, and its default."""
+    """Return a field of `Knobs` with a Knob and its default."""
     made = Knob(*told, **more)
     return field(default=made.default, metadata={"knob": made})
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """The value of every knob: what `lantern_demo.settings.settings.Settings` checks."""
+    """The value of every knob; `lantern_demo.settings.settings.Settings` checks them."""
 
     seed: int = knob(
         DEFAULT_SEED,
@@ -307,7 +307,7 @@ class Knobs:
 
 
 KNOBS: dict[str, Knob] = {one.name: one.metadata["knob"] for one in fields(Knobs)}
-ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
+ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # the page shows the seed elsewhere
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -323,7 +323,7 @@ def lists_settings(function: F) -> F:
 
 
 def by_readers() -> dict[tuple[str, ...], list[str]]:
-    """The knobs of the form by the ids of the methods that they are for: what most methods share first."""
+    """Return the knobs of the form by the ids of the methods that read them, the most shared knobs first."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in ON_THE_FORM:
         found.setdefault(tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method)), []).append(name)
@@ -331,18 +331,18 @@ def by_readers() -> dict[tuple[str, ...], list[str]]:
 
 
 def short_name(name: str) -> str:
-    """What a knob is called where its method is known."""
+    """Return the name of a knob where its method is known."""
     return KNOBS[name].short or name
 
 
 def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
-    """The knobs of a method whose values are worth trying, its bound first, each with the values."""
+    """Return the knobs of a method that sweeps vary, each with its values; the bound comes first."""
     found = {name: knob.swept for name, knob in KNOBS.items() if knob.swept and knob.reads(method)}
     return dict(sorted(found.items(), key=lambda item: not KNOBS[item[0]].bounds))
 
 
 def seed_of(value: Any) -> int:
-    """A seed that was asked for. Raises ValueError naming what is allowed."""
+    """Return a requested seed as int. Raises ValueError naming the allowed range."""
     limit = KNOBS["seed"].limit
     assert limit is not None
     return int(limit.check("seed", value))

@@ -49,7 +49,7 @@ class Settings(Knobs):
 
     @property
     def shape_given(self) -> bool:
-        """Whether part of the dynamic tree's shape is given beside its name."""
+        """Whether the settings override part of the shape of the dynamic tree."""
         return (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None)
 
     @property
@@ -64,12 +64,12 @@ class Settings(Knobs):
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
 
     def rule(self, method: Method) -> Rule:
-        """The acceptance rule that a method uses under these settings."""
+        """Return the acceptance rule that a method uses under these settings."""
         changes = {knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)}
         return replace(method.rule, **changes)
 
     def with_changes(self, **changes: Any) -> Settings:
-        """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
+        """Return these settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
         return replace(self, **by_name(changes))
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Settings(Knobs):
 
 
 def by_name(values: Any) -> dict[str, Any]:
-    """Values of settings by their names. Raises ValueError for anything else."""
+    """Return values of settings by their names. Raises ValueError for anything else."""
     if not isinstance(values, dict):
         raise ValueError(f"settings must be an object of values by name, got {shown(values)}; allowed are {', '.join(KNOBS)}")
     for name in values:
@@ -87,7 +87,7 @@ def by_name(values: Any) -> dict[str, Any]:
 
 
 def _own_paths(value: Any) -> tuple[Path, ...]:
-    """The static tree of a text of paths. Raises ValueError when it is none, or too large."""
+    """Return the static tree of a text of paths. Raises ValueError for a text that is no tree or too large a tree."""
     deepest, most = _highest("draft_depth") + 1, _highest("draft_nodes")
     try:
         if not isinstance(value, str) or len(value) > most * (deepest + 1) or not set(value) <= set("0123456789 "):
@@ -120,17 +120,17 @@ RETIRED: dict[str, Any] = {
     "residual": "set",
 }
 RENAMED = {"dice": ("noise", {"same": "shared", "own": "independent"})}  # of older records and links
-UNREAD = {"zipar_price"}  # it chose a window, and a record has that window beside it
+UNREAD = {"zipar_price"}  # it chose a window, and a record also has that window
 
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """Values under the names that their settings have now."""
+    """Return values under the current names of their settings."""
     old = {name: (RENAMED[name][0], RENAMED[name][1].get(str(value), value)) for name, value in values.items() if name in RENAMED}
     return dict(old.values()) | {name: value for name, value in values.items() if name not in old}
 
 
 def without_retired(values: dict[str, Any]) -> dict[str, Any]:
-    """Values of settings without those that this program has no more. Raises ValueError for one that asks for anything."""
+    """Return values of settings without the retired ones. Raises ValueError for a retired value that changed something."""
     values = renamed(values)
     for name, usual in RETIRED.items():
         if values.get(name, usual) != usual:
@@ -139,14 +139,14 @@ def without_retired(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def method_of(value: Any) -> Method:
-    """The method of an id. Raises ValueError naming the value and what is allowed."""
+    """Return the method of an id. Raises ValueError naming the value and the allowed ids."""
     if not isinstance(value, str) or value not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {shown(value)}")
     return METHODS[value]
 
 
 def methods_of(values: Any) -> list[Method]:
-    """The methods of a list of ids, in the order of the table, each once. Raises ValueError as `method_of` does."""
+    """Return the methods of a list of ids, in the order of the table, each once. Raises ValueError as `method_of` does."""
     if not isinstance(values, (list, tuple)) or not values:
         raise ValueError(f"methods must be a list of one or more of {', '.join(METHODS)}, got {shown(values)}")
     chosen = {method_of(v).id for v in values}
