@@ -38,8 +38,8 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """Return a script or styles as they are sent: every visit pays for them. Comments and indentation are for readers of the
-    file."""
+    """Return a script or styles in the form for the browser: every visit pays for them. Comments and indentation are for readers
+    of the file."""
     return re.sub(r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -80,8 +80,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Answer:
-    """Where it is said what becomes of what was asked for. While it waits, its place in the queue stands there instead: another
-    event says it, and what that one says last is sent once more when it ends."""
+    """The element that shows the state of a request. While the request waits, its position in the queue is shown instead.
+    Another event writes that position, and sends its last text again when it ends."""
 
     place: gr.HTML
     words: gr.HTML
@@ -93,7 +93,7 @@ def answer(elem_id: str, words: str = "") -> Answer:
 
 @dataclass(frozen=True)
 class Results:
-    """What is shown of a run that has finished."""
+    """The components that show a finished run."""
 
     table: gr.HTML
     record: gr.DownloadButton
@@ -118,15 +118,15 @@ class Widgets:
     results: Results
     finished: FinishedRuns  # the runs that links can name
     shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
-    before: gr.State  # `Shown.run` of what was in the lanes when a run was last asked for; None once that was stopped
-    result: gr.State  # of Shown: what the results are of, what is run again, and what Draw does not repeat
+    before: gr.State  # `Shown.run` of the lanes when a run was last requested; None once that was stopped
+    result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
     def all(self) -> list[Any]:
         return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """Return the components that change during a run. They are few: for every answer Gradio builds all outputs of an event
-        anew, also those that do not change."""
+        """Return the components that change during a run. They are few: for every answer Gradio rebuilds all outputs of an
+        event, also unchanged ones."""
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
@@ -156,7 +156,7 @@ def status_html(
     text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes. The notes take one line, however many there are,
-    until they are opened: what is below would jump."""
+    until they are opened: the content below would jump."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
@@ -215,7 +215,8 @@ def scratch() -> TemporaryDirectory[str]:
 
 
 def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]) -> Generator[Updates, None, Result | None]:
-    """Make requests, and say meanwhile that their model is loaded -> what was made; None where it is refused, which is said."""
+    """Make requests, and report meanwhile that their model is being loaded. Return the result, or None after showing a
+    refusal."""
     try:
         if service.must_load(model):
             yield {told: loading(service, model)}

@@ -1,16 +1,16 @@
-"""Every use of a part of Gradio that its documentation does not promise. Whoever upgrades Gradio opens this file first.
+"""Every use of a part of Gradio that its documentation does not promise. Open this file first when you upgrade Gradio.
 
-Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one
-of the parts is gone, and when another version is installed.
+Each function names the problem that it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py`
+fails when one of the parts is gone, and when another version is installed.
 
 Four dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
 `.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.toast-wrap` and
-`.show-api`, the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox`
-of an open list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not
+`.show-api`, and the mark `data-testid="status-tracker"` of its loading indicator. `web/layers.js` uses the role `listbox` of an
+open list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not
 answer. `head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that
-goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run changes the
-`run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy;
-a test holds on to that.
+goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run mutates the
+`run_state.Shown` that it handed to a `gr.State`. This only works since Gradio keeps the object itself and no copy; a test checks
+that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECKED = "6.31.0"
 MISCALLS = (TypeError, KeyError, FnIndexInferError)
 CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 
-# Leaves out a last look at the page after the launch. It gives up after three seconds, which is too soon on a busy machine.
+# Leaves out a last look at the page after the launch. It times out after three seconds, which is too soon on a busy machine.
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
@@ -65,12 +65,12 @@ class Joining:
 
 @dataclass(frozen=True)
 class Event:
-    """What a request asks for."""
+    """The event that a request calls."""
 
     name: str | None
     public: bool  # whether programs may call it
     labels: list[str | None]  # of its inputs
-    concurrency_id: str  # names what it waits for
+    concurrency_id: str  # names the queue that it waits in
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Queued:
 
 
 def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Callable[[HttpRequest, str | None], str]) -> None:
-    """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one
-    after the other, so none joins between the check of another and its joining. `client` names the client of a request and its
-    session; clients take turns.
+    """Call `check` for each request before it joins the queue of a page; an exception from `check` is the answer. Requests are
+    checked one after the other, so none joins between the check of another and its joining. `client` names the client of a
+    request and its session; clients take turns.
 
-    It replaces `Queue.push`: Gradio limits the length of the whole queue only, checks neither the number of values nor what they
-    are before a worker takes them, and serves who came first, however many requests that one has.
+    It replaces `Queue.push`: Gradio limits only the length of the whole queue. It checks neither the number nor the types of the
+    values before a worker takes them. It serves requests in order of arrival, however many one client has.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -111,8 +111,8 @@ def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Calla
 
 
 def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpRequest, str | None], str]) -> None:
-    """Sort what waits for what a concurrency id names into rounds: each client's first request that runs or waits, then each
-    client's second, and so on. Within a round the requests keep their order. Those who wait are told their new places."""
+    """Sort the requests that wait for a concurrency id into rounds: each client's first request that runs or waits, then each
+    client's second, and so on. Within a round the requests keep their order. Waiting clients get their new positions."""
     queue, before, rounds = page._queue, Counter[str](), dict[str, int]()
     for queued in pending(page, concurrency_id):
         name = client(queued.request, queued.session)
@@ -123,8 +123,8 @@ def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpReque
 
 
 def drop_lost_messages(page: gr.Blocks) -> None:
-    """Drop a message for a session that has no place for messages. Gradio raises KeyError for it while it tells all who wait
-    their places, and its queue stops for good. A request that names its session "" leads to that, and so does one that waits
+    """Drop a message for a session that has no message queue. Gradio raises KeyError for it while it sends the waiting clients
+    their positions, and its queue stops for good. A request that names its session "" leads to that, and so does one that waits
     while 2,000 other sessions come, of which Gradio keeps the latest.
 
     It replaces `Queue.send_message`.
@@ -140,11 +140,11 @@ def drop_lost_messages(page: gr.Blocks) -> None:
 
 
 def calm_queue(page: gr.Blocks) -> None:
-    """Let the queue of a page do less beside the runs that are being timed.
+    """Let the queue of a page do less during timed runs.
 
     It sets three attributes of `Queue`. Gradio sums up the latest runs after every one of them, for the monitoring page that is
     switched off here. And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from
-    what is being timed.
+    the timed run.
     """
     queue = page._queue
     queue.ANALYTICS_MAX_EVENTS = 1
@@ -158,8 +158,8 @@ def waiting(page: gr.Blocks, concurrency_id: str) -> int:
 
 
 def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
-    """Return the requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no
-    public list of them."""
+    """Yield the requests that run under a concurrency id, then those that wait for it, the next one first. Gradio has no public
+    list of them."""
     queue = page._queue
     running = [
         event for job in queue.active_jobs for event in job or () if event.concurrency_id == concurrency_id and event.alive
@@ -167,7 +167,7 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
     line = queue.event_queue_per_concurrency_id.get(concurrency_id)
     waits = [] if line is None else list(line.queue)
     for event in [*running, *waits]:
-        # Gradio gives a session of its own to a request that named none, and it is the event's id.
+        # Gradio gives a request without a session a new one, named by the event's id.
         yield Queued(event._id, event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
 
 
@@ -197,9 +197,9 @@ def forget_calls(page: gr.Blocks) -> None:
 
 
 def answer_once(page: gr.Blocks, sentence: str) -> None:
-    """Answer a plain call by a sentence when it is asked for once more after its last answer. Gradio would keep that connection
-    open and never send anything. An id that no call has, or whose client hung up, still gets Gradio's own answer: an event with a
-    bare 404, after which the stream breaks off and the log has a traceback, since Gradio raises within the stream.
+    """Answer a plain call with a sentence when a client requests it again after its last answer. Gradio would keep that
+    connection open and never send anything. An id that no call has, or whose client hung up, still gets Gradio's own answer: an
+    event with a bare 404, after which the stream breaks off and the log has a traceback, since Gradio raises within the stream.
 
     It replaces `Queue.push`, and `get` of the queue that holds a call's messages.
     """
@@ -227,8 +227,8 @@ def answer_once(page: gr.Blocks, sentence: str) -> None:
 
 
 def fetch_nothing(sentence: str) -> None:
-    """Refuse by a sentence every address that Gradio would fetch for a visitor: in place of a file among the values of an event,
-    also of one that passes the queue by, and after `file=`. This holds for all pages of the process.
+    """Refuse with a sentence every address that Gradio would fetch for a visitor: as a file among an event's values, also of an
+    event outside the queue, and after `file=`. This holds for all pages of the process.
 
     It replaces `async_ssrf_protected_download` and the route's `secure_url_stream_response`, which ask any public host and have
     no switch.
@@ -245,8 +245,8 @@ def fetch_nothing(sentence: str) -> None:
 
 
 def http_request(request: Any) -> HttpRequest:
-    """Return the plain request of what a function of a component is handed: of the plain one itself, though it asks for
-    Gradio's."""
+    """Return the plain request from the request that a component's function gets. It may get the plain one itself, though its
+    signature names Gradio's."""
     return request if isinstance(request, HttpRequest) else request.request
 
 
@@ -264,8 +264,8 @@ def holds_file(value: Any) -> bool:
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:
-    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once
-    an answer is sent, when the run's folder is gone already."""
+    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies only once an answer
+    is sent, when the run's folder is gone already."""
     return block.move_resource_to_block_cache(path) or ""
 
 

@@ -1,4 +1,4 @@
-"""The models that are loaded, and the runs on the device. On ZeroGPU a run is another process, so what `_frames` takes and yields
+"""The loaded models, and the runs on the device. On ZeroGPU a run is another process, so the arguments and items of `_frames`
 can be pickled."""
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one com
 # From half of its picture on a method has previews: they sharpen cells that are painted already. All but its first wait so many
 # times as long as the last preview took.
 PREVIEW_SHARE = 16
-# The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
-# visitor without an account has in a day.
+# The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are charged: 120, which is all that
+# a visitor without an account has in a day.
 MOST_LEASED = 80
 # Seconds until the first step: a lent GPU starts a process, and a published model has gigabytes to bring there.
 SMALL_STARTS, LARGE_STARTS = 4, 10
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
-PROMPT = "prompt"  # what is made ready first
+PROMPT = "prompt"  # the first part to be made ready
 
 Result = TypeVar("Result")
 
@@ -61,15 +61,14 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
-    # since the frame before: the place, e, r or t for how it was accepted, and the token
+    # since the frame before: the position, e, r or t for how it was accepted, and the token
     fresh: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What has changed since the last one: where methods are, and of one of them what its picture looks like (JPEG), when that
-    was asked for. No lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is
-    read."""
+    """The changes since the last one: the progress of methods, and a preview of one of them (JPEG) when requested. It has no
+    lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
@@ -125,7 +124,7 @@ class Service:
             self._first_info = pipe.info
             self._prepare(pipe)
             self._loaded[self.default] = pipe
-        except ValueError as error:  # whoever waits gets to know
+        except ValueError as error:  # `wait` raises it
             self._first.set_exception(error)
         except BaseException as error:
             _LOG.exception("the model could not be loaded")
@@ -173,8 +172,7 @@ class Service:
         return list(self._loaded.values())
 
     def pipeline(self, model: Any) -> Pipeline:
-        """Return the pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is
-        allowed."""
+        """Return the pipeline of a model, loaded at its first request. Raises ValueError with the value and the allowed ones."""
         if not isinstance(model, str) or model not in self.offered():
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {shown(model)}")
         if model == self.default:
@@ -221,7 +219,8 @@ class Service:
     def request(
         self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any], trees: dict[str, dict[str, Any]] | None = None
     ) -> Request:
-        """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
+        """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for a value that is not
+        allowed."""
         pipe = self.pipeline(self.default if model is None else model)
         return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
 
@@ -229,7 +228,8 @@ class Service:
         """Race the methods: a Frame now and then, for each its Generation with its last token, or MethodFailed. Callers take
         turns.
 
-        Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
+        Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for unfinished
+        methods.
         """
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
             frames, outcomes, start = (
@@ -270,13 +270,13 @@ class Service:
             return self._compute(self._redraw, model, tokens)
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Return whether a model that is loaded here draws its pictures with the network of a record, told by the record's
+        """Return whether a model that is loaded here draws its pictures with the network of a record, according to the record's
         `trained`."""
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """Return the result of a short call in the thread that computes, or None while a run has the device: nothing holds up
-        what is timed."""
+        """Return the result of a short call in the thread that computes, or None while a run has the device: nothing delays a
+        timed run."""
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -285,8 +285,8 @@ class Service:
             self._turn.release()
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Return the result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks,
-        whose share of the GPU is spent, and whether they are still there."""
+        """Return the result of a call in the thread that computes, in the context of the caller. On ZeroGPU the context
+        identifies the client, whose share of the GPU is spent, and whether it is still connected."""
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
@@ -294,11 +294,11 @@ class Service:
 
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
-        tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
+        tokens: dict[str, dict[int, int]] = {}  # by method, the tokens so far by position
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
-        # A lender takes its device back without asking; what is drawn by then should be on its way.
+        # A lender takes its device back without asking; the finished pictures should be on their way by then.
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
         if pipe.info.published is not None:  # whose text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
@@ -306,7 +306,7 @@ class Service:
             for method, event in events:
                 if isinstance(event, Step):
                     if event.index == 0:
-                        if method in tokens:  # it begins once more, and by itself
+                        if method in tokens:  # memory ran out, and it starts again
                             pictured.clear()
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
@@ -347,9 +347,9 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Return the seconds of a shared GPU to ask for: those until the model is on it, then for each method its run and the
-        capture of its steps, estimated at first and later what the longest run took, twice since each is warmed up. What is left
-        over is given back, but a visitor who has less than 1.5 times as much left is refused."""
+        """Return the seconds of a shared GPU to request: until the model is on it, then for each method its run and the capture
+        of its steps. The time of a method is an estimate at first, later that of the longest run, twice since each is warmed up.
+        Unused seconds are given back, but a visitor with less than 1.5 times as much left is refused."""
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
         estimate = 2.0 if small else 2 + 0.006 * info.tokens
@@ -378,7 +378,7 @@ def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None
 
 def run_seconds() -> float:
     """Return the most seconds that a comparison may keep the device: of LANTERN_RUN_SECONDS, else two minutes on a Space and an
-    hour elsewhere. Raises ValueError for a variable that says nothing."""
+    hour elsewhere. Raises ValueError for a variable that is no valid number."""
     given = os.environ.get(RUN_SECONDS)
     if not given:
         return 120.0 if on_space() else 3600.0
