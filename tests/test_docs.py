@@ -17,7 +17,7 @@ LONGEST = 40  # words of a sentence
 # of a measurement: times, speedups, shares
 UNITS = r"\d(?:[\d.,]*\d)?(?:x\b| (?:ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second)(?![\w/]))"
 # what stands beside a number that was not measured here: a paper's, a calculated one, or a limit that the code sets
-QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|at least|after|within|every|waits?|limit|default|confidence|interval"
+QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|interval"
 
 
 @pytest.fixture(scope="module")
