@@ -116,7 +116,7 @@ class Session:
         found = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else calibration
         self._borrowed = found is None and info.published is not None and (fast or self.device.type == "cuda")
         if self._borrowed:
-            # What a tree costs differs more from machine to machine than what it lands differs from model to model.
+            # What a tree costs differs more from machine to machine than acceptance differs from model to model.
             found = replace(read_calibration(BUNDLED / BORROWED) or calibration, wavefronts={})
         # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are
         # long.
@@ -291,7 +291,7 @@ class Session:
             return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
         fitted = self._trees.fitted(kind, knobs.zipar_changed)
         if fitted is not None and self._borrowed:
-            return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
+            return replace(fitted, reason=f"{fitted.reason}; acceptance was counted with {BORROWED}, not with this model")
         named = "small" if method.needs_drafter else describe_drafts(drafts_of(kind, knobs))
         return fitted or Choice(drafts_of(kind, knobs), f"{named}: {self._no_fit}")
 
