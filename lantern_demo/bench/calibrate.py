@@ -1,4 +1,4 @@
-"""Count the accepted drafts of a model's drafter and windows, to fit trees: `python -m lantern_demo.bench.calibrate --prompts 6`.
+"""Count accepted drafts of a model's drafter and windows, to fit trees: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
 Writes calibration.json into the model's folder, or into this machine's cache for a published model. All counts use the preset
 settings. For a wide fixed tree the file has the probability that each draw is the accepted one. For dynamic trees of several

@@ -57,7 +57,7 @@ CASES: dict[str, ToyCase] = {case.id: case for case in _CASES}
 class Tables:
     """The logits of a case, drawn from a fixed seed. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32.
 
-    The conditional row comes first. The drafter's logits are 0.7 times the target's plus noise of standard deviation `spread`."""
+    The conditional row comes first. The drafter's logits are 0.7 times the target's plus noise of deviation `spread`."""
 
     def __init__(self, case: ToyCase) -> None:
         generator = torch.Generator().manual_seed(2410_03355)
@@ -121,7 +121,7 @@ class _Cache(KVCache):
 
 
 class _Network:
-    """The common part of target and drafter. A state is the index of a logits row, of 2 (rows R) x 2 (target, drafter) tables."""
+    """The common part of target and drafter. A state indexes a logits row of 2 (rows R) x 2 (target, drafter) tables."""
 
     def __init__(self, tables: Tables) -> None:
         self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)

@@ -238,15 +238,15 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
 
 
 def _drawn_once(probs: Tensor) -> Tensor:
-    """Return the probabilities [M, V] float64 that single draws from probabilities [M, V] realise; zeros for an all-zero row."""
+    """Return the probabilities [M, V] float64 that single draws from probabilities [M, V] realise, zeros for an empty row."""
     sums = running_sums(probs)
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
 def _split(rule: Rule, p: Tensor, drawn: Tensor, tokens: Tensor, q: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Split the distribution of a draw, drawn [M, V], over the tokens [m] into accepted and rejected parts, both [M, V] float64.
+    """Split the distribution of a draw, drawn [M, V], over the tokens [m] into accepted and rejected parts.
 
-    The rule accepts under p and q [M, V]."""
+    Both are [M, V] float64. The rule accepts under p and q [M, V]."""
     tokens = tokens.expand(p.shape[0], -1)
     accepted = chance(rule, members_of(rule, p, tokens, neighbours), q)
     proposed = drawn.gather(1, tokens)
