@@ -34,7 +34,7 @@ class Reading:
 
     @property
     def drawable(self) -> bool:
-        """Return whether the prompt has enough parts: from a bare noun, or a number of them, these models draw no clear picture."""
+        """Return whether the prompt has enough parts. From a bare noun, or a number of them, models draw no clear picture."""
         return self.named and any(part != NUMBER for part in self.said)
 
     @property
