@@ -82,7 +82,7 @@ class Quantiser(torch.nn.Module):
 
 
 def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
-    """Return a weighted sum of L1, L2 and errors of differences of pixels 1 and 2 apart, which keep ribs and ripples."""
+    """Return a weighted sum of L1, L2 and errors of differences over 1 and 2 pixels, which keep ribs and ripples."""
     error = output - image
     slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()
@@ -164,7 +164,7 @@ def main() -> None:
 
     def validate() -> dict[str, float]:
         used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
-        # The running average of a codebook is not on the sphere. Its users normalise it.
+        # The running average of a codebook is not on the sphere. `ImageTokenizer` normalises it.
         for part in range(VALIDATED // BATCH):
             image = render(sample_scenes(BATCH, HELD_OUT + part).to(opts.device))
             ids = model.encode(image)
