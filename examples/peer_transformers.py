@@ -72,7 +72,7 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         past_key_values: DynamicCache | None = None,
         **_: object,
     ) -> CausalLMOutputWithPast:
-        """Compute guided logits [1, 1, V] of the prefix inputs_embeds [1, T, H] with its unconditional row, or of a token [1, 1].
+        """Compute guided logits [1, 1, V] of the prefix inputs_embeds [1, T, H] with its unconditional row, or a token [1, 1].
 
         attention_mask [1, all positions so far] marks the prompt's padding, and is None without padding.
         """
