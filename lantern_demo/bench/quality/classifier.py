@@ -37,7 +37,7 @@ class AttributeClassifier(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, 256]."""
+        """Compute features [B, 256] of pictures [B, 3, H, W] in [0, 1]."""
         return self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
