@@ -1,7 +1,6 @@
-"""Read the requests of a prompt from its words: the known phrases of a model with its own vocabulary, read and written, and the
-reason why it cannot draw a prompt.
+"""Read the requests of a prompt from the known phrases of a model with a small vocabulary, and explain undrawable prompts.
 
-`ui/web/phrases.js` does the same in the page, while somebody types, with the tables of `Phrasebook.view`.
+`ui/web/phrases.js` does the same in the page while the user types, with the tables of `Phrasebook.view`.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from lantern_demo.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
 USUAL = "three red round lanterns over a lake at dusk"  # fills in the parts that a prompt lacks; the page begins with it
 NUMBER = "count"
 SINGULAR = WORDINGS[NUMBER][0]
-ARTICLE = "a"  # a number in captions; in other sentences it mostly is none
+ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 NOUNS = (NOUN, f"{NOUN}s")
 ALL_BUT_THE_MOON = tuple(part for part in WORDINGS if part != "moon")
-GAP = "|"  # stands for words that have been read, so that those around them do not become neighbours
+GAP = "|"  # replaces words that have been read, so that the words around them do not become neighbours
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,20 @@ class Reading:
 
     @property
     def drawable(self) -> bool:
-        """Whether there is enough to draw from: of a bare name, or a number of them, these models make mush."""
+        """Return whether the prompt has enough parts. From a bare noun, or a number of them, models draw no clear picture."""
         return self.named and any(part != NUMBER for part in self.said)
 
     @property
     def sure(self) -> bool:
-        """Whether the requested parts mostly appear. One lantern alone is left out of about every second picture unless all but
-        the moon is said; several are not."""
+        """Return whether the requested parts mostly appear.
+
+        A single lantern is missing from about every second picture unless the prompt has all parts but the moon."""
         several = self.said.get(NUMBER) not in SINGULAR
         return self.drawable and (several or all(part in self.said for part in ALL_BUT_THE_MOON))
 
 
 class Phrasebook:
-    """The phrases that a vocabulary holds, by part of a prompt and option, the plainest first."""
+    """The phrases that a vocabulary contains, by part of a prompt and option, the plainest first."""
 
     def __init__(self, words: frozenset[str]) -> None:
         self.words = words
@@ -59,22 +59,22 @@ class Phrasebook:
         self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
-        """Return (words, part, their phrase), the longest first: "under a moonless sky" holds the kind "sky" and does not
-        mean it."""
+        """Return (words, part, their phrase), the longest first: "under a moonless sky" contains the kind "sky" without
+        meaning it."""
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
         for part, options in self.parts.items():
             for option in options:
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part not in BEFORE_NOUN:
-                    # Alone, the last word of a phrase means it: a lake, whatever stands before it. Of two options that share one
-                    # the later is used, so that a moon is a moon unless the prompt denies it.
+                    # The last word of a phrase alone has its meaning, as in "a lake". If two options share their last word, the
+                    # later one applies, so that "moon" means a moon unless the prompt denies it.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
         found = {**ends, **whole}
         return [(words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))]
 
     def read(self, prompt: str) -> Reading:
-        """Return the requests of a prompt, as far as its words are known."""
+        """Return the requests that the known words of a prompt make."""
         tokens = [word for word, _ in Whitespace().pre_tokenize_str(unicodedata.normalize("NFKC", prompt).lower())]
         text = f" {' '.join(tokens)} "
         said: dict[str, str] = {}
@@ -87,12 +87,12 @@ class Phrasebook:
         return Reading(one or several, said)
 
     def nearest(self, prompt: str) -> str:
-        """Return the nearest prompt that has known phrases alone, and enough of them to be drawn surely."""
+        """Return the nearest prompt of known phrases alone, with enough of them to be drawn reliably."""
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
 
     def view(self) -> dict[str, Any]:
-        """The same as the page's script takes it."""
+        """Return the phrasebook for the page's script, as JSON values."""
         return {
             "words": sorted(self.words),
             "nouns": NOUNS,
@@ -108,7 +108,7 @@ class Phrasebook:
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
-    """That of a model on offer; None for one that reads any text, and for one that does not know what these phrases are about."""
+    """Return a model's phrasebook, or None if it reads any text or lacks the nouns of these phrases."""
     return None if info.vocabulary is None else _of(info.vocabulary)
 
 
@@ -118,8 +118,9 @@ def _of(words: frozenset[str]) -> Phrasebook | None:
 
 
 def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
-    """Why a model of few words would only make mush of a prompt, and the nearest prompt that it can draw; None where it can draw
-    this one."""
+    """Return why a model of few words cannot draw a prompt, and the nearest one that it can draw.
+
+    Return None if it can draw this one."""
     book = phrasebook(info)
     if book is None or (reading := book.read(prompt)).drawable:
         return None
@@ -129,6 +130,6 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning with the picture of a prompt that the model cannot draw."""
+    """Return the warning shown with the picture of a prompt that the model cannot draw, otherwise None."""
     lacking = cannot_draw(info, prompt)
     return None if lacking is None else f"The picture does not show the prompt. {lacking[0]} Try: {lacking[1]}"

@@ -1,8 +1,8 @@
 """Lantern scenes: a batched, seeded renderer of captioned pictures with known attributes.
 
-Every picture shows one to four paper lanterns of one colour and one shape over a lake, hills or a plain, at dusk, night or
-dawn, with or without a moon. The attributes are returned with the picture, so that what a model draws can be measured
-against what it was asked for. Everything is closed-form torch arithmetic on a pixel grid, on any device.
+Every picture shows one to four paper lanterns of one colour and one shape. They hang over a lake, hills or a plain, at dusk,
+night or dawn, with or without a moon. A scene has known attributes, so that a model's picture can be compared with the request.
+Everything is closed-form torch arithmetic on a pixel grid, on any device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-SIZE = 128  # pixels a side of what the image tokenizer reads; scenes can be drawn at other sizes
+SIZE = 128  # side of the image tokenizer's input in pixels; scenes can be drawn at other sizes
 HORIZON = (0.34, 0.50)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
@@ -48,14 +48,14 @@ _SKY = torch.tensor(
         [[0.32, 0.50, 0.78], [0.66, 0.68, 0.80], [1.05, 0.82, 0.66]],
     ]
 )
-# Ground colours per place (the lake's is the tint of its water) before the light of the hour.
+# Ground colours before the light of the hour, in the order of PLACES. The lake's is the tint of its water.
 _GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.16, 0.24, 0.20], [0.34, 0.30, 0.14]])
-_DAYLIGHT = torch.tensor([0.55, 0.20, 1.10])  # how much ambient light an hour gives to the ground
+_DAYLIGHT = torch.tensor([0.55, 0.20, 1.10])  # ambient light on the ground by hour
 
 
 @dataclass
 class Scenes:
-    """Parameters of B scenes; every field is a tensor whose first dimension is B."""
+    """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
 
     count: Tensor  # [B] int64, 0..3 stands for 1..4 lanterns
     colour: Tensor  # [B] int64, index into COLOURS
@@ -71,11 +71,11 @@ class Scenes:
     stars: Tensor  # [B, STARS, 3] x, y, brightness
 
     def attributes(self) -> dict[str, Tensor]:
-        """The class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
+        """Return the class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
         return {name: getattr(self, name) for name in ATTRIBUTES}
 
     def rows(self, index: Tensor | slice) -> Scenes:
-        """Some of the scenes."""
+        """Return the scenes at an index."""
         return Scenes(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
     def to(self, device: torch.device | str) -> Scenes:
@@ -83,8 +83,9 @@ class Scenes:
 
 
 def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None) -> Scenes:
-    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] where they are given. The same seed gives the
-    same scenes on every machine (CPU generator)."""
+    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] if given.
+
+    The same seed gives the same scenes on every machine (CPU generator)."""
     g = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -99,7 +100,7 @@ def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None
         count, colour, shape, place, time, moon = (wanted[name] for name in ATTRIBUTES)
     n = (count + 1)[:, None].float()
     slot = torch.arange(MAX_COUNT)[None].float()
-    # Slots of equal width keep lanterns apart; the jitter stays inside what their size leaves free.
+    # Slots of equal width separate the lanterns. The jitter stays inside the free part of a slot.
     width = 1.84 / n
     radius = torch.minimum(uniform(0.205, 0.30, batch, 1), 0.42 * width) * uniform(0.92, 1.0, batch, MAX_COUNT)
     free = (0.5 * width - 1.06 * radius).clamp(min=0) * torch.where(n == 1, 0.8, 1.0)
@@ -127,13 +128,14 @@ def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None
 
 
 def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
-    """1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
+    """Return 1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
     return torch.sigmoid(-distance * (size * 2.0 / softness / 2.0))
 
 
 def _line(distance: Tensor, size: int) -> Tensor:
-    """A painted line, 1 in its middle, by the distance from there in half widths: a bell at 128 pixels, flatter and with steeper
-    sides the larger the picture, of about the same breadth."""
+    """Return the profile of a painted line, 1 in its middle, by the distance from there in half widths.
+
+    It is a bell at 128 pixels. In a larger picture its top is flatter and its sides are steeper, at about the same width."""
     return torch.exp(-(distance.abs() ** (2.0 * size / SIZE)))
 
 
@@ -142,12 +144,12 @@ def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _column(value: Tensor) -> Tensor:
-    """[B] or [B, C] -> broadcastable over [B, C, H, W]."""
+    """Reshape [B] or [B, C] to broadcast over [B, C, H, W]."""
     return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
 
 
 def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
-    """Sky, moon and, unless the water blurs them away, stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
+    """Draw sky, moon and optionally stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
     palette = _SKY.to(x.device)[s.time]
     height = ((y + 1) / (_column(s.horizon) + 1)).clamp(0, 1)
     top, middle, low = (_column(palette[:, i]) for i in range(3))
@@ -158,8 +160,8 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
     tint = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.16, 0.13, 0.10]], device=x.device)[s.time]
     colour = colour + _column(tint) * band
     if stars:
-        # A star is the product of two bumps, one along each axis of the grid: an outer product, not a field of distances.
-        # A larger picture gathers the same light on a smaller spot.
+        # A star is an outer product of two bumps, one along each axis of the grid, which avoids a field of distances. A larger
+        # picture gathers the same light on a smaller spot.
         spot = 0.0003 * SIZE / size
         bump_x = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / spot)
         bump_y = torch.exp(-((y[:, 0, :, 0, None].transpose(1, 2) - s.stars[:, :, 1, None]) ** 2) / spot)
@@ -175,8 +177,7 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
 
 
 def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Lanterns at the points (x, y) -> their colour [B, 3, H, W], their cover [B, 1, H, W], the light around them [B, 3, H,
-    W]."""
+    """Draw lanterns at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W], light around them [B, 3, H, W]."""
     paper = _column(_PAPER.to(x.device)[s.colour])
     is_box, is_sky = _column(s.shape == 1), _column(s.shape == 2)
     colour, cover = torch.zeros_like(x).expand(-1, 3, -1, -1), torch.zeros_like(x)
@@ -227,7 +228,7 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tenso
 
 
 def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Hills or plain at the points (x, y), lit by the hour and the lanterns -> colour [B, 3, H, W], cover [B, 1, H, W]."""
+    """Draw hills or plain at the points (x, y), lit by the hour and the lanterns -> colour [B, 3, H, W], cover [B, 1, H, W]."""
     p, h = s.phase, _column(s.horizon)
     haze = _column(_SKY.to(x.device)[s.time, 2])
     ambient = _column(_DAYLIGHT.to(x.device)[s.time])
@@ -252,7 +253,7 @@ def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor, size: int) -> tuple[T
 
 
 def _water(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
-    """The lake at the points (x, y) below the horizon: a rippled mirror of sky and lanterns -> [B, 3, H, W]."""
+    """Draw the lake at the points (x, y) below the horizon, a rippled mirror of sky and lanterns -> [B, 3, H, W]."""
     p, h = s.phase, _column(s.horizon)
     depth = (y - h).clamp(min=0)
     # Ripples crowd towards the horizon and bend the mirror more the nearer they are.
@@ -268,9 +269,9 @@ def _water(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
 
 
 def render(scenes: Scenes, size: int = SIZE) -> Tensor:
-    """Draw the scenes on the device their tensors are on -> [B, 3, size, size] float32 in [0, 1].
+    """Draw the scenes on the device of their tensors -> [B, 3, size, size] float32 in [0, 1].
 
-    A larger picture shows the same scene with sharper edges, stars, strings and lattices. Raises ValueError for a size below 8.
+    A larger picture shows the same scene with sharper edges, stars, cords and lattices. Raises ValueError for a size below 8.
     """
     if size < 8:
         raise ValueError(f"size must be at least 8 pixels, got {size}")
@@ -284,7 +285,7 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
     picture = _sky(s, x, y, size) + 0.55 * glow
     ground, on_ground = _ground(s, x, y, glow, size)
     picture = _mix(picture, ground, on_ground * is_land)
-    # No horizon is higher than this row, so the mirror, the dearest part, is computed only below it.
+    # No horizon is higher than this row, so the mirror, the most expensive part, is computed only below it.
     first = int((HORIZON[0] + 1) * size / 2)
     low_y, h = y[:, :, first:], _column(s.horizon)
     shore = 1 - 0.45 * torch.exp(-(((low_y - h) / 0.02) ** 2))
@@ -296,9 +297,9 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
 
 
 NOUN = "lantern"
-BEFORE_NOUN = ("count", "colour", "shape")  # attributes that are said before it; the others are said behind it
-# By attribute, for each of its classes the wordings that captions choose from, the plainest first; one that is there twice is
-# chosen twice as often.
+BEFORE_NOUN = ("count", "colour", "shape")  # attributes named before the noun; the others follow it
+# For each class of an attribute, the wordings that captions choose from, the plainest first. A repeated one is chosen twice as
+# often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
     "colour": (
@@ -328,7 +329,7 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -> str:
-    """One wording of scene `index`; each attribute but the count is left unsaid with probability `omit`."""
+    """Return a random wording of scene `index`. Each attribute but the count is omitted with probability `omit`."""
 
     def say(words: tuple[str, ...]) -> str:
         return "" if rng.random() < omit else rng.choice(words)
@@ -353,13 +354,13 @@ def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -
 
 
 def full_caption(count: int, colour: int, shape: int, place: int, time: int, moon: int) -> str:
-    """The plainest wording that names every attribute, by class index; what quality is measured on."""
+    """Return the plainest wording that names every attribute, by class index. Quality is measured on these captions."""
     classes = {"count": count, "colour": colour, "shape": shape, "place": place, "time": time, "moon": moon}
     return worded({name: WORDINGS[name][value][0] for name, value in classes.items()})
 
 
 def worded(said: Mapping[str, str]) -> str:
-    """A caption that says some attributes, each in the wording given; without a number it is about several lanterns."""
+    """Return a caption with some attributes, each in the given wording. Without a number it describes several lanterns."""
     noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
     before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
     after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
@@ -367,6 +368,6 @@ def worded(said: Mapping[str, str]) -> str:
 
 
 def vocabulary() -> list[str]:
-    """Every word a caption can hold, sorted."""
+    """Return every word that a caption can contain, sorted."""
     text = " ".join(phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases)
     return sorted({*text.split(), "an", NOUN, f"{NOUN}s", "paper", "picture", "of", "and", "softly", "lit", ","})

@@ -1,8 +1,8 @@
 """Train the classifier that reads a picture's attributes.
 
-It learns from rendered scenes alone, half of them drawn at twice the size and reduced, softened, shifted in brightness and noised
-so that it does not lean on pixels that a tokenizer changes. What it reads off a model's pictures is compared with what it reads
-off reconstructions of true scenes.
+It learns from rendered scenes alone. Half of them are drawn at twice the size and reduced. Blur, brightness shifts and noise
+keep it from relying on pixels that a tokenizer changes. Its readings of a model's pictures are compared with those of
+reconstructions of true scenes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lantern_demo.bench.quality.classifier import AttributeClassifier, load_clas
 from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, render, sample_scenes
 from lantern_demo.training import run
 
-VALIDATED = 200  # held-out scenes that a validation looks at
+VALIDATED = 200  # held-out scenes of a validation
 BATCH = 25  # of them at a time
 
 

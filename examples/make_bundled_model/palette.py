@@ -1,6 +1,6 @@
-"""Give a model folder the mean colour of each token over rendered scenes.
+"""Add the mean colour of each token over rendered scenes to a model folder.
 
-A token's colour depends on what is around it; its mean over many pictures is what a picture that is being drawn is painted with.
+A token's colour depends on its neighbours. Its mean over many pictures paints a picture that is still being drawn.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ BATCH = 32
 
 @torch.inference_mode()
 def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
-    """The mean colour [V, 3] int32 of each token over rendered scenes, and how many tokens were seen; others as `token_colours`
-    has them."""
+    """Compute the mean colour [V, 3] int32 of each token over rendered scenes, and the number of tokens seen.
+
+    Unseen tokens have their colour in `token_colours`."""
     book = tokenizer.codebook_size
     total, seen = torch.zeros(book, 3, dtype=torch.float64), torch.zeros(book, dtype=torch.float64)
     cell = tokenizer.size // tokenizer.grid

@@ -1,7 +1,7 @@
 """Train the picture decoder of the bundled model, which draws the tokens of 128 pixels at 256.
 
-Encoder, codebook and tokens stay as they are. A training pair is a scene's tokens, from its 128-pixel picture, and the same scene
-drawn at 256. Pairs are made when they are first needed and kept in the run's folder. The decoder starts from the tokenizer's own.
+Encoder, codebook and tokens stay unchanged. A training pair is a scene's tokens, from its 128-pixel picture, and the same scene
+drawn at 256. Pairs are made on first use and kept in the run's folder. The decoder starts from the tokenizer's own.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import HELD_OUT, render, sample_scenes
 from lantern_demo.training import run
 
-CHUNK = 8  # scenes that are drawn at a time
-VALIDATED = 8  # chunks of held-out scenes that a validation looks at
+CHUNK = 8  # scenes drawn at a time
+VALIDATED = 8  # chunks of held-out scenes of a validation
 SCALE = 2  # of a picture's side over the tokenizer's
-SPECK = 9  # pixels; what is brighter than its surroundings and narrower is a speck
-BLOCKS = 2  # config.num_res_blocks: a residual block more on every level than the tokenizer's decoder has
+SPECK = 9  # pixels; a speck is narrower, and brighter than its surroundings
+BLOCKS = 2  # config.num_res_blocks: one more residual block per level than in the tokenizer's decoder
 
 
 def config(tokenizer: ImageTokenizer) -> JanusVQVAEConfig:
-    """A decoder for a tokenizer's vectors, of its widths, with a block more on every level and SCALE x SCALE pixels for each."""
+    """Return a decoder's configuration: the tokenizer's with one more block per level and SCALE x SCALE times the pixels."""
     shape = tokenizer.vq.config.to_diff_dict()
     return JanusVQVAEConfig(**{**shape, "num_res_blocks": BLOCKS, "out_channels": 3 * SCALE**2})
 
@@ -41,7 +41,7 @@ def config(tokenizer: ImageTokenizer) -> JanusVQVAEConfig:
 def start_from(decoder: PictureDecoder, tokenizer: ImageTokenizer) -> None:
     """Copy the tokenizer's decoder, so that training starts from its pictures, every pixel drawn SCALE x SCALE times.
 
-    Blocks that the tokenizer's decoder has not start as identities.
+    The additional blocks start as identities.
     """
     old = {f"decoder.{k}": v for k, v in tokenizer.vq.decoder.state_dict().items()}
     old.update({f"post_quant_conv.{k}": v for k, v in tokenizer.vq.post_quant_conv.state_dict().items()})
@@ -56,9 +56,9 @@ def start_from(decoder: PictureDecoder, tokenizer: ImageTokenizer) -> None:
 
 
 def load_picture_decoder(folder: Path, tokenizer: ImageTokenizer, device: torch.device) -> PictureDecoder:
-    """The picture decoder of a model folder, or the averaged one of a training run for `tokenizer`.
+    """Load the picture decoder of a model folder, or the averaged one of a training run for `tokenizer`.
 
-    Raise ValueError for a model folder without one.
+    Raises ValueError for a model folder without one.
     """
     if (folder / "config.json").exists():
         found = bundled.load(folder, device).picture
@@ -71,10 +71,10 @@ def load_picture_decoder(folder: Path, tokenizer: ImageTokenizer, device: torch.
 
 
 class Pairs:
-    """Tokens and pictures of `count` scenes, kept in files of `folder`; a chunk of them is made when it is first asked for."""
+    """Tokens and pictures of `count` scenes, kept in files of `folder`. A chunk of them is made on first use."""
 
     def __init__(self, folder: Path, tokenizer: ImageTokenizer, count: int, size: int, seed: int) -> None:
-        """Chunk i is of the scenes of seed `seed` + i. `count` is rounded up to whole chunks."""
+        """Chunk i has the scenes of seed `seed` + i. `count` is rounded up to whole chunks."""
         self.tokenizer, self.size, self.seed = tokenizer, size, seed
         self.count = -(-count // CHUNK) * CHUNK
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,9 +88,9 @@ class Pairs:
         self._made = kept("made", numpy.uint8, self.count // CHUNK)
 
     def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step -> tokens [batch, N] int64, pictures [batch, 3, size, size] float32 in [0, 1].
+        """Return the batch of a step: tokens [batch, N] int64, pictures [batch, 3, size, size] float32 in [0, 1].
 
-        The first pass takes the scenes in their order, later ones shuffle them, each in its own way.
+        The first epoch takes the scenes in order, each later one shuffles them differently.
         """
         rows = []
         for place in range(step * batch, (step + 1) * batch):
@@ -114,27 +114,27 @@ class Pairs:
 
 
 def slopes(pictures: Tensor) -> tuple[Tensor, Tensor]:
-    """Differences of neighbouring pixels of [B, 3, H, W], across and down -> two of [B, 3, H - 1, W - 1]."""
+    """Compute differences of neighbouring pixels of [B, 3, H, W], across and down -> two of [B, 3, H - 1, W - 1]."""
     corner = pictures[..., :-1, :-1]
     return pictures[..., :-1, 1:] - corner, pictures[..., 1:, :-1] - corner
 
 
 def steepness(pictures: Tensor) -> Tensor:
-    """How steep pictures [B, 3, H, W] are from pixel to pixel in windows of 8 x 8, every 4 pixels -> [B, 3, h, w]."""
+    """Compute the mean slope of pictures [B, 3, H, W] in windows of 8 x 8, every 4 pixels -> [B, 3, h, w]."""
     across, down = slopes(pictures)
     return F.avg_pool2d(across.abs() + down.abs(), 8, 4)
 
 
 def steepness_kept(output: Tensor, picture: Tensor) -> Tensor:
-    """The mean slope of pictures over that of the true ones, per picture of [B, 3, H, W] -> [B]."""
+    """Compute the mean slope of pictures over that of the true ones, per picture of [B, 3, H, W] -> [B]."""
     mean = [torch.stack([part.abs().mean((1, 2, 3)) for part in slopes(one)]).sum(0) for one in (output, picture)]
     return mean[0] / mean[1]
 
 
 def specks(pictures: Tensor) -> Tensor:
-    """By how much pixels of [B, 3, H, W] are brighter than all that is wider than SPECK pixels around them -> [B, 1, H, W].
+    """Subtract from the brightness of pictures [B, 3, H, W] its morphological opening of SPECK pixels -> [B, 1, H, W].
 
-    That is a picture less its morphological opening: stars, and the crests of ripples that catch a light.
+    The rest shows stars, and the crests of ripples that catch a light.
     """
     light = pictures.mean(1, keepdim=True)
     darkest = -F.max_pool2d(-light, SPECK, 1, SPECK // 2)
@@ -142,12 +142,11 @@ def specks(pictures: Tensor) -> Tensor:
 
 
 def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
-    """Errors of pixels and, at three sizes, of the slopes between them; of how steep every neighbourhood and the whole picture
-    are; and of specks once more.
+    """Return the training loss: errors of pixels, of slopes at three scales, of steepness, and of specks.
 
-    Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur, and for no star
-    at all. How steep a neighbourhood is asks for as much edge nearby as the true picture has, and not for its exact place. The
-    errors of specks weigh more, so that a star is drawn that is rather there than not.
+    Tokens do not fix the exact position of an edge. Errors of pixels and slopes are then smallest for a blur, and for no star
+    at all. Steepness of windows and of the whole picture demands as much edge nearby as the true picture has, at any position.
+    Errors of specks have more weight, so that probable stars are drawn.
     """
     error = output - picture
     loss = error.abs().mean() + 6 * error.square().mean()
@@ -160,7 +159,7 @@ def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
 
 
 class _Float32Conv(nn.Conv2d):
-    """The last convolution, in float32 under autocast: bfloat16's steps would be as large as the slopes of a sky."""
+    """The last convolution, in float32 under autocast: bfloat16's rounding would be as large as the slopes of a sky."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):

@@ -1,4 +1,4 @@
-"""Train the target on lantern scenes, and the text encoder with it."""
+"""Train the target on lantern scenes, together with the text encoder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lantern_demo.scenes import HELD_OUT
 from lantern_demo.training import run
 from lantern_demo.training.captioned import Captions, scene_reader, scene_tokens, training_scenes
 
-VALIDATED = 200  # held-out scenes that a validation looks at
+VALIDATED = 200  # held-out scenes of a validation
 
 
 class TextToTokens(nn.Module):
@@ -31,7 +31,7 @@ class TextToTokens(nn.Module):
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
         self.target.apply(self._start)
-        # Residual branches start small, so that depth does not add up to noise.
+        # Residual branches start small, so that noise does not grow with depth.
         for block in self.target.blocks:
             for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
@@ -42,7 +42,7 @@ class TextToTokens(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
-        """ids [B, T], tokens [B, N], drop [B] bool (rows that see no caption) -> logits [B, N, V]."""
+        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
         features, mask = self.text(ids, ids_mask)
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)

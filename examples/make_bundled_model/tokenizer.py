@@ -18,13 +18,13 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import HELD_OUT, Scenes, render, sample_scenes
 from lantern_demo.training import run
 
-FITTED = 40  # batches that the codebook is fitted to, beside the step's own
-VALIDATED = 256  # held-out scenes that a validation looks at
+FITTED = 40  # batches that the codebook is fitted to, in addition to the step's own
+VALIDATED = 256  # held-out scenes of a validation
 BATCH = 32  # of them at a time
 
 
 def config(codebook: int = 2048) -> JanusVQVAEConfig:
-    """LlamaGen's VQ network at small width: 128 px to 16 x 16 tokens of 8 dimensions."""
+    """Return the configuration of a narrow VQ network of LlamaGen: 128 px to 16 x 16 tokens of 8 dimensions."""
     return JanusVQVAEConfig(
         base_channels=32,
         channel_multiplier=[1, 2, 2, 4],
@@ -37,7 +37,7 @@ def config(codebook: int = 2048) -> JanusVQVAEConfig:
 
 
 class Quantiser(torch.nn.Module):
-    """A codebook of unit vectors that follows the encoder by running means, with unused entries moved to where vectors are."""
+    """A codebook of unit vectors that follows the encoder by running means. Unused entries restart at random vectors."""
 
     count: Tensor
     total: Tensor
@@ -50,7 +50,7 @@ class Quantiser(torch.nn.Module):
 
     @torch.no_grad()
     def start(self, vectors: Tensor, rounds: int = 12) -> None:
-        """k-means on unit vectors [n, e]: a codebook that fits the encoder before anything is quantised."""
+        """Fit the codebook to unit vectors [n, e] by k-means, before any quantisation."""
         size = self.count.shape[0]
         book = vectors[torch.randperm(len(vectors), device=vectors.device)[:size]].clone()
         for _ in range(rounds):
@@ -64,7 +64,7 @@ class Quantiser(torch.nn.Module):
 
     @torch.no_grad()
     def follow(self, vectors: Tensor, ids: Tensor) -> Tensor:
-        """Update with unit vectors [n, e] and their ids [n] -> the new codebook [V, e]."""
+        """Update with unit vectors [n, e] and their ids [n], and return the new codebook [V, e]."""
         used = torch.bincount(ids, minlength=self.count.shape[0]).float()
         added = torch.zeros_like(self.total).index_add_(0, ids, vectors)
         if torch.distributed.is_initialized():
@@ -82,8 +82,7 @@ class Quantiser(torch.nn.Module):
 
 
 def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
-    """L1 + L2 + differences between neighbouring pixels and neighbours two apart, which keep ribs and ripples from washing
-    out."""
+    """Return a weighted sum of L1, L2 and errors of differences over 1 and 2 pixels, which keep ribs and ripples."""
     error = output - image
     slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()
@@ -91,12 +90,12 @@ def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
 
 
 def psnr(output: Tensor, image: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio per picture in dB, for values in [0, 1] -> [B]."""
+    """Return the peak signal-to-noise ratio [B] per picture in dB, for values in [0, 1]."""
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
 
 
 def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
-    """The tokenizer of a model folder, or the averaged one of a training run."""
+    """Load the tokenizer of a model folder, or the averaged one of a training run."""
     if (folder / "config.json").exists():
         return bundled.load(folder, device).tokenizer
     saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
@@ -108,7 +107,7 @@ def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
 
 @torch.no_grad()
 def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
-    """The encoder's vectors [n, 8] of FITTED batches, to fit a codebook to."""
+    """Return the encoder's vectors [n, 8] of FITTED batches, to fit a codebook to."""
     found = []
     for extra in range(FITTED):
         image = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
@@ -134,7 +133,7 @@ def main() -> None:
         for part in (model.vq.encoder, model.vq.quant_conv):
             part.requires_grad_(False)
     book = model.vq.quantize.embedding.weight.requires_grad_(False)
-    # Only the renderer is compiled: compiled with torch 2.13 on a CPU, the VQ network's gradients came out zero.
+    # Only the renderer is compiled. With torch 2.13 on a CPU, a compiled VQ network had zero gradients.
     draw = torch.compile(render) if opts.compile else render
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
@@ -165,7 +164,7 @@ def main() -> None:
 
     def validate() -> dict[str, float]:
         used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
-        # The running average of a codebook is not on the sphere; what is used is always normalised.
+        # The running average of a codebook is not on the sphere. `ImageTokenizer` normalises it.
         for part in range(VALIDATED // BATCH):
             image = render(sample_scenes(BATCH, HELD_OUT + part).to(opts.device))
             ids = model.encode(image)

@@ -1,4 +1,4 @@
-"""The classifier that reads attributes off pictures of lantern scenes; `examples/make_bundled_model/classifier.py` trains it."""
+"""The classifier of attributes of lantern scene pictures. `examples/make_bundled_model/classifier.py` trains it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lantern_demo.scenes import ATTRIBUTES, SIZE
 
 
 def reduced(images: Tensor) -> Tensor:
-    """Pictures [B, 3, H, H] -> the same of SIZE pixels at most."""
+    """Return pictures [B, 3, H, H], area-averaged to SIZE pixels a side if larger."""
     return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
 
 
 class AttributeClassifier(nn.Module):
-    """Pictures [B, 3, H, W] in [0, 1] -> logits [B, classes] per attribute; `features` gives what lies before the last layer.
+    """Map pictures [B, 3, H, W] in [0, 1] to logits [B, classes] per attribute.
 
-    Pictures larger than 128 pixels are reduced to that: each pixel is the mean of those in its place.
+    Pictures larger than 128 pixels are reduced to that by area averaging. `features` returns the last layer's input.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -37,7 +37,7 @@ class AttributeClassifier(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, 256]."""
+        """Compute features [B, 256] of pictures [B, 3, H, W] in [0, 1]."""
         return self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
@@ -46,13 +46,13 @@ class AttributeClassifier(nn.Module):
 
     @torch.no_grad()
     def read(self, images: Tensor) -> dict[str, Tensor]:
-        """The most likely class index [B] of every attribute, on the CPU."""
+        """Return the most likely class index [B] of every attribute, on the CPU."""
         self.eval()
         return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
 
 
 def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
-    """The averaged classifier of a training run, or that of a model folder."""
+    """Load the averaged classifier of a training run, or that of a model folder."""
     model = AttributeClassifier().to(device)
     if (folder / "config.json").exists():
         bundled.load_part(folder / "classifier", model)

@@ -1,4 +1,4 @@
-"""From pictures and rounds to the rows of the report: the gains of every point, and the losses of its pictures."""
+"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses of its pictures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Row = dict[str, Any]
 
 
 def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
-    """Return the description and gains of every point: tokens a step over all its pictures, the rest from the rounds; vanilla's
-    with other seeds gain what vanilla does."""
+    """Return the description and gains of every point.
+
+    Tokens per step are over all its pictures, the rest is from the rounds. The floor has the gains of vanilla."""
     speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})
     rows = {}
     for point in points:
@@ -55,7 +56,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
 def scene_front(
     pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
-    """Measure every point's pictures -> the part of a report with their losses."""
+    """Measure every point's pictures and return the part of a report with their losses."""
     true, again = look_at_truth(pipe, classifier, scenes)
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
@@ -86,7 +87,7 @@ def scene_front(
 
 
 def right_of(seen: Seen) -> dict[str, Any]:
-    """Return the share of pictures on which each attribute matches the request, with Wilson's interval."""
+    """Return the share of pictures in which each attribute matches the request, with Wilson's interval."""
     told = {}
     for name, values in seen.right.items():
         right, of = int(values.sum()), len(values)

@@ -1,9 +1,9 @@
 """Compare every point's pictures with vanilla's of the same captions with other seeds.
 
-Three sets are distinct: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's
-with other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. The loss by a measure is its value
-less the reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where
-noise is shared a picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
+There are three other sets. The reference is vanilla's pictures of the same seeds. The floor is vanilla's pictures with other
+seeds. The true scenes are drawn by the renderer and passed through the tokenizer. The loss by a measure is its value less the
+reference's. For a distance to the reference, it is the value less the floor's. Each has the bootstrap interval over captions.
+With shared noise, a picture and vanilla's of its seed form a pair: their difference varies far less than either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lantern_demo.runs.pipeline import Pipeline
 
 
 class Told(NamedTuple):
-    """What people read of a measure."""
+    """The title of a measure, and its better direction."""
 
     title: str
     better: Literal["lower", "higher", ""]
@@ -43,14 +43,14 @@ TO_REFERENCE = ("fid_vanilla",)  # measures that are distances to the reference
 
 @dataclass(frozen=True)
 class Seen:
-    """The readings of N pictures: of each its features [N, 256], right attributes and, of drawn ones, the nats of its tokens."""
+    """The readings of N pictures: features [N, 256], right attributes and, for drawn ones, mean nats per token [N]."""
 
     features: NDArray[numpy.float32]
     right: dict[str, NDArray[numpy.bool_]]
     nats: NDArray[numpy.float64]
 
     def first(self, count: int) -> Seen:
-        """Return the first pictures."""
+        """Return the readings of the first `count` pictures."""
         right = {name: values[:count] for name, values in self.right.items()}
         return Seen(self.features[:count], right, self.nats[:count])
 
@@ -60,7 +60,7 @@ class Seen:
 
 @torch.inference_mode()
 def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]) -> Seen:
-    """Look at the pictures of token ids, the first of the scenes' prompts."""
+    """Read the pictures of token ids, which belong to the first of the scenes' prompts."""
     networks, given, count = pipe.networks, torch.tensor(ids), len(ids)
     nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()).numpy()
     wanted = {name: values[:count] for name, values in scenes.wanted.items()}
@@ -68,7 +68,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
 
 
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
-    """Look at the true scenes unchanged, and through the tokenizer."""
+    """Read the true scenes, unchanged and passed through the tokenizer."""
     true = draw_truth(scenes, pipe.device, pipe.info.image_size)
     again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
     first, second = (Seen(*read(classifier, images, scenes.wanted), numpy.empty(len(true))) for images in (true, again))
@@ -79,14 +79,15 @@ class Judge:
     """Measures of points that have the same number of pictures, the first of every set."""
 
     def __init__(self, reference: Seen, floor: Seen, truth: Seen, groups: NDArray[numpy.int64], resamples: int) -> None:
-        """`groups` [N] is the caption of each picture; all sets have N pictures. Intervals are of `resamples` draws."""
+        """`groups` [N] is the caption of each picture. All sets have N pictures. Intervals use `resamples` resamples."""
         self.resamples, self.groups = resamples, groups
         self._truth, self._reference = distances.moments(truth.features), distances.moments(reference.features)
         self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
 
     def losses(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
-        """Return every measure with its difference to vanilla's. Of the reference itself, the measures that are no distances to
-        it, against the floor's."""
+        """Return every measure with its difference to vanilla's.
+
+        The reference is compared with the floor, in all measures but TO_REFERENCE."""
         if is_reference:
             mine = self._of_reference
             return {key: compared(*mine[key], *self._of_floor[key]) for key in mine if key not in TO_REFERENCE}
@@ -94,7 +95,7 @@ class Judge:
         return {key: compared(*drawn, *others[key]) for key, drawn in self._drawn(seen).items()}
 
     def _drawn(self, seen: Seen) -> dict[str, tuple[float, Values]]:
-        """Every measure of a set, and of its resamples [resamples]."""
+        """Compute every measure of a set, and of its resamples [resamples]."""
 
         def fid(other: distances.Moments) -> Measure:
             return lambda index: distances.frechet(distances.moments(seen.features[index]), other)

@@ -1,5 +1,4 @@
-"""Lantern scenes as the truth to measure against: captions with their true pictures, and a classifier's readings of
-pictures."""
+"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of pictures."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from lantern_demo.bench.quality.classifier import AttributeClassifier, load_clas
 from lantern_demo.models.bundled import Networks
 from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption, render, sample_scenes
 
-OFFSET = 1_000_000  # from HELD_OUT: scenes of these measures alone, that no other validation looks at
-POOL = 4096  # captions that there are
+OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
+POOL = 4096  # number of captions
 BATCH = 50
 ALL = "all"  # the name of all attributes together
 
 
 @dataclass(frozen=True)
 class SceneSet:
-    """Captions that name every attribute, with `seeds` true scenes of each; picture i is of caption i // seeds."""
+    """Captions that name every attribute, with `seeds` true scenes of each. Picture i has caption i // seeds."""
 
     seeds: int
     scenes: Scenes  # of every picture [captions * seeds]
@@ -34,29 +33,28 @@ class SceneSet:
 
     @property
     def pictures(self) -> int:
-        """How many pictures."""
         return len(self.captions) * self.seeds
 
     @property
     def prompts(self) -> list[str]:
-        """The caption of each picture."""
+        """Return the caption of each picture."""
         return [caption for caption in self.captions for _ in range(self.seeds)]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
-        """The number of each picture's caption [pictures]."""
+        """Return the index of each picture's caption [pictures]."""
         return numpy.arange(self.pictures) // self.seeds
 
     @property
     def wanted(self) -> dict[str, Tensor]:
-        """The requested class index of each picture [pictures], by attribute."""
+        """Return the requested class index of each picture [pictures], by attribute."""
         return self.scenes.attributes()
 
 
 def truth(captions: int, seeds: int) -> SceneSet:
-    """`captions` held-out scenes in words, each with `seeds` true scenes of the same attributes that differ in all else.
+    """Sample `captions` held-out captions, each with `seeds` true scenes of the same attributes that differ otherwise.
 
-    The captions of fewer are the first of those of more. Two captions may be equal. Raises ValueError for fewer than 1 of
+    A smaller set has the first captions of a larger one. Two captions may be equal. Raises ValueError for fewer than 1 of
     either, or more than POOL captions.
     """
     if not 1 <= captions <= POOL or seeds < 1:
@@ -69,7 +67,7 @@ def truth(captions: int, seeds: int) -> SceneSet:
 
 @torch.inference_mode()
 def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE) -> Tensor:
-    """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of less than 128 are reduced from 128."""
+    """Draw the true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
     parts = torch.arange(scenes.pictures).split(BATCH)
     images = torch.cat([render(scenes.scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
@@ -77,8 +75,7 @@ def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE) -> Tens
 
 @torch.inference_mode()
 def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
-    """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's
-    size."""
+    """Encode the scenes, drawn at the image tokenizer's size, as token ids [pictures, N] on its device."""
     device = networks.tokenizer.codebook.device
     images = draw_truth(scenes, device, networks.tokenizer.size)
     return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
@@ -86,8 +83,9 @@ def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
 
 @torch.inference_mode()
 def drawn(networks: Networks, tokens: Tensor) -> Tensor:
-    """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Of true tokens: the best that a model's
-    pictures can be."""
+    """Decode token ids [B, N] to pictures [B, 3, image_size, image_size] in [0, 1], on the CPU.
+
+    Pictures of true tokens bound the quality of a model's pictures."""
     device = networks.tokenizer.codebook.device
     return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
@@ -96,14 +94,14 @@ class Reading(NamedTuple):
     """The readings of a classifier on B pictures."""
 
     features: NDArray[numpy.float32]  # [B, 256]
-    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute matches the request, by its name; ALL: all of them
+    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute matches the request, by its name; ALL: whether all do
 
 
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Reading:
-    """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features and right attributes.
+    """Classify images [B, 3, H, W] in [0, 1] and compare with the requested class index of each attribute [B].
 
-    Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
+    Raises ValueError if `wanted` lacks an attribute or has another number of pictures.
     """
     for name in ATTRIBUTES:
         if name not in wanted or len(wanted[name]) != len(images):
@@ -121,7 +119,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """The classifier of a model folder. Raises ValueError without one: then nothing can read the model's pictures."""
+    """Load the classifier of a model folder. Raises ValueError without one."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
     return load_classifier(folder, device)
