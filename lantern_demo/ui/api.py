@@ -97,7 +97,7 @@ def _compare(service: Service) -> Callable[..., Any]:
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
-            methods: Method ids of /models, always run in the order of its list; by default its default methods.
+            methods: Method ids of /models, always run in the order of its list; by default those marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
 
