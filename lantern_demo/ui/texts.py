@@ -148,7 +148,7 @@ EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
-# The same for a look at a token; they come with its scripts.
+# The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This token: {what}",
     "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
@@ -205,7 +205,7 @@ LOOK: dict[str, Any] = {
     "treeNode": "Token {token}: {state}",
 }
 
-# What the page's scripts say; {names} are filled in there.
+# The texts of the page's scripts, which fill in {names}.
 WEB: dict[str, Any] = {
     "prompt": {
         "title": "What to draw, in parts",
@@ -244,7 +244,7 @@ WEB: dict[str, Any] = {
     },
     "stage": "The race",
     "hint": "Click a picture to see how each token was drafted, and why it was accepted.",
-    # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
+    # The headline names the fastest by the shown clock, and the line below it reports the other clock.
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
         "noFewer": "{method} needed {passes} passes, one for each token after the first.",
@@ -336,7 +336,7 @@ def changed_of(entry: dict[str, Any]) -> int:
 
 
 def changed_in_short(entry: dict[str, Any]) -> str:
-    """Say that number on a card."""
+    """Return the number of changed tokens for a card."""
     return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 
@@ -363,7 +363,7 @@ def kept(record: dict[str, Any]) -> str:
 
 
 def one_thread(device: str) -> str:
-    """Return a device's name as it is written now; older records have another plural."""
+    """Return a device's name in today's spelling; older records have another plural."""
     return device.replace("(1 threads)", "(1 thread)")
 
 
@@ -383,7 +383,7 @@ def needs(download: str, memory: dict[str, str]) -> str:
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
-    """Name the methods that a model lacks, and say why it has no drafter; Markdown."""
+    """Name the methods that a model lacks, and the reason; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
@@ -414,7 +414,7 @@ def passes(steps: int) -> str:
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """Say that single steps took far longer than the rest, and give the run's seconds without them."""
+    """Report that single steps took far longer than the rest, and the run's seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
@@ -425,14 +425,14 @@ def waited(entry: dict[str, Any]) -> str:
 
 
 def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
-    """Say how long runs waited for a processor."""
+    """Report how long runs waited for a processor."""
     shares = sorted({f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries}, key=int)
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
 
 
 def in_turn(labels: list[str], reason: str) -> str:
-    """Say why methods did not race. labels: theirs, where others did race."""
+    """Explain why methods did not race. labels: theirs, where others did race."""
     if labels:
         return f"{', '.join(labels)} could not race with the others: {reason}."
     return f"The methods ran one after the other, not as a race: {reason}."
@@ -453,7 +453,7 @@ def unknown_words(words: Sequence[str]) -> str:
 
 
 def drawn_without(words: Sequence[str], nouns: str) -> str:
-    """Say the same of a model that draws one thing."""
+    """Report the words that a model of one thing ignored."""
     quoted = ", ".join(f'"{word}"' for word in words)
     return f"Drawn without {quoted}: this model draws one to four {nouns}."
 
