@@ -90,9 +90,9 @@ def _compare(service: Service) -> Callable[..., Any]:
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of the
-        record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings left out
-        keep the model's preset, which /models lists.
+        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of
+        the record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings
+        left out keep the model's preset, which /models lists.
 
         Args:
             prompt: What to draw. Required.

@@ -41,8 +41,8 @@ CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
-# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Two presses of its button
-# load it.
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Two presses of its
+# button load it.
 OPEN_VIEW = """() => {
   if (new URLSearchParams(location.search).get("view") !== "api") return;
   const button = document.querySelector("footer button.show-api");

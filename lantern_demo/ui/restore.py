@@ -38,7 +38,7 @@ class Form:
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
-    """Show a recorded run, and fill in its form."""
+    """Show a recorded run, and fill in the form from it."""
     runs = recorded_runs()
     if not isinstance(index, int) or not 0 <= index < len(runs):
         return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
@@ -104,7 +104,7 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
     """Show the run that a link names, or the recording of the run that it requests; None when it requests nothing.
 
-    Without either, fill in the form from the link and show empty lanes.
+    Without either, fill in the form from the link and show that nothing is drawn yet.
     """
     offered = service.offered()
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
