@@ -178,46 +178,38 @@ def sampled_shift(
     (r_i after a rejection), minus r_i-1. The rule judges by q_i. The draws follow `realised`, which equals q_i unless the
     drawing is at fault.
 
-    D_i sums the accepted part over all tokens. It samples only the rejected draws, from their own distribution: r_i and the
-    following siblings depend on them. For the exact rule every term is 0 up to rounding, so its estimate has no noise. A wrong
-    rule or a wrong draw would still show. For relaxed rules the remaining noise raises the distance a little. A single child is
+    D_i sums the accepted part over all tokens, and samples only the rejected draws. For the exact rule every term is 0 up to
+    rounding, and a wrong rule or draw would show. For relaxed rules the noise raises the distance a little. A single child is
     summed over all draws instead of sampled, unless the vocabulary is too large.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
-    exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * columns(rule))
-    chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
+    exact = count == 1 and len(support) * vocabulary <= _SUMMED
+    chains = len(support) if exact else max(1, min(draws, _BUDGET // max(vocabulary, len(support) * columns(rule))))
     # one row as long as the history is common to all chains, then one per chain
     residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
     weight = torch.ones(chains, dtype=torch.float64, device=p.device)
     shift = torch.zeros_like(p, dtype=torch.float64)
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
-        if not bool(offered[i]):
-            x = _drawn(realised(q, history).expand(chains, -1), u)
-            residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
-            residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
-            continue
-        drawn = realised(q, history)
-        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
+        drawn, judged = realised(q, history), bool(offered[i])
+        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours) if judged else (drawn, drawn)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
-        residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
-        if exact:
-            x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
-        else:
-            x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
-        # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted part
-        shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
-        follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
-        shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
-        weight = weight * lost.squeeze(1)
-        residual, residual_q, history = after, without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+        residual, residual_q, history = (rows.expand(chains, -1) for rows in (residual, residual_q, history))
+        x = support if exact else _drawn(rejected.expand(chains, -1), u)
+        share = rejected[0, support] / lost[0].clamp(min=1e-300) if exact else torch.full_like(weight, 1 / chains)
+        if judged:
+            after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
+            # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted part
+            shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
+            follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
+            shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
+            residual, weight = after, weight * lost.squeeze(1)
+        residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift, 0 if exact else chains
 
 

@@ -18,6 +18,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
 from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
@@ -131,6 +132,24 @@ def _for_gradio(endpoint: Callable[..., Any], answer: Any, more: dict[str, Any],
     return endpoint
 
 
+def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
+    needs = describe_needs(info)
+    return {
+        "id": info.id,
+        "description": info.description,
+        "image_size": info.image_size,
+        "tokens": info.tokens,
+        "max_prompt": info.max_prompt,
+        "preset": dict(info.preset),
+        "kind": info.kind,
+        "prompts": list(info.prompts),
+        "licence": info.licence,
+        "needs": needs and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
+        "unmet": service.unmet(info),
+        "unavailable_methods": list(service.unavailable(info)),
+    }
+
+
 def _models(service: Service) -> Callable[..., Any]:
     def models() -> dict:
         """List the models on offer, the loaded ones, and the methods.
@@ -141,23 +160,7 @@ def _models(service: Service) -> Callable[..., Any]:
         return {
             "default_model": service.default,
             "warning": service.warning,
-            "models": [
-                {
-                    "id": info.id,
-                    "description": info.description,
-                    "image_size": info.image_size,
-                    "tokens": info.tokens,
-                    "max_prompt": info.max_prompt,
-                    "preset": dict(info.preset),
-                    "kind": info.kind,
-                    "prompts": list(info.prompts),
-                    "licence": info.licence,
-                    "needs": (needs := describe_needs(info)) and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
-                    "unmet": service.unmet(info),
-                    "unavailable_methods": list(service.unavailable(info)),
-                }
-                for info in service.offered().values()
-            ],
+            "models": [_offered(service, info) for info in service.offered().values()],
             "loaded": [
                 {
                     "id": pipe.info.id,

@@ -120,25 +120,14 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
         below = folds()
         gr.HTML(_foot(), elem_id="foot")
-
-        w = Widgets(
-            said.words,
-            seed,
-            draw_button,
-            stop_button,
-            below.searching.start,
-            stage,
-            below.results,
-            FinishedRuns(),
-            gr.State(Shown()),
-            gr.State(None),
-            gr.State(Shown()),
-        )
+        states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
+        w = Widgets(said.words, seed, draw_button, stop_button, below.searching.start, stage, below.results, *states)
         choosers = (methods, below.others)
         by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, choosers, knobs)
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, below.searching, said)
-        _wire_restoring(page, service, w, form, examples, below, arriving)
+        _wire_restoring(page, service, w, form, examples, below)
+        _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
             button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
@@ -333,31 +322,12 @@ def _wire_restoring(
     form: Form,
     examples: gr.HTML,
     below: Folds,
-    arriving: gr.HTML,
 ) -> None:
-    """Wire examples, records and links, and the first view."""
+    """Wire examples, records and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
         return show_example(service, w, form, shown, getattr(event, "index", None))
-
-    def first(request: gr.Request) -> Updates:
-        linked = from_link(service, w, form, dict(request.query_params))
-        if linked is not None:
-            return linked
-        updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
-        if service.offered()[service.default].kind == "class":
-            updates |= choose(service, form.by_model, service.default)
-        return updates
-
-    def arrive() -> Iterator[str]:
-        if not service.ready:
-            yield status_html(texts.LOADING_FIRST, "busy")
-        try:
-            service.wait()
-            yield status_html(service.warning) if service.warning else ""
-        except ValueError as error:
-            yield status_html(str(error), "error")
 
     shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
@@ -379,6 +349,30 @@ def _wire_restoring(
     form.model.input(
         partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
     )
+
+
+def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML) -> None:
+    """Wire the first view: a link's run, or a recording, and the progress of the model."""
+    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
+
+    def first(request: gr.Request) -> Updates:
+        linked = from_link(service, w, form, dict(request.query_params))
+        if linked is not None:
+            return linked
+        updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
+        if service.offered()[service.default].kind == "class":
+            updates |= choose(service, form.by_model, service.default)
+        return updates
+
+    def arrive() -> Iterator[str]:
+        if not service.ready:
+            yield status_html(texts.LOADING_FIRST, "busy")
+        try:
+            service.wait()
+            yield status_html(service.warning) if service.warning else ""
+        except ValueError as error:
+            yield status_html(str(error), "error")
+
     answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)

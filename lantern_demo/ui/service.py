@@ -310,14 +310,8 @@ class Service:
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = (
-                        *before,
-                        *(
-                            (place, kind[0], token)
-                            for place, kind, token in zip(event.places, event.kinds, event.tokens, strict=True)
-                        ),
-                    )
-                    changed[method] = Progress(event.committed, event.index, event.seconds, fresh)
+                    fresh = zip(event.places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
+                    changed[method] = Progress(event.committed, event.index, event.seconds, (*before, *fresh))
                 elif event is not None:
                     pictured.pop(method, None)
                     if changed:
