@@ -16,9 +16,9 @@ BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach
 
 @dataclass
 class Condition:
-    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R], or a
-    prompt's ids [R, T] and their mask for models that read the prompt themselves. R rows: 2 with guidance (conditional,
-    unconditional), 1 without."""
+    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]. Models
+    that read the prompt themselves get its ids [R, T] and their mask. R rows: 2 with guidance (conditional, unconditional), 1
+    without."""
 
     features: Tensor
     mask: Tensor | None = None

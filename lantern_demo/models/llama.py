@@ -22,7 +22,7 @@ Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 
 # queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
 # rotated ones in that dtype
 Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
-Where = TypeVar("Where")  # target slots of keys and values, and visible slots, in an implementation's own form
+Where = TypeVar("Where")  # the slots to write and those that are seen, in an implementation's own form
 
 
 class LlamaLayer(Generic[Where]):

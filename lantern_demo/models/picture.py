@@ -15,8 +15,8 @@ from lantern_demo.models.tokenizer import fit_groups
 class PictureDecoder(nn.Module):
     """A second decoder for the tokens of an image tokenizer: codebook vectors in, pictures of several times its size out.
 
-    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale` pixels of the picture for
-    every pixel of the tokenizer's size (pixel shuffle, arXiv 1609.05158), so that no layer works at the full size.
+    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale` pixels for every pixel of
+    the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer works at the full size.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:

@@ -183,8 +183,8 @@ class Lesson:
         return made if self.guided else guide(made, scale)
 
     def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs and the wanted final states [R, S, H] and the
-        probabilities p [B, S, V]."""
+        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs, the wanted final states [R, S, H] and the
+        target's p [B, S, V]."""
         guess = self.logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
         entropy = -(p * guess).sum(-1).mean()

@@ -23,8 +23,8 @@ class OwnPictures:
     """Shards of pictures in a folder, as many as `pictures` fill; a restarted run finds the existing ones.
 
     `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` is the number that a step may
-    use. After `keep_states` the target's hidden states are kept with the pictures, in 16 bits, so that a training that reads
-    its pictures many times runs the target once for each.
+    use. After `keep_states` the target's hidden states are kept with the pictures, in 16 bits. A training that reads its
+    pictures many times then runs the target once for each.
     """
 
     def __init__(
