@@ -1,6 +1,6 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is the total variation to the target's distribution: a sampled draft is accepted with a chance of one minus just that.
+The loss is the total variation to the target's distribution: a sampled draft is accepted with a chance of one minus that value.
 With smaller weights it adds the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's frozen head,
 and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
 also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With --guided the drafter works on

@@ -24,8 +24,8 @@ def image_name(code: int) -> str:
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """Read a published tokenizer.json of Chameleon. Raise CheckpointError when it is no such file, or when one of its marks or
-    of the image tokens of `codes` codebook entries is not where the target has it."""
+    """Read a published tokenizer.json of Chameleon. Raise CheckpointError when it is no such file. Raise it too when one of its
+    marks, or of the image tokens of `codes` codebook entries, is not where the target has it."""
     tokenizer = read_tokenizer_file(path)
     wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
     known = tokenizer.get_vocab()

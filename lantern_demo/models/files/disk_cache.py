@@ -29,8 +29,8 @@ def root() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes and threads from making the same file or folder meanwhile. Take no lock if none is possible: on a
-    disk that cannot be written there is nothing to disturb."""
+    """Keep other processes and threads from making the same file or folder meanwhile. Without a possible lock go on without: on
+    a disk that cannot be written there is nothing to disturb."""
     place = path.parent / ".locks"
     lock = FileLock(place / path.name)
     try:

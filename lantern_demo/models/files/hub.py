@@ -66,7 +66,7 @@ def download(source: Source) -> Located:
             for name in source.beside:
                 hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
             weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision, local_files_only=here)),)
-    except Exception as error:  # the download library's errors are many, and each is to become a sentence
+    except Exception as error:  # the download library raises many errors, and each becomes a sentence
         raise CheckpointError(_sentence(error, source, revision)) from error
     if not weights:
         raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")

@@ -128,8 +128,8 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
 
 
 def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0) -> str | None:
-    """Return why a loaded model cannot decode with so many methods at once, or None if it seems possible. `kept` is the number
-    of runs whose memory is already set aside."""
+    """Return why a loaded model cannot decode with `methods` methods at once, or None if it seems possible. `kept` is the
+    number of runs whose memory is already set aside."""
     if info.published is None:
         return None
     parts, free = budget(info.published, dtype, device.type == "cpu"), free_memory(device)

@@ -43,7 +43,7 @@ def _kinds() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _fastest(kinds: tuple[str, ...], threads: int) -> str:
-    """Return the fastest of some kinds on so many threads, found in about a second."""
+    """Return the fastest of some kinds on `threads` threads, found in about a second."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
