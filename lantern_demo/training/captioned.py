@@ -1,5 +1,5 @@
-"""Lantern scenes as a model is trained on them: drawn and tokenised once and kept in the run's folder, their captions worded
-again every time they are read."""
+"""Lantern scenes as training data: drawn and tokenised once and kept in the run's folder, with captions worded again at every
+read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 50  # scenes drawn and encoded at a time
 
 
 def scene_reader(width: int, prefix: int) -> TextEncoder:
-    """A new text encoder for captions of scenes: at most `prefix` words as features of `width` numbers."""
+    """Return a new text encoder for captions of scenes: at most `prefix` words as features of `width` numbers."""
     words = word_tokenizer(vocabulary())
     return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
 
@@ -27,7 +27,7 @@ def scene_reader(width: int, prefix: int) -> TextEncoder:
 def scene_tokens(
     tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Draw and tokenise `count` scenes -> ids [count, N] int16 and their attributes, on the CPU."""
+    """Draw and tokenise `count` scenes. Return ids [count, N] int16 and the scenes' attributes, on the CPU."""
     draw = torch.compile(render) if compiled else render
     ids, attributes = [], []
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
@@ -40,7 +40,7 @@ def scene_tokens(
 
 
 def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
-    """This process's tokenised scenes, kept in `folder` and made when they are not there yet; as `scene_tokens`."""
+    """Return this process's tokenised scenes as `scene_tokens` does; make them if `folder` does not hold them yet."""
     store = folder / f"scenes{opts.rank}.pt"
     if not store.exists():
         seed = 10_000_019 + opts.rank * count
@@ -50,7 +50,7 @@ def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: r
 
 
 class Captions:
-    """Wordings for scenes of which only the attributes are kept."""
+    """Words captions for scenes that are kept as attributes only."""
 
     def __init__(self, attributes: dict[str, Tensor]) -> None:
         self.attributes = attributes
