@@ -39,9 +39,9 @@ class Steps(Protocol):
 
     config: Config
     verifier: Verifier
-    exact: bool  # the host reads each step before the next one
+    eager: bool  # the host reads each step before the next one
     results: Tensor  # [steps, *] int64, a row per step of fixed shapes
-    done: Step | None  # of an exact step
+    done: Step | None  # of an eager step
 
     @property
     def caches(self) -> list[Any]: ...
@@ -65,8 +65,8 @@ class Runner:
 
     @property
     def name(self) -> str:
-        """The engine: "plain" for exact steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
-        return "plain" if self.steps.exact else "fixed"
+        """The engine: "plain" for eager steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
+        return "plain" if self.steps.eager else "fixed"
 
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
         """Prepare steps of these buckets and kinds, so that `launch` does not have to."""

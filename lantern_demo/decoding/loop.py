@@ -103,8 +103,8 @@ class Run:
         cuda = config.torch_device.type == "cuda"
         if config.engine == "fixed" and self.proposer.needs_host_sync:
             raise ValueError(f"engine is 'fixed'; method {config.method.id} reads numbers back in every step: 'plain' or 'auto'")
-        self.exact = self.proposer.needs_host_sync or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
-        self.engines = None if self.exact else engines
+        self.eager = self.proposer.needs_host_sync or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
+        self.engines = None if self.eager else engines
         self.runner = self._make() if self.engines is None else self.engines.take(self._key, self._make)
         self.runner.clock, self.steps = clock, self.runner.steps
         self.steps.config = config  # a lent runner has the previous run's
@@ -114,10 +114,10 @@ class Run:
     def _make(self) -> Runner:
         config = self.config
         if isinstance(config.tree, ZipAR):
-            steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.exact)
+            steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.eager)
         else:
-            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.exact)
-        if self.exact or config.torch_device.type != "cuda":
+            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.eager)
+        if self.eager or config.torch_device.type != "cuda":
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.engines is None else self.engines.clear)
 
@@ -208,9 +208,15 @@ def _events(
         if run is not None:
             with _device_work(config.torch_device):
                 run.close(whole)
+    in_order = [token for _, token in sorted(zip(places, tokens, strict=True))]
+    yield _result(in_order, lengths, clock, config.nodes, run.runner)
+
+
+def _result(tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner) -> Decoded:
+    """Sum up a run from its tokens in raster order and the accepted length of each step."""
     steps, seconds = len(lengths), clock.decode_seconds
-    yield Decoded(
-        tokens=[token for _, token in sorted(zip(places, tokens, strict=True))],
+    return Decoded(
+        tokens=tokens,
         steps=steps,
         accepted_lengths=lengths,
         mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
@@ -218,7 +224,7 @@ def _events(
         decode_seconds=seconds,
         waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.nodes,
-        engine=run.runner.name,
-        engine_reason=run.runner.reason,
+        nodes=nodes,
+        engine=runner.name,
+        engine_reason=runner.reason,
     )

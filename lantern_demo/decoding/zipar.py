@@ -70,16 +70,16 @@ def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
 
 class RowSteps:
     """The passes of one run: nothing is drafted, verified or moved. Keys and values of a position lie in the slot of that
-    position. A pass of fixed shape has as many nodes as rows may be open, and attends to the whole cache. An exact pass has
+    position. A pass of fixed shape has as many nodes as rows may be open, and attends to the whole cache. An eager pass has
     only the nodes that it needs, and attends to the positions up to the last of them."""
 
     done: Step | None = None
 
-    def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, exact: bool) -> None:
+    def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, eager: bool) -> None:
         """draws: uniforms of a step."""
         assert isinstance(config.tree, ZipAR)
-        device, self.target, self.config, self.verifier, self.exact = config.torch_device, target, config, verifier, exact
-        self.num_tokens = config.num_tokens if exact else config.positions
+        device, self.target, self.config, self.verifier, self.eager = config.torch_device, target, config, verifier, eager
+        self.num_tokens = config.num_tokens if eager else config.positions
         self.cache = target.new_cache(config.rows, self.num_tokens + 2 * ALIGNED)
         self.slots = self.cache.slots // ALIGNED * ALIGNED
         self.plan = plan_of(self.num_tokens, config.row_length, config.tree.lead, device)
@@ -105,8 +105,8 @@ class RowSteps:
         self.prefix.fill_(first)
         self.tokens.zero_()[:1] = root
         self.since.zero_()[first : first + len(self.tokens)] = self.plan.since
-        self.uniforms = uniforms if self.exact else self.uniforms
-        if not self.exact:
+        self.uniforms = uniforms if self.eager else self.uniforms
+        if not self.eager:
             self.uniforms[: len(uniforms)].copy_(uniforms)
 
     def state(self) -> list[Tensor]:
@@ -120,7 +120,7 @@ class RowSteps:
         self.launched += 1
         nodes = self.plan.passes[self.launched]
         end = self.cache.length + 1 + max(at for _, at, _ in nodes)
-        return (end if self.exact else self.slots), True, len(nodes)
+        return (end if self.eager else self.slots), True, len(nodes)
 
     def shapes(self) -> list[tuple[int, bool]]:
         """Return one shape for all passes."""
@@ -129,7 +129,7 @@ class RowSteps:
     def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None:
         """Take one pass: read tokens, and draw the next ones."""
         with part("draft"):
-            if self.exact:
+            if self.eager:
                 row, nodes = (
                     self.uniforms[self.launched],
                     self.plan.table[:, self.launched, : len(self.plan.passes[self.launched])],
