@@ -176,6 +176,21 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
     return torch.where(_column(s.moon) > 0, _mix(colour + glow, face, _edge(distance - 0.115, size)), colour)
 
 
+def _outlines(u: Tensor, v: Tensor, waist: Tensor, is_box: Tensor, is_sky: Tensor) -> tuple[Tensor, Tensor]:
+    """Return signed distances in units of the radius, of the body and of its dark caps or frame.
+
+    The body is an oblate globe, a box, or a balloon that narrows to its flame.
+    """
+    globe = ((u / 1.0) ** 2 + (v / 0.86) ** 2).sqrt() - 1
+    box = torch.maximum(u.abs() - 0.70, v.abs() - 0.92)
+    balloon = torch.maximum(u.abs() - waist * (1 - 0.26 * torch.relu(-v - 0.35) ** 2 * 3.0), v.abs() - 1.0)
+    cap_globe = torch.maximum(u.abs() - 0.36, (v.abs() - 0.88).abs() - 0.10)
+    frame_box = torch.maximum(u.abs() - 0.80, (v.abs() - 0.92).abs() - 0.10)
+    ring_sky = torch.maximum(u.abs() - 0.58, (v - 1.0).abs() - 0.06)
+    body = torch.where(is_box, box, torch.where(is_sky, balloon, globe))
+    return body, torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
+
+
 def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw lanterns at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W], light around them [B, 3, H, W]."""
     paper = _column(_PAPER.to(x.device)[s.colour])
@@ -188,12 +203,8 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tenso
         r = r.clamp(min=0.05)
         u, v = (x - _column(s.centre[:, i, 0])) / r, (y - _column(s.centre[:, i, 1])) / r
         rr = u * u + v * v
-        # Signed distances in units of the radius: an oblate globe, a box, and a balloon that narrows to its flame.
-        globe = ((u / 1.0) ** 2 + (v / 0.86) ** 2).sqrt() - 1
-        box = torch.maximum(u.abs() - 0.70, v.abs() - 0.92)
         waist = 0.80 - 0.13 * v - 0.10 * v * v
-        balloon = torch.maximum(u.abs() - waist * (1 - 0.26 * torch.relu(-v - 0.35) ** 2 * 3.0), v.abs() - 1.0)
-        body = torch.where(is_box, box, torch.where(is_sky, balloon, globe))
+        body, cap = _outlines(u, v, waist, is_box, is_sky)
         inside = _edge(body * r, size)
         # Light falls off from the candle, which sits low in a sky lantern.
         candle = torch.where(is_sky, torch.full_like(v, 0.55), torch.full_like(v, 0.08))
@@ -205,11 +216,6 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tenso
         seam = _line((u.abs() - 0.34 * waist) / 0.075, size)
         rib = torch.where(is_box, 1.15 * lattice, torch.where(is_sky, 0.75 * seam, 0.62 * torch.relu(hoop) ** 2))
         shade = shade * (1 - 0.62 * rib)
-        # Dark caps and frame.
-        cap_globe = torch.maximum(u.abs() - 0.36, (v.abs() - 0.88).abs() - 0.10)
-        frame_box = torch.maximum(u.abs() - 0.80, (v.abs() - 0.92).abs() - 0.10)
-        ring_sky = torch.maximum(u.abs() - 0.58, (v - 1.0).abs() - 0.06)
-        cap = torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
         dark = _edge(cap * r, size)
         trim = torch.tensor([0.20, 0.11, 0.05], device=x.device).view(1, 3, 1, 1) + 0.18 * paper * core
         # A cord upwards and a tassel below, for lanterns that hang.
