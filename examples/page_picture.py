@@ -31,7 +31,7 @@ SHOWN = 960  # pixels wide
 FILM = 7.5  # seconds that the page plays a recorded race for, and a rest at its end
 FILM_WIDTH = 800  # pixels
 RACES = 5  # that are timed
-FOLDS = ("Turn the knob", "All numbers")  # the pictures of a phone beside the race and the look at a token
+FOLDS = ("Change lambda, delta or k", "All numbers")  # the pictures of a phone beside the race and the look at a token
 
 
 def main() -> None:
