@@ -144,7 +144,7 @@ METHOD_SENTENCES = {
 BADGES = {"vanilla": "reference", "lantern": "relaxed", "lantern++": "relaxed"}
 
 
-EXPLORE_NOTE = "Measure here redraws your prompt with vanilla, and at five values of this setting. Other settings stay."
+EXPLORE_NOTE = "Measure here redraws your prompt at five values of this setting, and with vanilla. All else stays the same."
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
