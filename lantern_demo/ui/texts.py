@@ -259,7 +259,7 @@ WEB: dict[str, Any] = {
     "why": {
         "faster": "In seconds it was {times} as fast as vanilla: drafting takes time too.",
         "slower": "In seconds it took {times} as long as vanilla: drafting takes time too.",
-        "passes": "{method} needed the fewest passes, {passes} instead of {alone}; drafting takes time too.",
+        "passes": "{method} needed {passes} passes instead of {alone}; drafting takes time too.",
     },
     "racing": "The methods race.",
     "racingOn": "They take turns on one device; each card counts only its own computing time.",
