@@ -294,6 +294,9 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
       document.dispatchEvent(new CustomEvent("lantern-run"));
     }""")
     expect(page.locator("#lossless")).to_contain_text(f"EAGLE-1 yes, EAGLE-2 no. {texts.WEB['lossless']['independent']}")
+    run = recorded_runs()[0].record["methods"]
+    loose = " and ".join(str(run[name]["events"]["kinds"].count("r")) for name in ("lantern", "lantern++"))
+    expect(page.locator("#lossless")).to_contain_text(f"LANTERN and LANTERN++: here it changed {loose} of 256 tokens.")
     assert not [path for path in asked if "sweeps" in path]
     unfold(page, texts.KNOB_TITLE)
     sliders = page.locator("#turn .turned input")
@@ -885,7 +888,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     page.locator("#model input").click()
     page.get_by_role("option", name="lantern-scenes").click()
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Pick", exact=True).click()
+    page.get_by_role("button", name=texts.PICK, exact=True).click()
     expect(page.locator("#builder")).to_be_visible()
     expect(chip(page, "Number")).to_have_value("three")
 
@@ -1008,6 +1011,8 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
             })"""
         )
         assert faults == [] and fits(page), width
+        lines = page.locator("#stage .number, #pick").evaluate_all("all => all.map((one) => one.offsetHeight)")
+        assert width < 390 or (max(lines) < 48 and max(lines[1:]) < 26), (width, lines)
         for control in (".play", ".now", ".differ"):
             box = page.locator(f"#stage {control}").bounding_box()
             assert box is not None and box["x"] + box["width"] <= width, (width, control)

@@ -129,7 +129,7 @@ def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(p
         first = min(ends, key=lambda name: ends[name][at])
         for name, card in cards.items():
             expect(card.locator(".flag")).to_have_text("1st" if name == first else "")
-        expect(page.locator("#stage .headline")).to_contain_text(f"{METHODS[first].label} {('needed', 'took')[at]}")
+        expect(page.locator("#stage .headline")).to_contain_text(f"{METHODS[first].label} won: ")
     scrub(page, 500)
     assert numbers(page, "vanilla")[0] != f"{ends['vanilla'][0]} passes" and "" in numbers(page, "vanilla"), (
         "gains come at the end"
@@ -141,16 +141,16 @@ def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(p
     for name, card in cards.items():
         others = sum(a != b for a, b in zip(run[name]["token_ids"], run["vanilla"]["token_ids"], strict=True))
         shares = run[name]["noise"] == "shared"
-        told = "another sample" if not shares else f"{others} of 256 differ" if others else ""
+        told = texts.WEB["otherSample"] if not shares else f"{others} of 256 differ" if others else ""
         expect(card.locator(".sample")).to_have_text(told)
         expect(card.locator(".wipe")).to_be_visible(visible=shares and others > 0)
     expect(page.locator("#stage .why")).to_contain_text("Later ones differ because earlier ones did.")
 
 
-def test_the_headline_names_who_won_and_calls_a_slowdown_one(browser: Browser) -> None:
+def test_the_headline_names_who_won_with_gain_and_cost_and_calls_a_slowdown_one(browser: Browser) -> None:
     def lane(name: str, steps: int, took: int) -> dict[str, Any]:
         shown = {"id": name, "label": METHODS[name].label, "steps": steps, "milliseconds": [1, took], "tokens": [0] * 256}
-        return shown | {"speedup": 2000 / took}
+        return shown | {"speedup": 2000 / took, "changed": 30 if name == "lantern++" else 0}
 
     vanilla, eagle1, lantern, sjd = (
         lane(*one) for one in (("vanilla", 255, 2000), ("eagle1", 142, 2500), ("lantern++", 98, 3000), ("sjd", 60, 1000))
@@ -158,16 +158,16 @@ def test_the_headline_names_who_won_and_calls_a_slowdown_one(browser: Browser) -
     cases: list[tuple[list[dict[str, Any]], str, str]] = [
         (
             [vanilla, eagle1, lantern],
-            "LANTERN++ needed 98 passes instead of 255: 2.60\u00d7 fewer.",
-            "Vanilla was fastest: 2.00 s. EAGLE-1 took 1.25\u00d7 as long.",
+            "LANTERN++ won: 2.60\u00d7 fewer passes, 30 of 256 tokens changed.",
+            "Vanilla won: 2.00 s. EAGLE-1 took 1.25\u00d7 as long.",
         ),
         (
             [vanilla, lantern, sjd],
-            "SJD needed 60 passes instead of 255: 4.25\u00d7 fewer.",
-            "SJD took 1.00 s instead of vanilla's 2.00 s: 2.00\u00d7 as fast.",
+            "SJD won: 4.25\u00d7 fewer passes, no token changed.",
+            "SJD won: 2.00\u00d7 vanilla's speed, no token changed.",
         ),
         ([vanilla], "Vanilla needed 255 passes, one for each token after the first.", "Vanilla took 2.00 s."),
-        ([sjd | {"speedup": None}], "SJD needed 60 passes instead of 255: 4.25\u00d7 fewer.", "SJD took 1.00 s."),
+        ([sjd | {"speedup": None}], "SJD needed 60 passes instead of 255, no token changed.", "SJD took 1.00 s."),
     ]
     with scripts(browser, "dom", "clock") as page:
         found = page.evaluate(
@@ -177,7 +177,7 @@ def test_the_headline_names_who_won_and_calls_a_slowdown_one(browser: Browser) -
     for (_, passes, seconds), (by_passes, by_seconds) in zip(cases, found, strict=True):
         assert (by_passes[0], by_seconds[0]) == (passes, seconds)
     assert found[0][0][1] == "In seconds it took 1.50\u00d7 as long as vanilla: drafting takes time too."
-    assert found[0][1][1] == "LANTERN++ needed the fewest passes, 98 instead of 255; drafting takes time too."
+    assert found[0][1][1] == "LANTERN++ needed 98 passes instead of 255; drafting takes time too."
     assert found[1][0][1].startswith("In seconds it was 2.00\u00d7 as fast")
     assert all(other == "" for _, other in (*found[2], *found[3])), "there is nothing to compare with"
 
