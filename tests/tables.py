@@ -95,16 +95,9 @@ class TableDrafter:
         assert bool((visible.sum(1) == positions + 1).all()), "a slot sees its own past and nothing else"
         return self._blend(hidden, tokens)
 
-    def probs(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
-        """The drafter's distribution [V] behind the two tokens."""
-        state = torch.zeros(1 if sampling.cfg_scale == 1 else 2, 1, self.vocab**2)
-        state[:, :, before * self.vocab + last] = 1.0
-        blended = self._blend(state, torch.tensor([last]), before)
-        return probabilities(guide(target.head(blended), sampling.cfg_scale), sampling)[0]
-
-    def _blend(self, hidden: Tensor, tokens: Tensor, before: int | None = None) -> Tensor:
+    def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states (one-hot for the target's, blends for its own)."""
-        last = hidden[0].argmax(-1) % self.vocab if before is None else torch.tensor([before])
+        last = hidden[0].argmax(-1) % self.vocab
         here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
         other = torch.nn.functional.one_hot((last + 1) % self.vocab * self.vocab + tokens, self.vocab**2)
         blend = self.trust * here + (1 - self.trust) * other
@@ -161,10 +154,9 @@ def decide(
     uniforms: Tensor,
     offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
-    rest: Tensor | None = None,
 ) -> Decision:
     """`verify.decide` in plain numbers."""
-    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered, rest), uniforms))
+    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:

@@ -48,7 +48,7 @@ def client(server: str) -> Client:
 @pytest.fixture(scope="module")
 def comparison(client: Client) -> tuple[dict[str, str], dict[str, Any]]:
     """All methods, once for all tests: pictures by method and the record."""
-    return client.predict(PROMPT, seed=7, **SMALL, api_name="/compare")
+    return client.predict(PROMPT, methods=list(METHODS), seed=7, **SMALL, api_name="/compare")
 
 
 def post(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> httpx.Response:
@@ -65,7 +65,7 @@ def answer(server: str, name: str, body: dict[str, Any], version: str = "v2/") -
 
 def test_comparison_holds_together(comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
     images, record = comparison
-    assert list(images) == record["order"] == list(record["methods"]) == [m.id for m in METHODS.values() if m.default]
+    assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
     assert record["prompt"] == PROMPT
     assert record["unknown_words"] == ["zebra"]
     assert record["settings"]["seed"] == 7

@@ -28,7 +28,6 @@ DRAFTER = TableDrafter(TARGET)
 NEIGHBOURS = neighbour_table(VOCAB)
 PREFIX = torch.tensor([1, 2, 3])
 STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
-DYNAMIC = DynamicTree(top_k=4, depth=2, nodes=14)
 SETTINGS = {
     method: small(
         method,
@@ -156,18 +155,6 @@ def test_cancelling_and_inference_mode(method: str) -> None:
     assert list(events) == []
     assert not torch.is_inference_mode_enabled()
     assert run(method)[1].tokens == run(method)[1].tokens
-
-
-def test_interleaved_runs_do_not_disturb_each_other() -> None:
-    alone = [run("eagle1")[1].tokens, run("lantern")[1].tokens]
-    pair = [start("eagle1"), start("lantern")]
-    last: list = [None, None]
-    while pair != [None, None]:
-        for i, events in enumerate(pair):
-            if events is not None:
-                event = next(events, None)
-                pair[i], last[i] = (None, last[i]) if event is None else (events, event)
-    assert [result.tokens for result in last] == alone
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,6 @@ def test_a_full_queue(page: Page, server: str, device: Device) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Queue is full: 1 requests are waiting, and no more may.")
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     expect(page.locator("#stop")).to_be_hidden()
-    refused = httpx.post(f"{server}gradio_api/call/v2/draw", json={"prompt": "a lantern"})
-    assert refused.status_code == 503
-    assert "Queue is full" in refused.json()["detail"]
 
     device.gate.set()
     for job in jobs:

@@ -18,7 +18,7 @@ from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import _models
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -160,11 +160,3 @@ def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
     took.decode_seconds = 900.0
     service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
     assert service._lease(request, True) == MOST_LEASED
-
-
-def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
-    """Gradio tells of a choice, too, when the box is left as it was."""
-    w = widgets(service)
-    assert list(choose_another(service, w, service.default, service.default)) == [w.model]
-    found = choose_another(service, w, TEXT_ID, service.default)
-    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods[0] in found

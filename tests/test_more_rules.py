@@ -59,12 +59,7 @@ def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
     record = checked(merge_records([event.record for event in done.values()]))
     assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
-
-
-def test_without_a_calibration_a_tree_that_is_to_fit_is_small(registered: None, tiny_model: Path) -> None:
-    pipe = load(tiny_model, "cpu")
-    stats = pipe.generate("a lantern", "typical").stats
-    assert stats.nodes == 8 and stats.tree == "small: this model has no calibration"
+    assert pipe.generate("a lantern", "typical").stats.tree == "small: this model has no calibration"
 
 
 def test_what_is_no_method_is_refused(registered: None) -> None:

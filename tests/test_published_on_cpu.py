@@ -22,7 +22,6 @@ from lantern_demo.runs.pipeline import Pipeline, load
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
-XL_ID = "llamagen-t2i-256"
 FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(kind))]
 
 pytestmark = pytest.mark.usefixtures("published_cache")
