@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import socket
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -136,18 +135,12 @@ def pipe(folder: Path) -> Pipeline:
 @pytest.fixture(scope="session")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the demo, served from this process."""
-    from lantern_demo.ui.page import build, launch, wait_for_model
+    from tiny import served
 
-    with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        page = build(tiny_model, "cpu")
-        wait_for_model(page)
-        _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
-        yield url
-        page.close(verbose=False)
+        with served(tiny_model) as (url, _):
+            yield url
 
 
 @pytest.fixture(scope="session")

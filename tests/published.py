@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from passes import begin
 from safetensors.torch import save_file
+from tiny import vq_config
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
@@ -88,15 +89,7 @@ def tiny_info(model: str) -> ModelInfo:
 
 
 def _pictures(sizes: TokenizerSizes, **more: int) -> JanusVQVAEConfig:
-    return JanusVQVAEConfig(
-        base_channels=sizes.channels,
-        channel_multiplier=list(sizes.multipliers),
-        embed_dim=sizes.dim,
-        num_res_blocks=sizes.blocks,
-        latent_channels=sizes.latent,
-        num_embeddings=VOCAB,
-        **more,
-    )
+    return vq_config(sizes.channels, sizes.multipliers, sizes.blocks, sizes.latent, sizes.dim, VOCAB, **more)
 
 
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:

@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 import torch
-from passes import tree_pass
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tiny import vq_config
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import JanusVQVAEConfig
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
@@ -205,13 +204,6 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
     assert torch.equal(got.sort().values, wanted.sort().values)
 
 
-def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
-    """Feed one token at the next position and commit it -> hidden [R, 1, H]."""
-    hidden = tree_pass(target, token.view(1), torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
-    cache.length += 1
-    return hidden
-
-
 # -- the released code's conventions
 
 
@@ -367,16 +359,8 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie in several files."""
     parts = weights_of(case, "image tokenizer weights")
     c = parts[0].about["config"]
-    config = JanusVQVAEConfig(
-        base_channels=c["ch"],
-        channel_multiplier=c["ch_mult"],
-        num_res_blocks=c["num_res_blocks"],
-        latent_channels=c["z_channels"],
-        embed_dim=c["codebook_embed_dim"],
-        num_embeddings=c["codebook_size"],
-        num_patches=grid,
-    )
-    model = _with_32_groups(ImageTokenizer(config))
+    sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size")]
+    model = _with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
 
@@ -421,16 +405,9 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     parts = weights_of(case, "chameleon tokenizer weights")
     c = parts[0].about["config"]
     d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
-    config = JanusVQVAEConfig(
-        base_channels=d["ch"],
-        channel_multiplier=d["ch_mult"],
-        num_res_blocks=d["num_res_blocks"],
-        latent_channels=d["z_channels"],
-        embed_dim=c["embed_dim"],
-        num_embeddings=c["n_embed"],
-        num_patches=math.isqrt(len(case.tensors["indices"])),
-    )
-    model = _with_32_groups(ChameleonTokenizer(config))
+    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [c["embed_dim"], c["n_embed"]]
+    grid = math.isqrt(len(case.tensors["indices"]))
+    model = _with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
     state = {
         re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value
         for part in parts

@@ -3,8 +3,6 @@ left, k and bounds are at their ends, and residuals are empty."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from runs import walked
@@ -176,19 +174,6 @@ def test_degenerate_distributions_stay_distributions(sampled: bool) -> None:
             torch.testing.assert_close(normalised(verdict)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
             if type(rule) is Rule:
                 assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
-
-
-@pytest.mark.parametrize(
-    ("made", "complaint"),
-    [
-        (lambda: Lantern(-1, 0.1), "k is -1"),
-        (lambda: Lantern(1, 1.5), "delta is 1.5; it must be between 0 and 1"),
-        (lambda: LanternPlusPlus(1, 0.5), "lambda is 0.5"),
-    ],
-)
-def test_rule_values_out_of_range(made: Callable[[], Rule], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        made()
 
 
 def test_relaxed_rule_without_a_table() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, node_pass, stable_pass, tree_pass
+from passes import begin, chain_pass, node_pass, stable_pass
 from published import (
     CLASS_ID,
     GRID,
@@ -26,7 +26,7 @@ from published import (
 )
 from released import close
 from runs import decode
-from small_models import FEATURE_LAYERS, TEXT, networks
+from small_models import FEATURE_LAYERS, TEXT, networks, pictures_read
 
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
@@ -34,7 +34,6 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
-from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.training import drafter
@@ -120,9 +119,7 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
         cache, t = target.new_cache(2, GRID * GRID), features.shape[1]
         with torch.no_grad():
             prefix = target.prefill(alone, cache)
-            place = torch.arange(GRID * GRID)
-            tree = torch.ones(len(place), len(place), dtype=torch.bool).tril()
-            wanted = torch.cat((prefix[:, -1:], tree_pass(target, drawn[i], place, tree, cache)), 1)
+            wanted = torch.cat((prefix[:, -1:], chain_pass(target, drawn[i], cache)), 1)
         torch.testing.assert_close(states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0)
         assert t < together[0].shape[1] or i == 1
 
@@ -178,14 +175,7 @@ def test_what_cannot_be_trained_is_refused(
 @pytest.mark.slow
 def test_kept_states_teach_the_same(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the target runs once for each picture, not in every step."""
-    sizes: list[int] = []
-    real = LlamaGen.train_hidden
-
-    def counted(self: LlamaGen, tokens: torch.Tensor, *given: Any) -> torch.Tensor:
-        sizes.append(len(tokens) // 2)
-        return real(self, tokens, *given)
-
-    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
+    sizes = pictures_read(monkeypatch)
     plain = train(files, tmp_path / "plain", monkeypatch, steps=20, own=64, batch=4)
     held = 64  # validated once, at the end
     assert sum(sizes) == 20 * 4 + held

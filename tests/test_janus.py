@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, node_pass, stable_pass, tree_pass
+from passes import begin, chain_pass, node_pass, stable_pass
 from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
 from runs import decode
 from torch import Tensor
@@ -139,8 +139,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
     tokens = pipe.generate(PROMPT, temperature=0).tokens
     cache, t = target.new_cache(2, GRID * GRID), encoded.features.shape[1]
     target.prefill(condition, cache)
-    place = torch.arange(len(tokens))
-    states = tree_pass(target, torch.tensor(tokens), place, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), cache)
+    states = chain_pass(target, torch.tensor(tokens), cache)
     wrong = target.head(guide(states, 5.0)[None]).argmax(-1)[0]
     right = guide(target.head(states), 5.0).argmax(-1)
     assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()

@@ -18,9 +18,11 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree, ZipAR
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rules import Lantern
+from lantern_demo.decoding.opt_tree import OptTree
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import PARTS, Clock
+from lantern_demo.decoding.window import Window
 
 VOCAB = 12
 TARGET = TableTarget(VOCAB, seed=1)
@@ -188,6 +190,31 @@ def test_cancelling_and_inference_mode(method: str) -> None:
 def test_bad_arguments_are_refused_at_the_call(method: str, changes: dict, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         start(method, **changes)
+
+
+@pytest.mark.parametrize(
+    ("made", "values", "complaint"),
+    [
+        (Sampling, (-0.1,), "temperature is -0.1"),
+        (Sampling, (float("nan"),), "temperature is nan"),
+        (Sampling, (1.0, -1), "top_k is -1"),
+        *((Sampling, (1.0, 0, top_p), f"top_p is {top_p}") for top_p in (0.0, 1.5)),
+        (Sampling, (1.0, 0, 1.0, -1.0), "cfg_scale is -1.0"),
+        (DynamicTree, (0, 1, 2), "top_k is 0"),
+        (DynamicTree, (2, -1, 2), "depth is -1"),
+        (DynamicTree, (2, 1, 8), "between 2 and 7"),
+        (DynamicTree, (2, 1, 1), "nodes is 1"),
+        (Window, (0,), "window is 0"),
+        (ZipAR, (0,), "window is 0; it must be at least 1"),
+        *((OptTree, (p,), "opt_chance is .*; it must be between 0 and 1, both excluded") for p in (0, 1, -0.1, float("nan"))),
+        (Lantern, (-1, 0.1), "k is -1"),
+        (Lantern, (1, 1.5), "delta is 1.5; it must be between 0 and 1"),
+        (LanternPlusPlus, (1, 0.5), "lambda is 0.5"),
+    ],
+)
+def test_values_out_of_range_are_refused_where_they_are_given(made: Any, values: tuple[Any, ...], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        made(*values)
 
 
 def test_missing_drafter() -> None:

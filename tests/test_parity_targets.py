@@ -11,7 +11,8 @@ import passes
 import pytest
 import torch
 import torch.nn.functional as F
-from released import Golden, cases, close, lantern_target, listed_paths, llamagen, parts_like, step
+from passes import step
+from released import Golden, cases, close, lantern_target, listed_paths, llamagen, parts_like
 from runs import decode
 from torch import Tensor
 
@@ -190,8 +191,7 @@ def test_edge_of_the_grid(case: Golden) -> None:
     tokens = golden["long_tokens"][0]
     cache = target.new_cache(2, len(tokens) + golden["tree_tokens"].shape[1])
     target.prefill(rows_of(golden), cache)
-    causal = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-    hidden = passes.tree_pass(target, tokens, torch.arange(len(tokens)), causal, cache)
+    hidden = passes.chain_pass(target, tokens, cache)
     cache.length += len(tokens)
     close(target.head(hidden[:, ::16]), golden["long_logits_every16"])
     close(hidden[:, -1], golden["long_hidden_last"])

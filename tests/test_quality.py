@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from passes import tree_pass
+from passes import step
 
 from lantern_demo import load
 from lantern_demo.bench.quality import distances, scenes, statistics, tokens
@@ -171,10 +171,7 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
             for token in row:
                 p = probabilities(guide(target.head(hidden[:, -1:]), sampling.cfg_scale), sampling)
                 chances.append(p[0, token].item())
-                hidden = tree_pass(
-                    target, token[None], torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool), cache
-                )
-                cache.length += 1
+                hidden = step(target, token, cache)
             wanted.append(numpy.mean([-math.log(max(c, tokens.FLOOR)) for c in chances]))
             impossible += chances.count(0.0)
     found = tokens.nll(target, encoder, PROMPTS, ids, sampling, batch=2)

@@ -102,8 +102,3 @@ def test_less_than_a_whole_row_is_not_lossless() -> None:
         counts[index_of(play(seed).tokens)] += 1
     probs = Tables(CASES["flat"]).sequences()
     assert worst_stretch(counts.reshape(shape), probs.reshape(shape))[1] < 1e-9
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
-        ZipAR(0)

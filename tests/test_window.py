@@ -58,11 +58,6 @@ def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPat
     assert steady < 0.9 * run("sjd", 2000, 8).steps
 
 
-def test_values_out_of_range() -> None:
-    with pytest.raises(ValueError, match="window is 0"):
-        Window(0)
-
-
 def test_the_numbers_of_a_place_are_the_runs_own() -> None:
     """Neighbouring seeds have numbers that have nothing in common."""
     tree = Window(12)
