@@ -181,9 +181,6 @@ def test_relaxed_rule_without_a_table() -> None:
         decide(Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1))
 
 
-# -- the walk
-
-
 def slow_walk(
     rule: Rule, draft: Draft, probs: Tensor, greedy: bool, neighbours: Tensor, u: list[list[float]]
 ) -> tuple[list[int], int]:
@@ -245,9 +242,6 @@ def test_the_walk_equals_its_slow_reference(mode: str) -> None:
             assert (found.path, found.tokens) == (path, [*(int(tokens[node]) for node in path[1:]), bonus])
             assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
             assert len(found.kinds) == len(path) and (rule.relaxes or "relaxed" not in found.kinds)
-
-
-# -- the codebook
 
 
 def test_a_codebook_with_equal_vectors() -> None:

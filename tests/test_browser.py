@@ -481,7 +481,6 @@ def test_stop_and_draw_again(page: Page) -> None:
         expect(page.locator("#status")).not_to_contain_text("Done, with seed")
         expect(page.locator("#status")).to_contain_text("Done, with seed")
         told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
-        assert told is not None
         expect(page.locator("#seed input")).to_have_value(told[1])
         return int(told[1])
 

@@ -16,7 +16,7 @@ from lantern_demo.bench import tvd
 from lantern_demo.bench.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import ZipAR
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
@@ -37,7 +37,6 @@ def config_of(method: str, seed: int = 0, **changes: Any) -> Config:
 
 def steps_of(config: Config) -> tuple[list[Step], list[int]]:
     *steps, last = decode(TARGET, DRAFTER, PREFIX, config)
-    assert isinstance(last, Decoded)
     return steps, last.tokens  # type: ignore[return-value]
 
 
@@ -48,9 +47,6 @@ def share_changed(steps: list[Step]) -> float:
 @pytest.fixture(scope="module")
 def pipe(tiny_model: Path) -> Pipeline:
     return load(tiny_model, "cpu", fit_trees=False)
-
-
-# -- the count
 
 
 @pytest.mark.parametrize("noise", ["shared", "independent"])
@@ -103,9 +99,6 @@ def test_own_logits_are_the_models() -> None:
     torch.testing.assert_close(found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
 
 
-# -- statistics and records
-
-
 def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
     for method in ("vanilla", "sjd", "lantern", "zipar"):
         done = pipe.generate("two red lanterns", method, zipar_window=2, seed=1)
@@ -137,9 +130,6 @@ def test_a_record_from_before_rows_were_counted_is_refused(pipe: Pipeline) -> No
     record = pipe.generate("two red lanterns", "zipar", zipar_window=2).record
     with pytest.raises(ValueError, match=r"^methods\.zipar: is older than the count of what rows drawn side by side change"):
         checked(older(record))
-
-
-# -- the distance
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern++", "zipar"])

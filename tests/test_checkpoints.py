@@ -85,7 +85,6 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
     found = checkpoints.load(info, CPU, torch.float32, text_model)
     assert found.target.config == TARGET  # eps 3e-5 is the file's; the registry had another
     assert_same(found.target, target)
-    assert found.drafter is not None
     assert found.drafter.config == DRAFTER
     assert torch.equal(drafted(found.drafter), drafted(drafter))
     assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
@@ -223,9 +222,6 @@ def test_prompts_are_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
     both = pipe.networks.target.condition(encoded.features, None, True)
     assert both.features.tolist()[1] == [1] * 7 + [0, 8197]
     assert both.mask is not None and both.mask.tolist() == [[True] * 9, [False] * 7 + [True] * 2]
-
-
-# -- files of the authors
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|inte
 def fill() -> ModuleType:
     """The script that fills numbers into documents."""
     spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -37,9 +37,6 @@ def pipe(janus_model: Path) -> Pipeline:
     return load(JANUS_ID, device="cpu", folder=janus_model)
 
 
-# -- files
-
-
 def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     """The published file says neither eps nor theta."""
     folder, config = write_janus(tmp_path / "m"), authors_config()
@@ -47,9 +44,6 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
     assert (found.eps, found.rope_base) == (1e-6, 10000.0)
-
-
-# -- prompts
 
 
 def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
@@ -64,9 +58,6 @@ def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
     assert both.features.tolist()[1] == [0, *([JANUS.pad] * 12), 3]
 
 
-# -- the program on it
-
-
 def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     """Every picture of captions of different lengths is there."""
     pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
@@ -78,9 +69,6 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     drawn = drawing.by_point(drawing.draw(pipe, ("", "", ""), jobs), jobs)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
-
-
-# -- drafters
 
 
 @torch.no_grad()

@@ -21,13 +21,11 @@ import httpx
 import pytest
 from gradio_client import Client
 
+from examples.soak import CASES, FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-from soak import CASES, FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
@@ -209,9 +207,6 @@ def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
     assert pipe.generate("a lantern", seed=1).tokens
 
 
-# -- deadlines
-
-
 @pytest.mark.slow
 def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One picture is drawn; of the runs that are given up the first tokens were shown, and these are its own."""
@@ -354,7 +349,7 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.slow
 def test_a_short_soak(process: tuple[str, Any, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Three clients, one of which misbehaves, for two seconds; `python examples/soak.py` is the long form."""
-    monkeypatch.setattr("soak.CASES", CASES[:2])
+    monkeypatch.setattr("examples.soak.CASES", CASES[:2])
     found = soak(*process, minutes=1 / 30, clients=3, page_count=0, every=0.5)
     assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
     assert found["right"] >= 2 and found["tracebacks_in_log"] == 0

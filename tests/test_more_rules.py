@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without
 from tiny import write_tiny_model
 from torch import Tensor
 
+from examples import more_rules as more
 from lantern_demo import Generation, Method, load, register
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
@@ -24,9 +24,6 @@ from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.runs.record import merge_records
 from lantern_demo.ui.recorded import checked
-
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-import more_rules as more
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
@@ -42,9 +39,6 @@ def registered() -> Iterator[None]:
     yield
     for method in more.MORE:
         del METHODS[method.id]
-
-
-# -- from outside
 
 
 def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
@@ -92,9 +86,6 @@ def test_values_out_of_range_are_refused() -> None:
             made()
 
 
-# -- against their formulas
-
-
 def counted(rule: Rule, count: int, depth: int = 0) -> Tensor:
     """How often each token came out behind so many drafts at a node of some depth."""
     generator = torch.Generator().manual_seed(5)
@@ -131,9 +122,6 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
     probs = weight * P + (1 - weight) * Q
     assert chi_square_p(counted(more.Ensemble(weight), count), probs) > P_BOUND
     assert chi_square_p(counted(more.Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
-
-
-# -- in runs
 
 
 def run(rule: Rule, seed: int = 0, tokens: int = 400, **changes: Any) -> Any:

@@ -75,9 +75,6 @@ def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
     assert wanted.tolist() == [tokens.tolist()] * 2
 
 
-# -- dynamic trees
-
-
 @pytest.mark.parametrize(("case", "probs"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
 def test_dynamic_trees(case: Golden, probs: str) -> None:
     """Two calls: from a fresh cache, then behind some accepted nodes. "greedy" has no processor, "proc" the header's."""
@@ -114,9 +111,6 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert torch.equal(draft.tree.mask, golden[f"{call}_tree_mask"][0, 0].bool())
     paths = listed_paths(draft.tree.parents.tolist(), ordered=not call.endswith("greedy"))
     assert paths.tolist() == golden[f"{call}_retrieve_indices"].tolist()
-
-
-# -- static trees
 
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates")))
@@ -166,7 +160,6 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 
     probs = draft.q
-    assert probs is not None
     close(probs, torch.cat([golden[f"level{level}_dist"] for level in range(len(tree.levels))]))
     # The released code divides by what the earlier draws left, 1 - their sum, and is itself off where that is next to nothing.
     drawn = probs.gather(1, draws)

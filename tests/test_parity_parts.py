@@ -26,9 +26,6 @@ def test_cleaning_is_the_published_one(file: Golden) -> None:
         assert (clean_once(row["in"]), clean(row["in"])) == (row["once"], row["out"]), row["in"]
 
 
-# -- filters
-
-
 ORDERS = {"llamagen": probabilities, "lantern": lantern_probabilities}
 
 
@@ -48,9 +45,6 @@ def test_filters(case: Golden, key: str) -> None:
 def test_ties_at_the_top_k_boundary_stay(case: Golden, key: str) -> None:
     code, top_k = re.fullmatch(r"tie_(\w+)_probs_k(\d+)", key).groups()  # type: ignore[union-attr]
     same_probs(ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key])
-
-
-# -- static trees
 
 
 TREES = cases("tables of static trees", lambda file: list(file.about["trees"]))

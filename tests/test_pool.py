@@ -46,9 +46,6 @@ def model() -> Model:
     return Model()
 
 
-# -- which engine, and how it stops
-
-
 def test_which_engine(model: Model) -> None:
     assert list(model.run(engine="auto"))[-1].engine == "plain", "a CPU takes the plain loop unless asked"
     with pytest.raises(ValueError, match="engine is 'quick'; allowed are auto, plain, fixed"):

@@ -63,9 +63,6 @@ def turns(seconds: dict[str, float], count: int) -> list[str]:
     return found
 
 
-# -- slices
-
-
 def test_slices_are_equal_whatever_a_step_takes() -> None:
     seconds = {"slow": 0.05, "quick": 0.001, "middling": 0.013}
     spent = dict.fromkeys(seconds, 0.0)
@@ -153,7 +150,6 @@ def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: p
 
 def test_room_for_a_race_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY["llamagen-t2i-512"]
-    assert info.published is not None
     parts = needs.budget(info.published, "bfloat16", True)
     each = parts["keys and values"] + parts["a captured step"]
     for free, fits in ((5 * each, True), (5 * each - 1, False)):
@@ -205,9 +201,6 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
         waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
         *_, last = opened
         assert isinstance(last, Generation) and waiting.result(timeout=60).tokens == last.tokens
-
-
-# -- once, at the start
 
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:

@@ -102,7 +102,6 @@ TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) =>
 def click_cell(page: Page, cell: int) -> None:
     grid = page.locator("#stage canvas.big")
     box = grid.bounding_box()
-    assert box is not None
     grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
 
 
@@ -225,7 +224,6 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     assert all(lit(page, lane, 16) for lane in LANES), "the same cell in all lanes"
     assert not any(lit(page, lane, 1) for lane in LANES)
     box = grid.bounding_box()
-    assert box is not None
     grid.click(position={"x": box["width"] * 0.96, "y": box["height"] * 0.96})
     expect(details).to_contain_text("Token 256: row 16, column 16")
     page.locator("#lane-vanilla canvas").click(position={"x": 60, "y": 60})

@@ -40,9 +40,6 @@ def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> li
     return ran(tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
-# -- the identity
-
-
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 34), marks=pytest.mark.slow)], ids=["few", "204 in all"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:
@@ -108,9 +105,6 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
     assert greedy["shared"].accepted_lengths == greedy["independent"].accepted_lengths
 
 
-# -- models
-
-
 @pytest.mark.slow
 def test_the_bundled_models_pictures_are_vanillas() -> None:
     pipe = load("lantern-scenes", "cpu", fit_trees=False)
@@ -118,9 +112,6 @@ def test_the_bundled_models_pictures_are_vanillas() -> None:
     knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
     drawn = {tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens) for name in lossless}
     assert len(drawn) == 1 and len(lossless) > 4
-
-
-# -- the distributions
 
 
 def compared(rule: Rule, p: Tensor, tokens: Tensor, own: Tensor, table: Tensor) -> tuple[Tensor, Members]:
@@ -165,9 +156,6 @@ def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule
     probs = p + fixed_shift(rule, p, children, table)
     assert chi_square_p(found.bincount(minlength=len(p)), probs) > 1e-4
     assert float((probs - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
-
-
-# -- what is told
 
 
 def test_records_say_it_and_older_ones_are_read(tiny_model: Path) -> None:
