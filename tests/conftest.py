@@ -33,11 +33,8 @@ FAST = pytest.StashKey[Counter[Path]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Give a run that names no files to a process per processor, where pytest-xdist is installed and `-n` does not say otherwise.
-
-    The tests of a file stay together, for the sake of their fixtures. With `-s` everything stays in this process, which alone
-    shows it.
-    """
+    """Give a run that names no files a process per processor, where pytest-xdist is there and `-n` says nothing else; the tests
+    of a file stay together. With `-s` all stays in this process, which alone shows it."""
     whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
     if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
         options = config.option
@@ -56,8 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for
-    it."""
+    """Keep half a million objects of imported libraries out of the garbage collector's rounds, which are quicker for it."""
     gc.disable()
     try:
         return (yield)
@@ -68,8 +64,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the tests of every file that are in the fast set, before any is left out. Files with the most slow ones come first:
-    begun last, one would leave all processes but its own with nothing to do."""
+    """Count the fast tests of every file, before any is left out. Files with the most slow ones begin first."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[FAST] = Counter({item.path: 0 for item in items})
     config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)

@@ -1,5 +1,4 @@
-"""What tests of the page in a real browser share. The browser is Debian's chromium, preferably its shell without windows, which
-is quicker, or the one that $CHROMIUM names."""
+"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the one that $CHROMIUM names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small models in the files that LlamaGen, LANTERN, Anole's converter, DeepSeek and transformers publish, random weights: written
-here by the published names, name by name."""
+"""Small models with random weights in the files that others publish, written here by the published names, name by name."""
 
 from __future__ import annotations
 
@@ -434,8 +433,7 @@ def logits(target: LlamaGen) -> Tensor:
 
 
 def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
-    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in
-    memory."""
+    """The same weights, bit for bit, and the same logits but for their last bits."""
     same_weights(found, wanted)
     torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)
 

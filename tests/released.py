@@ -126,10 +126,8 @@ def files() -> tuple[Golden, ...]:
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts.
-
-    A single one that is skipped where the folder has none.
-    """
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts; a
+    single one that is skipped where the folder has none."""
     found = []
     for file in files():
         if file.kind == kind:
@@ -153,11 +151,8 @@ def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
 
 
 def weights_of(case: Golden, kind: str) -> list[Golden]:
-    """The weight files of a kind that a case was made with.
-
-    The header names them (`weights`, or `pair`, a part of their names). Where it does not, they are those of the same `config`,
-    and of several such the ones named most like the case.
-    """
+    """The weight files of a kind that a case was made with: those that the header names (`weights`, or `pair`, a part of their
+    names), else those of the same `config`, and of several such the ones named most like the case."""
     found = [file for file in files() if file.kind == kind]
     if "weights" in case.about:
         named = re.findall(r"[^\s,+/]+\.safetensors", case.about["weights"])
@@ -216,10 +211,8 @@ def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = 
 
 
 def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
-    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1.
-
-    `ordered`: sorted, as for static trees and when sampling; otherwise by leaf. parents [n], the root's is 0.
-    """
+    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1: sorted
+    (`ordered`, as for static trees and when sampling) or by leaf. parents [n], the root's is 0."""
     leaves = sorted(set(range(len(parents))) - set(parents[1:]))
     paths = []
     for leaf in leaves:

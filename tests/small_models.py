@@ -1,5 +1,4 @@
-"""Small random models of every family, and runs on them by the modules, as on an accelerator too, and by a processor's fused
-models."""
+"""Small random models of every family, and runs on them: by modules, joined as on an accelerator, and fused."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def sequence_networks(family: str) -> tuple[Any, Any]:
 
 
 def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked
-    for."""
+    """The rows of a prompt of 7 ids, so many of which are padding; Anole pads its unconditional row alone."""
     ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
     return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 

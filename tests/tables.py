@@ -1,10 +1,6 @@
-"""Table models: a target and a drafter so small that their distributions can be written down, with honest cache
-bookkeeping.
-
-The target's next token depends on the last two tokens. It finds the one before last in its cache, through the
-mask and the positions, and fails when it is not there exactly once: a wrong mask, depth or commit cannot pass
-unnoticed.
-"""
+"""Table models: a target and a drafter so small that their distributions can be written down. The target's next token depends
+on the last two. It finds the one before last in its cache, through the mask and the positions, and fails when it is not there
+exactly once: a wrong mask, depth or commit cannot pass unnoticed."""
 
 from __future__ import annotations
 
@@ -72,8 +68,7 @@ class TableTarget:
 
 
 class TableDrafter:
-    """Sees the last two tokens like the target, but blends the logits of their state with those of another
-    one."""
+    """Sees the last two tokens like the target, but blends the logits of their state with those of another one."""
 
     def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
         self.vocab, self.trust, self.guided = target.vocab_size, trust, guided
@@ -179,8 +174,7 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
 
 
 def chi_square_p(counts: Tensor, probs: Tensor) -> float:
-    """p-value of Pearson's test of counts [cells] against a distribution [cells]; cells expected below 5 are
-    merged."""
+    """p-value of Pearson's test of counts [cells] against a distribution [cells]; cells expected below 5 are merged."""
     counts, expected = counts.double().flatten(), probs.double().flatten() * counts.sum()
     assert not bool((counts[expected == 0] > 0).any()), "a token of probability 0 was emitted"
     small = expected < 5

@@ -1,5 +1,4 @@
-"""Acceptance rules against the plain reference, one token at a time: also at the edge, where masses underflow, one token is
-left, k and bounds are at their ends, and residuals are empty."""
+"""Acceptance rules against the plain reference, one token at a time, also at every edge."""
 
 from __future__ import annotations
 

@@ -113,10 +113,9 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Title, prompt, examples and five equal cards, without scrolling; on a phone the cards are five rows, none of them hidden.
-    Nothing moves by itself until a race has ended: the browser's own measure, without what follows a press within half a second;
-    and the cards stay where they were. Nothing is serious for axe before, during and after the race, and the console has no error
-    or warning. Who asked for stillness sees no replay play."""
+    """Title, prompt, examples and five equal cards, on a phone as five rows. Until a race has ended nothing moves by itself, by
+    the browser's own measure; nothing is serious for axe, and the console has no error or warning. Who asked for stillness sees
+    no replay."""
     console: list[str] = []
     tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
     tab.add_init_script(NOTE_PLAYING)
@@ -214,9 +213,8 @@ def counting(page: Page) -> Page:
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
-    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they
-    are not ours to shrink, and a browser keeps them. At rest the page asks for no frames: what it does for nothing a race on the
-    same processor pays for."""
+    """All that is sent until the page rests, compressed, the recorded race in it and Gradio's own scripts beside it, which a
+    browser keeps. At rest the page asks for no frames, for which a race on the same processor would pay."""
     fresh = browser.new_context(reduced_motion="reduce")
     try:
         sent, visit = first_visit(counting(fresh.new_page()), server)
@@ -279,8 +277,7 @@ def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
 
 
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
-    """Recorded sweeps come when the knob is unfolded, and tell passes and changed tokens, without seconds. The charts' letters
-    are as large as those around them on every screen. One line says whether the exact methods drew vanilla's tokens."""
+    """Recorded sweeps come when the knob is unfolded. The charts' letters are as large as those around them."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
     titles = page.locator("#stage summary, #results .label-wrap, #results summary, #lossless b").all_inner_texts()
@@ -618,8 +615,7 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
 
 
 def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
-    """The parts come at a press, take one line and change the prompt. The example lets go of a prompt that is edited. Unknown
-    words are told while one types."""
+    """The parts come at a press, take one line and change the prompt; an example lets go of one that is edited."""
     expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
@@ -729,8 +725,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
 
 
 def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
-    """Unknown words, too few, and too many lanterns; what was drawn without some words offers the prompt of the others. A refusal
-    goes when its prompt does."""
+    """Unknown words, too few, and too many lanterns. A refusal goes when its prompt does."""
     only(page, "vanilla")
     prompt(page).fill("a cat")
     draw(page)
@@ -775,8 +770,7 @@ def focused(page: Page) -> str:
 
 
 def test_settings_open_over_the_page(page: Page) -> None:
-    """Nothing moves for them, Draw stays in reach, and they close in four ways; the focus goes in and comes back.
-    A list in them closes before they do."""
+    """Nothing moves for them, they close in four ways, a list in them before they do; the focus goes in and comes back."""
     panel, opener = page.locator("#settings"), page.locator("#open-settings")
     at_rest(page)
     for width in (390, 768, 1280):
@@ -968,8 +962,7 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
 
 
 def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger. The page is never wider than the
-    screen, and notes take one line until they are opened."""
+    """Headings go down one level at a time, and what is pressed is large enough for a finger; notes take one line."""
     at_rest(page)
     levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1

@@ -1,5 +1,4 @@
-"""What a method changed, and what people are told of it: nothing where it is lossless, else what only its relaxation accepted.
-Beside it the distance, which the bench alone measures."""
+"""What a method changed, and what people are told of it. Beside it the distance, which the bench alone measures."""
 
 from __future__ import annotations
 

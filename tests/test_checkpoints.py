@@ -171,8 +171,7 @@ def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> N
 
 @pytest.mark.parametrize("model", [TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID])
 def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str, Path], published_cache: Path) -> None:
-    """No weight is copied or written again, not even some rows of a head or what a PyTorch file holds; but for those that several
-    published ones are joined to."""
+    """No weight is copied or written again, but for those that several published ones are joined to."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     place = str(folder_of[model].resolve())

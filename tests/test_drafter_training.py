@@ -1,5 +1,4 @@
-"""A drafter for a published class-conditional model, and one for a Janus-Pro, trained from its files alone, on several processes,
-stopped and resumed."""
+"""Drafters for published models, trained from their files alone, on several processes, stopped and resumed."""
 
 from __future__ import annotations
 

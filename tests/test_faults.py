@@ -158,8 +158,7 @@ def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytes
 
 @pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
 def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What the drafter says decides the speed, never the distribution: a lossless method draws vanilla's greedy tokens, or says
-    what is wrong."""
+    """What the drafter says decides the speed, never the distribution."""
     wanted = pipe.generate(PROMPT, temperature=0).tokens
     real = pipe.drafter.forward
     monkeypatch.setattr(pipe.drafter, "forward", lambda *a: torch.full_like(real(*a), float("nan")))

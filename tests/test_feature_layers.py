@@ -1,5 +1,4 @@
-"""Drafters that read some blocks of their target: what they read, that what they draft changes no distribution, how they are kept
-and trained."""
+"""Drafters that read some blocks of their target: what they read, how they are kept and trained."""
 
 from __future__ import annotations
 
@@ -227,8 +226,7 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model folder's, of all its own pictures; with other feature layers they are made anew, and a run of other blocks is not
-    gone on with."""
+    """With other feature layers they are made anew, and a run of other blocks is not gone on with."""
     monkeypatch.setattr(trainer, "SHARD", 4)
     sizes = pictures_read(monkeypatch)
     words = ["--keep-states", "--own", "12", "--warmup", "0", "--batch", "4"]

@@ -34,8 +34,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint
-    /hold."""
+    """A page with every patch, what asked to join, and the calls that went wrong. `gate` holds the endpoint /hold."""
     found = SimpleNamespace(joining=[], miscalls=[], sessions=[], ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:

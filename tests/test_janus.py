@@ -119,8 +119,7 @@ class Perfect(JanusDrafter):
 
 @torch.no_grad()
 def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipeline) -> None:
-    """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits
-    of both rows can do: the logits of mixed states are others."""
+    """All drafts of a drafter that knows the target's states are accepted: the logits of mixed states are others."""
     target = pipe.networks.target
     encoded = pipe.networks.text.encode(PROMPT)
     condition = target.condition(encoded.features, None, True)

@@ -1,5 +1,4 @@
-"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute. `test_runners`
-compares whole runs."""
+"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and the end by
-Ctrl-C."""
+"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache and
-clock."""
+"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache and clock."""
 
 from __future__ import annotations
 
@@ -137,8 +136,7 @@ def test_greedy_relaxed(method: str) -> None:
 
 @pytest.mark.parametrize("method", [name for name in ALL if METHODS[name].guesses])
 def test_top_k_one_is_greedy(method: str) -> None:
-    """One token of mass per distribution: every method must give that token, relaxed or not, and accept full paths; but for rows
-    side by side."""
+    """One token of mass per distribution: all that guess must give that token, relaxed or not, and accept full paths."""
     rule = SETTINGS[method]["rule"]
     if method == "lantern":
         rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours

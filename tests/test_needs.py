@@ -122,8 +122,7 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_
 
 
 def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
-    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not. What takes how much is
-    told."""
+    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not."""
     info = FULL[ANOLE_ID]
     parts = needs.budget(info.published, "bfloat16")
     assert needs.memory(info.published, "bfloat16") == sum(parts.values()) < 0.8 * 24e9 < needs.memory(info.published, "float32")

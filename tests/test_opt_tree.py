@@ -1,5 +1,4 @@
-"""A tree that is chosen anew in every step: what is checked is what is worth it. `test_shared` shows that its tokens are
-vanilla's."""
+"""A tree that is chosen anew in every step: what is checked is what is worth it."""
 
 from __future__ import annotations
 

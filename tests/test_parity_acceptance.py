@@ -126,10 +126,7 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
 def test_distributions(case: Golden, name: str, kind: str) -> None:
-    """A tree of one level, run many times there and here: how often each child was accepted, and the first emitted token.
-
-    The children are fixed (dynamic) or drawn from the drafter each time (static).
-    """
+    """A tree of one level, run many times there and here, whose children are fixed (dynamic) or drawn each time (static)."""
     golden, sampling = case.tensors, Sampling(**case.about["processor"])
     rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
     wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}

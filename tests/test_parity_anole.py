@@ -1,9 +1,6 @@
-"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code has them.
-
-The numbers were recorded by running LANTERN's own classes (jadohu/LANTERN@3a56e45) on small random weights in float32 on a CPU,
-with a short list in the place of the ids that are no image tokens. The released target pads an unconditional row on the left, and
-what its padded positions hold nobody reads: they are not compared.
-"""
+"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code
+(jadohu/LANTERN@3a56e45) has them on small random weights. What the padded positions of its unconditional row hold nobody reads:
+they are not compared."""
 
 from __future__ import annotations
 

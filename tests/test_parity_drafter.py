@@ -138,8 +138,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
 def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability given the
-    earlier."""
+    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
     policy = StaticTree(STATIC_TREES[name])

@@ -66,8 +66,7 @@ def runs(file: Golden) -> list[str]:
 
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
 def test_tokens_and_steps(case: Golden, run: str) -> None:
-    """The released code runs on until there are more than enough tokens. So does this run, for every step of it to be compared;
-    the one token more makes the last recorded step a step with drafts here too."""
+    """With one token more than the released code ran on for, so that the last recorded step has drafts here too."""
     golden = case.tensors
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()

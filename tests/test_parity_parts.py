@@ -1,5 +1,4 @@
-"""Parts that stand alone, as the released code has them: cleaned captions, sampling filters in LlamaGen's and in LANTERN's order,
-index tables of static trees, and the image tokenizer with the neighbours of its codes."""
+"""Parts that stand alone, as the released code has them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Targets as the released code has them. LlamaGen's own: logits of prefill and cached steps, masks, rotary table, greedy tokens,
-the pass of training. LANTERN's: prefill with its padded rows, cached steps, tree passes, the end of the grid, bfloat16."""
+"""Targets as the released code has them, LlamaGen's own and LANTERN's."""
 
 from __future__ import annotations
 

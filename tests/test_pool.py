@@ -1,5 +1,4 @@
-"""Engines of steps of fixed shapes: when they refuse and stop, that they are kept between runs, and graphs of their
-steps, which are faked on a CPU. `test_runners` has their runs."""
+"""Engines of steps of fixed shapes, that they are kept between runs, and graphs of their steps, which are faked on a CPU."""
 
 from __future__ import annotations
 

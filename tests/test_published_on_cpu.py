@@ -1,5 +1,4 @@
-"""Published models on a processor: they run on fused models, whose weights are there once, in a number format that rounds a node
-alike in every pass."""
+"""Published models on a processor: fused, their weights there once, in a format that rounds a node alike in every pass."""
 
 from __future__ import annotations
 

@@ -106,8 +106,7 @@ def click_cell(page: Page, cell: int) -> None:
 
 
 def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(page: Page) -> None:
-    """They are the record's, with what each method changed and ran. The first by the clock that is shown has the only badge, and
-    the headline names it. Of what shares vanilla's random numbers the differences are counted; the others are other samples."""
+    """They are the record's. The first by the clock that is shown has the only badge, and the headline names it."""
     at_the_end(page)
     record = recorded_runs()[0].record
     run = record["methods"]
@@ -244,8 +243,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
 
 def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
-    """At a changed token of LANTERN++ in a step that added three tokens: the numbers are the record's, drafts are circles. There
-    is one button to go on with, and the page is as it was when they end or are skipped."""
+    """At a changed token of LANTERN++; the page is as it was when they end or are skipped."""
     entry = recorded_runs()[0].record["methods"]["lantern++"]
     committed = entry["events"]["committed"]
     page.set_viewport_size({"width": 1280, "height": 600})
@@ -285,8 +283,7 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
 
 
 def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: Page) -> None:
-    """Cells of a token's mean colour come before any decoded picture. What was just drawn shows seconds first; a clock that
-    somebody picked stays for what comes."""
+    """Cells of a token's mean colour come before any decoded picture. A clock that somebody picked stays for what comes."""
     answer = page.request.get(f"{page.url}palettes/nothing-of-this-name")
     assert answer.status == 404
     only(page, "vanilla", "eagle1")
@@ -423,8 +420,7 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
 
 def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tree is drawn without pictures where its model, the bundled one, is not loaded. Without a window nothing is said of
-    drafts. Methods are listed in the order of the table, not by who was first."""
+    """Without pictures where its model, the bundled one, is not loaded. Methods are listed in the order of the table."""
     loaded = Service.loaded
     monkeypatch.setattr(Service, "loaded", lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default])
     show_example(page)
@@ -503,8 +499,7 @@ DRAFTED = {
 
 
 def test_how_often_a_token_was_drafted(browser: Browser) -> None:
-    """What the scripts work out from the windows of a run, by hand for a short one; and where its tokens did not come in raster
-    order, in a picture of two rows of three, the second of which begins one token behind the first."""
+    """By hand for a short run, and where tokens did not come in raster order, in a picture of two rows of three."""
     lane = {
         "committed": [1, 2, 4, 5, 6],
         "kinds": "terttt",

@@ -1,5 +1,4 @@
-"""The same request gives the same tokens: in another process, after other requests, with other methods beside it, in any
-order."""
+"""The same request gives the same tokens: in another process, after and beside others, in any order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a CPU's fused models compute for a node is the same to the bit, however many nodes are in the pass and wherever its
-ancestors lie."""
+"""What a CPU's fused models compute for a node is the same to the bit, in whatever pass and wherever its ancestors lie."""
 
 from __future__ import annotations
 
@@ -149,8 +148,7 @@ def read_chains(picture: Picture) -> None:
 
 
 def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
-    """Trees that branch: the picture's tokens lie along a path of each, others hang beside it. Its nodes have what was read one
-    by one, and so has what comes after they have moved up."""
+    """The picture's tokens lie along a path of each tree, others beside it; the path's nodes have what was read one by one."""
     draw, committed, cache = random.Random(0), 0, picture.cache()
     for size in sizes:
         tree = branching(size, draw)

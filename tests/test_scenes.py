@@ -103,8 +103,7 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
 
 
 def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
-    """Six scenes as the renderer drew them before it took a size: the tokenizer was trained on these, and target and drafter on
-    its tokens. A machine's own exponentials may move a pixel by a level of 255."""
+    """On which the tokenizer was trained. A machine's own exponentials may move a pixel by a level of 255."""
     kept = torch.from_numpy(numpy.array(Image.open(Path(__file__).with_name("scenes128.png")))).int()
     drawn = (torch.cat(tuple(render(sample_scenes(6, 2026))), -1).permute(1, 2, 0) * 255).round().int()
     assert (drawn - kept).abs().max() <= 1

@@ -1,5 +1,4 @@
-"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; LANTERN follows its definition, and so its own
-distribution."""
+"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; LANTERN follows its definition."""
 
 from __future__ import annotations
 

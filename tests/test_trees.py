@@ -51,8 +51,7 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
 
 
 def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], float]:
-    """Obvious reference: all proposals by their token path, the best ones with ancestors. distribution(path) ->
-    log-probs."""
+    """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs` gives log-probabilities."""
     top = probs(()).topk(policy.top_k)
     pool = {(int(t),): float(s) for s, t in zip(top.values, top.indices, strict=True)}
     beam = dict(pool)

@@ -1,5 +1,4 @@
-"""Windows that the target guesses itself: vanilla at one place, and fewer passes where a place has one number.
-`test_distributions` shows that they are exact."""
+"""Windows that the target guesses itself: fewer passes where a place has one number."""
 
 from __future__ import annotations
 

@@ -41,10 +41,8 @@ def vq_config(
 
 
 def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
-    """Write a model of grid x grid tokens to `folder` and return it. Always the same weights.
-
-    With a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the tokenizer's.
-    """
+    """Write a model of grid x grid tokens to `folder` and return it, always with the same weights; with a `scale` above 1 it
+    has a picture decoder, whose pictures are so many times as wide as the tokenizer's."""
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
