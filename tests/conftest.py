@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from lantern_demo.runs.pipeline import Pipeline
+    from lantern_demo.ui.service import Service
 
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -125,6 +126,16 @@ def pipe(folder: Path) -> Pipeline:
     from lantern_demo import load
 
     return load(folder, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_service(tiny_model: Path) -> Service:
+    """The service of `tiny_model`, ready, for tests that leave it as it is."""
+    from lantern_demo.ui.service import Service
+
+    service = Service(tiny_model, "cpu")
+    service.wait()
+    return service
 
 
 @pytest.fixture(scope="session")

@@ -248,11 +248,7 @@ def llamagen(case: Golden) -> LlamaGen:
     return _loaded(LlamaGen(config), state)
 
 
-_TARGET_NAMES = {
-    "model.embed_tokens": "tok_embeddings",
-    "model.cls_embedding": "cls_embedding",
-    "model.norm": "norm",
-    "lm_head": "output",
+LAYER_NAMES = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "self_attn.o_proj": "attention.wo",
@@ -260,6 +256,8 @@ _TARGET_NAMES = {
     "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
 }
+_TARGET_NAMES = {"model.embed_tokens": "tok_embeddings", "model.cls_embedding": "cls_embedding", "model.norm": "norm"}
+_TARGET_NAMES |= {"lm_head": "output"} | LAYER_NAMES
 
 
 def target_state(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from runs import walked
-from tables import (
-    Decision,
-    along_the_tree,
-    decide,
-    decide_greedy,
-    draw_without_replacement,
-    near_of,
-    neighbour_table,
-    random_probs,
-)
+from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, near_of, neighbour_table, random_probs
 from torch import Tensor
 
 from lantern_demo.decoding import reference
@@ -24,8 +15,8 @@ from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.neighbours import neighbour_table as measured_neighbours
 
 
-def normalised(verdict: Decision) -> Tensor:
-    return verdict.residual / verdict.residual.sum(-1, keepdim=True)
+def normalised(residual: Tensor) -> Tensor:
+    return residual / residual.sum(-1, keepdim=True)
 
 
 VOCAB = 10
@@ -97,7 +88,7 @@ def test_decide_equals_its_reference(rule: Rule, sampled: bool, monkeypatch: pyt
         rank, wanted, alone = plainly(rule, p[i].double().tolist(), tokens[i].tolist(), probs, neighbours, uniforms[i].tolist())
         assert int(verdict.rank[i]) == rank
         if rank < 0:
-            torch.testing.assert_close(normalised(verdict)[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3)
+            torch.testing.assert_close(normalised(verdict.residual)[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3)
         else:
             assert (float(uniforms[i, rank]) >= alone) == bool(rule.relaxes and verdict.relaxed[i, rank])
         compared += 1
@@ -155,7 +146,7 @@ def test_draws_that_are_no_nodes_only_leave_q() -> None:
     remaining = q.clone()
     remaining[0, 2] = 0.0
     want = decide(Rule(), p, tokens[:, 1:], remaining / remaining.sum(), None, u[:, 1:])
-    torch.testing.assert_close(normalised(got), normalised(want))
+    torch.testing.assert_close(normalised(got.residual), normalised(want.residual))
     assert int(got.rank) == (1 if int(want.rank) == 0 else -1)
 
 
@@ -170,7 +161,7 @@ def test_degenerate_distributions_stay_distributions(sampled: bool) -> None:
         for rule in (Rule(), Lantern(2, 0.3), LanternPlusPlus(4, 9.0)):
             verdict = decide(rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value))
             open_nodes = verdict.rank < 0
-            torch.testing.assert_close(normalised(verdict)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
+            torch.testing.assert_close(normalised(verdict.residual)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
             if type(rule) is Rule:
                 assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
 

@@ -149,9 +149,6 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
 
-# -- models of published sizes
-
-
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"

@@ -23,6 +23,7 @@ from pages import (
     LANES,
     NOTE_PLAYING,
     PATIENCE,
+    at_rest,
     check_for_axe,
     draw,
     drawn,
@@ -36,7 +37,6 @@ from pages import (
     settings,
     shifts,
     show_example,
-    status,
     unfold,
 )
 from PIL import Image
@@ -75,11 +75,6 @@ def chips(page: Page) -> list[str]:
 
 def told(page: Page) -> Locator:
     return page.locator("#builder .told")
-
-
-def at_rest(page: Page) -> None:
-    """Wait until every lane of the run on the stage is done."""
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
 # -- the first view
@@ -229,7 +224,6 @@ def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
         assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
         visit.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
         assert texts.TITLE in visit.title()
-        assert visit.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION
     finally:
         fresh.close()
 
@@ -388,14 +382,11 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
             assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
-    expect(page.locator("#lane-eagle2 .number")).to_have_text("0 changed")
-    expect(page.locator("#lane-lantern .number")).to_have_text(re.compile(r"^\d+ of 256 changed$"))
     expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k \d+, lambda \d"))
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     unfold(page, texts.TABLE_TITLE)
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
-    expect(page.locator("#table figure")).to_have_count(2)
     record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
@@ -540,10 +531,6 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
             window.delayed ||= choosers;
             return timer(call, choosers ? 1500 : wait, ...more);
           };
-        }"""
-    )
-    page.evaluate(
-        """() => {
           for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
           document.querySelector("#draw").click();
         }"""
@@ -709,7 +696,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     prompt(page).fill(f"red lanterns <imgsrcxonerror${{alert(1)}}> {broken}")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Drawn without")
-    assert "imgsrcxonerror" in status(page)
+    expect(page.locator("#status")).to_contain_text("imgsrcxonerror")
     assert page.locator("#status img").count() == 0
     assert "broken" not in page.title()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()  # the end of a run writes its seed into the form
@@ -897,6 +884,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     expect(page.locator("#explore-told")).to_be_in_viewport()
     page.locator("#stop").evaluate("button => button.click()")
     expect(page.locator("#explore-told")).to_contain_text(texts.STOPPED_SWEEP)
+    expect(page.locator("#status")).to_contain_text("Stopped.")
     expect(page.locator("#draw")).to_be_enabled()
 
     record, wrong = save(page, "#record", tmp_path / "run.json"), tmp_path / "wrong.json"

@@ -60,14 +60,6 @@ def test_tokens_keep_held_out_scenes_and_pictures_hold_more_than_the_tokenizers_
     assert steepness_kept(drawn, images).mean() > steepness_kept(enlarged, images).mean() + 0.1
 
 
-def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:
-    assert pipe.networks.text.encode(PROMPT).unknown == []
-    assert pipe.networks.text.encode("a red dragon").unknown == ["dragon"]
-
-
-# -- the colours of tokens
-
-
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:
     pipe = load(tiny_model, "cpu")
     tokenizer, colours = pipe.networks.tokenizer, pipe.palette()

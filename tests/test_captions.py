@@ -121,9 +121,6 @@ def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForCondition
         load_text(Located(t5[0].source, first, {}), TEXT.width, CPU, torch.float32)
 
 
-# -- class labels
-
-
 def test_every_class_goes_by_its_number_and_its_names() -> None:
     found = labels()
     assert [label.id for label in found] == list(range(1000))

@@ -96,8 +96,6 @@ def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
     assert cut.topk(10).indices.tolist() == (whole.topk(10).indices - FIRST).tolist()
 
 
-# -- the image tokenizer
-
 TOKENIZERS = cases("chameleon tokenizer")
 
 

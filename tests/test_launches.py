@@ -59,9 +59,6 @@ def test_budgets(key: tuple[str, str, str]) -> None:
     assert found.total > BUDGETS[key] - 8, "a budget far above what is launched holds nothing"
 
 
-# -- the watch itself
-
-
 def faults_of(step: Any) -> list[str]:
     found = Launches()
     # the meta device has no values to give

@@ -204,9 +204,6 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
     assert fastest_drafter_kind(packed, drafter) in KINDS
 
 
-# -- numbers in 16 bits
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     """Close to float32; the rotary tables stay float32."""

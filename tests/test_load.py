@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from gradio_client import Client
+from tiny import ran, wait_for
 
 from examples.soak import CASES, FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
@@ -41,7 +41,8 @@ def occupied(url: str) -> Iterator[None]:
     with held(Pipeline, "read") as held_up:
         wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
-        wait_for(lambda: runs_alone(url), "the run to begin")
+        alone = {"running": True, "waiting": 0}.items()
+        wait_for(lambda: httpx.get(f"{url}/healthz").json().items() >= alone, "the run to begin")
         yield
         held_up.clear()
     answer(url, event)
@@ -66,22 +67,9 @@ def held(place: type, name: str) -> Iterator[list[bool]]:
             flag.clear()
 
 
-def wait_for(condition: Any, what: str) -> float:
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() < start + SECONDS, f"waited too long for {what}"
-        time.sleep(0.02)
-    return time.monotonic() - start
-
-
 def idle(url: str) -> bool:
     health = httpx.get(f"{url}/healthz").json()
     return not health["running"] and not health["waiting"]
-
-
-def runs_alone(url: str) -> bool:
-    health = httpx.get(f"{url}/healthz").json()
-    return health["running"] and not health["waiting"]
 
 
 # -- limits and fairness
@@ -393,14 +381,6 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     )
     root = Path(__file__).parent.parent
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran(sys.executable, "-c", program, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, timeout=120)
     assert done.returncode == 0 and done.stdout.endswith("Stopped.\n") and "Traceback" not in done.stderr
     assert time.monotonic() - start < 55, "it did not wait for its threads"

@@ -49,17 +49,9 @@ def widgets(service: Service) -> ModelWidgets:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     w = widgets(service)
     found = choose(service, w, model)
-    names = {
-        id(w.model): "model",
-        id(w.note): "note",
-        id(w.prompt): "prompt",
-        id(w.label): "label",
-        id(w.builder): "builder",
-        id(w.examples): "examples",
-        id(w.methods[0]): "methods",
-        id(w.methods[1]): "others",
-    }
-    names |= {id(knob): name for name, knob in w.knobs.items()}
+    parts = {name: getattr(w, name) for name in ("model", "note", "prompt", "label", "builder", "examples")}
+    parts |= {"methods": w.methods[0], "others": w.methods[1]} | w.knobs
+    names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
 

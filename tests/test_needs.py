@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from published import ANOLE_ID, JANUS_ID, TEXT_ID, write_anole, write_janus, write_text_model
 from released import vq_state
 from safetensors.torch import load_file, save_file
-from transformers import (
-    ChameleonConfig,
-    ChameleonForConditionalGeneration,
-    JanusConfig,
-    JanusForConditionalGeneration,
-    JanusVisionConfig,
-    JanusVQVAEConfig,
-    LlamaConfig,
-)
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
@@ -79,7 +71,7 @@ def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -
     """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer beside it."""
     published = FULL[ANOLE_ID].published
     with torch.device("meta"):
-        library = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={"<image>": 8711}))
+        library = transformers.ChameleonForConditionalGeneration(transformers.ChameleonConfig(vocabulary_map={"<image>": 8711}))
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items() if not n.startswith("model.vqmodel.")}
     found = {LAYOUTS["anole"].published(name, {})[0]: shape for name, shape in shapes(published.target).items()}
     assert found == wanted
@@ -100,13 +92,13 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_
     published = FULL[model].published
     c = published.target
     text = {"hidden_size": c.dim, "intermediate_size": c.ffn, "num_hidden_layers": c.layers, "num_attention_heads": c.heads}
-    vision = JanusVisionConfig(projection_dim=c.dim)
+    vision = transformers.JanusVisionConfig(projection_dim=c.dim)
     with torch.device("meta"):
-        library = JanusForConditionalGeneration(
-            JanusConfig(
-                text_config=LlamaConfig(**text, vocab_size=102400),
+        library = transformers.JanusForConditionalGeneration(
+            transformers.JanusConfig(
+                text_config=transformers.LlamaConfig(**text, vocab_size=102400),
                 vision_config=vision,
-                vq_config=JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
+                vq_config=transformers.JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
             )
         )
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}

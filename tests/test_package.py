@@ -212,13 +212,7 @@ def test_commands_and_options_exist() -> None:
                 commands.setdefault(found[1] or found[2], set()).update(options)
             elif code.startswith("--"):
                 alone |= options
-    assert {
-        "app.py",
-        "lantern_demo.bench",
-        "lantern_demo.bench quality",
-        "lantern_demo.bench gpu",
-        "lantern_demo.bench audit",
-    } <= set(commands)
+    assert {"app.py", *(f"lantern_demo.bench{command}" for command in ("", " quality", " gpu", " audit"))} <= set(commands)
     offered = {program: options_of(program) for program in commands}
     for program, options in commands.items():
         assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
 from released_rule import as_released
 from runs import decode, dynamic_draft
+from test_parity_drafter import Spy
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
@@ -18,7 +19,6 @@ from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import FIRST, Anole
 from lantern_demo.models.common import Condition
 from lantern_demo.models.decoder import PaddedCache
@@ -74,18 +74,6 @@ def test_verification(case: Golden, fixed: bool) -> None:
     assert masked.argmax(-1).tolist() == (guided.argmax(-1) + FIRST).tolist()
 
 
-class Spy:
-    """A drafter that writes down its tree passes."""
-
-    def __init__(self, drafter: AnoleDrafter) -> None:
-        self.drafter, self.outputs, self.positions = drafter, list[Tensor](), list[list[list[int]]]()
-
-    def node_pass(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
-        self.positions.append(cache.positions(tokens.new_full(tokens.shape, cache.length + depth - 1)).tolist())
-        self.outputs.append(passes.node_pass(self.drafter, tokens, hidden, depth, mask, cache))
-        return self.outputs[-1]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
@@ -98,7 +86,8 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     output = passes.begin(drafter, golden["prefill_hidden"], first, cache, condition)
     close(output, golden["drafter_out_hidden_stable"][:, -1:])
     draft = dynamic_draft(policy, first, output, spy, target, cache, sampling)
-    assert spy.positions[0] == golden["drafter_positions_level1"].tolist()
+    positions = cache.positions(torch.full_like(spy.tokens[0], spy.slots[0]))
+    assert positions.tolist() == golden["drafter_positions_level1"].tolist()
     close(spy.outputs[0], golden["drafter_out_hidden_level1"])
     assert torch.equal(draft.tree.mask, golden["tree_mask"][0, 0].bool())
     same_tree(draft, golden, "")

@@ -7,16 +7,7 @@ from typing import Any
 import passes
 import pytest
 import torch
-from released import (
-    Golden,
-    cases,
-    close,
-    lantern_drafter,
-    lantern_probabilities,
-    lantern_target,
-    listed_paths,
-    parts_like,
-)
+from released import Golden, cases, close, lantern_drafter, lantern_probabilities, lantern_target, listed_paths, parts_like
 from runs import dynamic_draft, static_draft
 from torch import Tensor
 
@@ -38,7 +29,7 @@ def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
 class Spy:
     """A drafter that writes down its tree passes."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Any) -> None:
         self.drafter = drafter
         self.tokens: list[Tensor] = []  # [m] of each pass
         self.slots: list[int] = []

@@ -99,9 +99,6 @@ def test_trees_of_the_drafter(case: Golden, name: str) -> None:
         assert set(tables["position_ids"]) == {0}
 
 
-# -- the image tokenizer
-
-
 TOKENIZERS = cases("image tokenizer")
 
 

@@ -16,6 +16,7 @@ from pages import (
     IN_A_BROWSER,
     LANES,
     NOTE_PLAYING,
+    at_rest,
     draw,
     expect,
     fits,
@@ -74,10 +75,6 @@ def load(page: Page, path: Path) -> None:
     page.locator("input[type=file][accept='.json']").set_input_files(path)
 
 
-def at_the_end(page: Page) -> None:
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
-
-
 def numbers(page: Page, lane: str) -> list[str]:
     """A card's passes and gain, and its seconds and gain."""
     return page.locator(f"#lane-{lane} :is(.passes, .seconds) b").all_inner_texts()
@@ -107,14 +104,14 @@ def click_cell(page: Page, cell: int) -> None:
 
 def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(page: Page) -> None:
     """They are the record's. The first by the clock that is shown has the only badge, and the headline names it."""
-    at_the_end(page)
+    at_rest(page)
     record = recorded_runs()[0].record
     run = record["methods"]
     cards = {name: page.locator(f"#lane-{lane}") for name, lane in zip(run, LANES, strict=True)}
     ends = {name: (entry["steps"], entry["events"]["milliseconds"][-1]) for name, entry in run.items()}
     for at, clock in enumerate(("Passes", "Seconds")):
         page.get_by_role("button", name=clock, exact=True).click()
-        at_the_end(page)
+        at_rest(page)
         for name, lane in zip(run, LANES, strict=True):
             steps, took = ends[name]
             gains = (f"{gain:.2f}\u00d7" for gain in (ends["vanilla"][0] / steps, run[name]["speedup"]))
@@ -649,8 +646,4 @@ def test_the_explorer_fills_in_points(page: Page) -> None:
     expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
     expect(page.locator("#explore-told")).to_contain_text("Explored five values")
     expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
-    page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
-    expect(page.locator("#explore-told")).to_contain_text("Exploring")
-    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
-    expect(page.locator("#status")).to_contain_text("Stopped.")

@@ -116,14 +116,6 @@ def branching(size: int, draw: random.Random) -> Tree:
     return static_tree([path for path in children if path])
 
 
-def path_to(node: int, tree: Tree) -> list[int]:
-    """The nodes from the root to a node, these included."""
-    path = [node]
-    while path[0]:
-        path.insert(0, int(tree.parents[path[0]]))
-    return path
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "padded"), [(2, 0), (2, 3), (1, 0)], ids=["guided", "padded", "alone"])
 def test_chains_of_every_size(small: Small, kind: str, rows: int, padded: int) -> None:
@@ -152,7 +144,8 @@ def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
     draw, committed, cache = random.Random(0), 0, picture.cache()
     for size in sizes:
         tree = branching(size, draw)
-        path = path_to(max(range(size), key=lambda node: (int(tree.depths[node]), draw.random())), tree)
+        end = max(range(size), key=lambda node: (int(tree.depths[node]), draw.random()))
+        path = tree.mask[end].nonzero()[:, 0].tolist()
         tokens = torch.randint(picture.fused.config.vocab, (size,), generator=GENERATOR)
         tokens[path] = picture.tokens[committed : committed + len(path)]
         found = picture.read(tokens, tree, cache)

@@ -112,9 +112,6 @@ def test_masses_that_underflow_are_never_drawn_nor_lost() -> None:
     assert rows[0, 0] == 0 and rows[0, 2] == -1 and 2 not in rows
 
 
-# -- draws
-
-
 def sharp_probs(vocabulary: int, seed: int) -> Tensor:
     """[24, V] distributions, from flat to next to sure, some with tokens of no mass."""
     generator = torch.Generator().manual_seed(seed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +85,20 @@ def served(folder: Path, device: str = "cpu") -> Iterator[tuple[str, Any]]:
         yield url, page
     finally:
         page.close(verbose=False)
+
+
+def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited too long for {what}"
+        time.sleep(0.02)
+
+
+def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program of its own, run to its end."""
+    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
+    return subprocess.run(list(map(str, command)), **options)
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
