@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
@@ -310,6 +310,9 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         with clock.measure(part):
             now["wall"], now["cpu"] = now["wall"] + wall, now["cpu"] + cpu
     assert (clock.decode_seconds, clock.waited_seconds) == (1.5, 0.25)
+    assert set(clock.seconds) == set(timing.PARTS)
+    with pytest.raises(ValueError, match="'lunch'"):
+        clock.measure("lunch")
     assert disturbed(0.25, 1.5) and not disturbed(0.15, 1.5) and not disturbed(None, 1.5)
 
 
