@@ -23,6 +23,7 @@ from pages import (
     LANES,
     NOTE_PLAYING,
     PATIENCE,
+    at_rest,
     check_for_axe,
     draw,
     drawn,
@@ -36,7 +37,6 @@ from pages import (
     settings,
     shifts,
     show_example,
-    status,
     unfold,
 )
 from PIL import Image
@@ -77,11 +77,6 @@ def told(page: Page) -> Locator:
     return page.locator("#builder .told")
 
 
-def at_rest(page: Page) -> None:
-    """Wait until every lane of the run on the stage is done."""
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-
-
 # -- the first view
 
 
@@ -113,10 +108,9 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Title, prompt, examples and five equal cards, without scrolling; on a phone the cards are five rows, none of them hidden.
-    Nothing moves by itself until a race has ended: the browser's own measure, without what follows a press within half a second;
-    and the cards stay where they were. Nothing is serious for axe before, during and after the race, and the console has no error
-    or warning. Who asked for stillness sees no replay play."""
+    """Title, prompt, examples and five equal cards, on a phone as five rows. Until a race has ended nothing moves by itself, by
+    the browser's own measure; nothing is serious for axe, and the console has no error or warning. Who asked for stillness sees
+    no replay."""
     console: list[str] = []
     tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
     tab.add_init_script(NOTE_PLAYING)
@@ -214,9 +208,8 @@ def counting(page: Page) -> Page:
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
-    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they
-    are not ours to shrink, and a browser keeps them. At rest the page asks for no frames: what it does for nothing a race on the
-    same processor pays for."""
+    """All that is sent until the page rests, compressed, the recorded race in it and Gradio's own scripts beside it, which a
+    browser keeps. At rest the page asks for no frames, for which a race on the same processor would pay."""
     fresh = browser.new_context(reduced_motion="reduce")
     try:
         sent, visit = first_visit(counting(fresh.new_page()), server)
@@ -231,7 +224,6 @@ def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
         assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
         visit.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
         assert texts.TITLE in visit.title()
-        assert visit.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION
     finally:
         fresh.close()
 
@@ -279,8 +271,7 @@ def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
 
 
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
-    """Recorded sweeps come when the knob is unfolded, and tell passes and changed tokens, without seconds. The charts' letters
-    are as large as those around them on every screen. One line says whether the exact methods drew vanilla's tokens."""
+    """Recorded sweeps come when the knob is unfolded. The charts' letters are as large as those around them."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
     titles = page.locator("#stage summary, #results .label-wrap, #results summary, #lossless b").all_inner_texts()
@@ -394,14 +385,11 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
             assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
-    expect(page.locator("#lane-eagle2 .number")).to_have_text("0 changed")
-    expect(page.locator("#lane-lantern .number")).to_have_text(re.compile(r"^\d+ of 256 changed$"))
     expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k \d+, lambda \d"))
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     unfold(page, texts.TABLE_TITLE)
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
-    expect(page.locator("#table figure")).to_have_count(2)
     record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
@@ -484,7 +472,6 @@ def test_stop_and_draw_again(page: Page) -> None:
         expect(page.locator("#status")).not_to_contain_text("Done, with seed")
         expect(page.locator("#status")).to_contain_text("Done, with seed")
         told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
-        assert told is not None
         expect(page.locator("#seed input")).to_have_value(told[1])
         return int(told[1])
 
@@ -547,10 +534,6 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
             window.delayed ||= choosers;
             return timer(call, choosers ? 1500 : wait, ...more);
           };
-        }"""
-    )
-    page.evaluate(
-        """() => {
           for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
           document.querySelector("#draw").click();
         }"""
@@ -622,8 +605,7 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
 
 
 def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
-    """The parts come at a press, take one line and change the prompt. The example lets go of a prompt that is edited. Unknown
-    words are told while one types."""
+    """The parts come at a press, take one line and change the prompt; an example lets go of one that is edited."""
     expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
@@ -717,7 +699,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     prompt(page).fill(f"red lanterns <imgsrcxonerror${{alert(1)}}> {broken}")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Drawn without")
-    assert "imgsrcxonerror" in status(page)
+    expect(page.locator("#status")).to_contain_text("imgsrcxonerror")
     assert page.locator("#status img").count() == 0
     assert "broken" not in page.title()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()  # the end of a run writes its seed into the form
@@ -733,8 +715,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
 
 
 def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
-    """Unknown words, too few, and too many lanterns; what was drawn without some words offers the prompt of the others. A refusal
-    goes when its prompt does."""
+    """Unknown words, too few, and too many lanterns. A refusal goes when its prompt does."""
     only(page, "vanilla")
     prompt(page).fill("a cat")
     draw(page)
@@ -779,8 +760,7 @@ def focused(page: Page) -> str:
 
 
 def test_settings_open_over_the_page(page: Page) -> None:
-    """Nothing moves for them, Draw stays in reach, and they close in four ways; the focus goes in and comes back.
-    A list in them closes before they do."""
+    """Nothing moves for them, they close in four ways, a list in them before they do; the focus goes in and comes back."""
     panel, opener = page.locator("#settings"), page.locator("#open-settings")
     at_rest(page)
     for width in (390, 768, 1280):
@@ -907,6 +887,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     expect(page.locator("#explore-told")).to_be_in_viewport()
     page.locator("#stop").evaluate("button => button.click()")
     expect(page.locator("#explore-told")).to_contain_text(texts.STOPPED_SWEEP)
+    expect(page.locator("#status")).to_contain_text("Stopped.")
     expect(page.locator("#draw")).to_be_enabled()
 
     record, wrong = save(page, "#record", tmp_path / "run.json"), tmp_path / "wrong.json"
@@ -972,8 +953,7 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
 
 
 def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger. The page is never wider than the
-    screen, and notes take one line until they are opened."""
+    """Headings go down one level at a time, and what is pressed is large enough for a finger; notes take one line."""
     at_rest(page)
     levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1

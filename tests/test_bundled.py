@@ -1,5 +1,4 @@
-"""The model that ships with the code: it loads, and shows what the demo is about. `test_shared` shows that exact methods draw the
-very pictures of vanilla on it."""
+"""The model that ships with the code: it loads, and shows what the demo is about."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from lantern_demo.models import palette
 from lantern_demo.models.bundled import PALETTE, save
 from lantern_demo.models.machine.matmul import exact_kinds
 from lantern_demo.models.palette import token_colours
-from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.scenes import HELD_OUT, render, sample_scenes
 
@@ -60,19 +58,6 @@ def test_tokens_keep_held_out_scenes_and_pictures_hold_more_than_the_tokenizers_
     assert drawn.shape == (12, 3, 256, 256) and pipe.info.image_size == 256
     assert psnr(drawn, images).mean() > psnr(enlarged, images).mean() + 1
     assert steepness_kept(drawn, images).mean() > steepness_kept(enlarged, images).mean() + 0.1
-
-
-def test_the_files_are_small_enough_for_plain_git() -> None:
-    sizes = [path.stat().st_size for path in (BUNDLED / "lantern-scenes").rglob("*") if path.is_file()]
-    assert max(sizes) < 10_000_000 and sum(sizes) < 45_000_000
-
-
-def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:
-    assert pipe.networks.text.encode(PROMPT).unknown == []
-    assert pipe.networks.text.encode("a red dragon").unknown == ["dragon"]
-
-
-# -- the colours of tokens
 
 
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:

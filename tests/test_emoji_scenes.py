@@ -13,20 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from examples.make_bundled_model import emoji, emoji_tokenizer, render
-from examples.make_bundled_model.emoji_scenes import (
-    ATTRIBUTES,
-    MAX_COUNT,
-    NONE,
-    NOUNS,
-    WORDINGS,
-    caption,
-    full_caption,
-    nearest,
-    plural_of,
-    read,
-    vocabulary,
-)
+from examples.make_bundled_model import emoji, emoji_scenes, emoji_tokenizer, render
+from examples.make_bundled_model.emoji_scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, WORDINGS, nearest, read
 
 
 def some_scene(rng: random.Random) -> dict[str, int]:
@@ -43,24 +31,22 @@ def of(count: int, **said: int | Tensor) -> dict[str, Tensor]:
     return wanted | {name: torch.as_tensor(value).expand(count) for name, value in said.items()}
 
 
-# -- words
-
-
 def test_a_name_or_keyword_means_one_noun_and_words_are_plain() -> None:
     assert 300 <= len({noun.file for noun in NOUNS}) == len(NOUNS) <= 500
     found = [form for noun in NOUNS for form in {form for forms in noun.phrases for form in forms}]
     assert len(found) == len(set(found))
     # the words of a landscape are no nouns
     assert not set(found) & {phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases}
-    assert all(re.fullmatch(r"[a-z0-9]+|,", word) for word in vocabulary()), "a text encoder splits them as captions do"
-    assert len(vocabulary()) == len(set(vocabulary())) < 2000
+    words = emoji_scenes.vocabulary()
+    assert all(re.fullmatch(r"[a-z0-9]+|,", word) for word in words), "a text encoder splits them as captions do"
+    assert len(words) == len(set(words)) < 2000
 
 
 def test_a_caption_is_read_as_what_it_was_written_of() -> None:
     rng = random.Random(5)
     for _ in range(200):
         scene = some_scene(rng)
-        for text in (caption(scene, rng), full_caption(scene)):
+        for text in (emoji_scenes.caption(scene, rng), emoji_scenes.full_caption(scene)):
             reading = read(text)
             assert (reading.said, reading.unknown) == (scene, ()), text
 
@@ -101,10 +87,10 @@ def test_unknown_words_are_told_and_the_nearest_prompt_has_none() -> None:
 
 def test_plurals_and_articles() -> None:
     plurals = {"fox": "foxes", "butterfly": "butterflies", "monkey": "monkeys", "peach": "peaches", "cat": "cats"}
-    assert {one: plural_of(one) for one in plurals} == plurals
+    assert {one: emoji_scenes.plural_of(one) for one in plurals} == plurals
     scene = {"second": NONE, "count": 0, "place": 2, "time": 1, "moon": 0}
     for name, said in {"owl": "an owl", "unicorn": "a unicorn", "hourglass": "an hourglass", "popcorn": "popcorn"}.items():
-        text = full_caption(scene | {"noun": ATTRIBUTES["noun"].index(name)})
+        text = emoji_scenes.full_caption(scene | {"noun": ATTRIBUTES["noun"].index(name)})
         assert text == f"{said} on a plain at night without a moon"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import write_tiny_model
+from tiny import vq_config, write_tiny_model
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
@@ -28,16 +28,7 @@ CPU = torch.device("cpu")
 def tokenizer() -> ImageTokenizer:
     """One for 32 pixels, 4 x 4 tokens, whose decoder has noise in every layer."""
     torch.manual_seed(3)
-    shape = JanusVQVAEConfig(
-        base_channels=32,
-        channel_multiplier=[1, 1, 1, 2],
-        num_res_blocks=1,
-        latent_channels=16,
-        embed_dim=8,
-        num_embeddings=32,
-        num_patches=4,
-    )
-    return ImageTokenizer(shape).requires_grad_(False).eval()
+    return ImageTokenizer(vq_config(32, (1, 1, 1, 2), 1, 16, 8, 32, num_patches=4)).requires_grad_(False).eval()
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,7 @@ def test_full_captions_are_read_and_written_as_they_are() -> None:
 
 
 def test_captions_of_every_wording_are_read() -> None:
-    """With attributes left unsaid, in other orders, with words around them: what is read is what the caption was made from, and
-    no more."""
+    """With attributes left unsaid, in other orders: what is read is what the caption was made from, and no more."""
     scenes, rng = sample_scenes(300, 5), random.Random(1)
     for row in range(300):
         text = caption(scenes, row, rng, omit=0.3)
@@ -244,7 +243,6 @@ def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> N
 
 def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     filled = from_link(visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"})
-    assert filled is not None
     visitor.fills(filled)
     assert visitor.draws("two blue lanterns")[0] == 7
     assert visitor.draws("two blue lanterns")[0] == 1000

@@ -16,6 +16,7 @@ from pages import (
     IN_A_BROWSER,
     LANES,
     NOTE_PLAYING,
+    at_rest,
     draw,
     expect,
     fits,
@@ -74,10 +75,6 @@ def load(page: Page, path: Path) -> None:
     page.locator("input[type=file][accept='.json']").set_input_files(path)
 
 
-def at_the_end(page: Page) -> None:
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
-
-
 def numbers(page: Page, lane: str) -> list[str]:
     """A card's passes and gain, and its seconds and gain."""
     return page.locator(f"#lane-{lane} :is(.passes, .seconds) b").all_inner_texts()
@@ -102,21 +99,19 @@ TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) =>
 def click_cell(page: Page, cell: int) -> None:
     grid = page.locator("#stage canvas.big")
     box = grid.bounding_box()
-    assert box is not None
     grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
 
 
 def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(page: Page) -> None:
-    """They are the record's, with what each method changed and ran. The first by the clock that is shown has the only badge, and
-    the headline names it. Of what shares vanilla's random numbers the differences are counted; the others are other samples."""
-    at_the_end(page)
+    """They are the record's. The first by the clock that is shown has the only badge, and the headline names it."""
+    at_rest(page)
     record = recorded_runs()[0].record
     run = record["methods"]
     cards = {name: page.locator(f"#lane-{lane}") for name, lane in zip(run, LANES, strict=True)}
     ends = {name: (entry["steps"], entry["events"]["milliseconds"][-1]) for name, entry in run.items()}
     for at, clock in enumerate(("Passes", "Seconds")):
         page.get_by_role("button", name=clock, exact=True).click()
-        at_the_end(page)
+        at_rest(page)
         for name, lane in zip(run, LANES, strict=True):
             steps, took = ends[name]
             gains = (f"{gain:.2f}\u00d7" for gain in (ends["vanilla"][0] / steps, run[name]["speedup"]))
@@ -225,7 +220,6 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     assert all(lit(page, lane, 16) for lane in LANES), "the same cell in all lanes"
     assert not any(lit(page, lane, 1) for lane in LANES)
     box = grid.bounding_box()
-    assert box is not None
     grid.click(position={"x": box["width"] * 0.96, "y": box["height"] * 0.96})
     expect(details).to_contain_text("Token 256: row 16, column 16")
     page.locator("#lane-vanilla canvas").click(position={"x": 60, "y": 60})
@@ -246,8 +240,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
 
 def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
-    """At a changed token of LANTERN++ in a step that added three tokens: the numbers are the record's, drafts are circles. There
-    is one button to go on with, and the page is as it was when they end or are skipped."""
+    """At a changed token of LANTERN++; the page is as it was when they end or are skipped."""
     entry = recorded_runs()[0].record["methods"]["lantern++"]
     committed = entry["events"]["committed"]
     page.set_viewport_size({"width": 1280, "height": 600})
@@ -287,8 +280,7 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
 
 
 def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: Page) -> None:
-    """Cells of a token's mean colour come before any decoded picture. What was just drawn shows seconds first; a clock that
-    somebody picked stays for what comes."""
+    """Cells of a token's mean colour come before any decoded picture. A clock that somebody picked stays for what comes."""
     answer = page.request.get(f"{page.url}palettes/nothing-of-this-name")
     assert answer.status == 404
     only(page, "vanilla", "eagle1")
@@ -425,8 +417,7 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
 
 def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tree is drawn without pictures where its model, the bundled one, is not loaded. Without a window nothing is said of
-    drafts. Methods are listed in the order of the table, not by who was first."""
+    """Without pictures where its model, the bundled one, is not loaded. Methods are listed in the order of the table."""
     loaded = Service.loaded
     monkeypatch.setattr(Service, "loaded", lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default])
     show_example(page)
@@ -505,8 +496,7 @@ DRAFTED = {
 
 
 def test_how_often_a_token_was_drafted(browser: Browser) -> None:
-    """What the scripts work out from the windows of a run, by hand for a short one; and where its tokens did not come in raster
-    order, in a picture of two rows of three, the second of which begins one token behind the first."""
+    """By hand for a short run, and where tokens did not come in raster order, in a picture of two rows of three."""
     lane = {
         "committed": [1, 2, 4, 5, 6],
         "kinds": "terttt",
@@ -656,8 +646,4 @@ def test_the_explorer_fills_in_points(page: Page) -> None:
     expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
     expect(page.locator("#explore-told")).to_contain_text("Explored five values")
     expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
-    page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
-    expect(page.locator("#explore-told")).to_contain_text("Exploring")
-    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
-    expect(page.locator("#status")).to_contain_text("Stopped.")
