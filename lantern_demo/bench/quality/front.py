@@ -9,9 +9,9 @@ from tqdm import tqdm
 
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
-from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
+from lantern_demo.bench.quality.measuring import MEASURES, Judge, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.scenes import SceneSet
+from lantern_demo.bench.quality.scenes import Right, SceneSet
 from lantern_demo.bench.quality.statistics import LEVEL, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
@@ -68,11 +68,11 @@ def scene_front(
         row |= {"right": None, "measures": {}}
         if name not in seen or name == FLOOR:
             continue
-        row["right"] = right_of(seen[name])
+        row["right"] = right_of(seen[name].right)
         count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
         if count not in judges:
-            vanilla, floor, truth = (some.first(count) for some in (seen["vanilla"], seen[FLOOR], again))
-            judges[count] = Judge(vanilla, floor, truth, scenes.groups[:count], resamples)
+            vanilla, floor = (some.first(count) for some in (seen["vanilla"], seen[FLOOR]))
+            judges[count] = Judge(vanilla, floor, scenes.groups[:count], resamples)
         row["measures"] = {
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
             for key, d in judges[count].losses(seen[name].first(count), name == "vanilla").items()
@@ -81,15 +81,15 @@ def scene_front(
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
         "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
-        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
+        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR].right)},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }
 
 
-def right_of(seen: Seen) -> dict[str, Any]:
+def right_of(found: Right) -> dict[str, Any]:
     """Return the share of pictures in which each attribute matches the request, with Wilson's interval."""
     told = {}
-    for name, values in seen.right.items():
+    for name, values in found.items():
         right, of = int(values.sum()), len(values)
         told[name] = {"right": right, "of": of, "share": float(numpy.mean(values)), "interval": list(wilson(right, of))}
     return told
