@@ -375,7 +375,7 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
     page.locator("#seed input").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
-    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws one to four lanterns.')
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns.')
     for lane in LANES:
         drawn(page, lane)
         expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(r"^\d+ passes\d+\.\d\d\u00d7$"))
@@ -739,7 +739,7 @@ def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
         expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     prompt(page).fill("two blue zebra lanterns at night")
     draw(page)
-    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws one to four lanterns. Try:')
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns. Try:')
     page.locator("#status .offer").click()
     expect(page.locator("#status")).not_to_contain_text("zebra")
     expect(page.locator("#status")).to_contain_text("Done, with seed")

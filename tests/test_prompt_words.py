@@ -159,7 +159,7 @@ def test_what_is_refused_and_what_was_left_out() -> None:
     assert refusal(INFO, "a red lantern") is None
     assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
         [],
-        Offer('Drawn without "cat": this model draws one to four lanterns.', "two red lanterns"),
+        Offer('Drawn without "cat": this model draws only lanterns.', "two red lanterns"),
     )
     assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
     published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")

@@ -3,8 +3,7 @@
 const place = element.querySelector(".lossless");
 const words = WORDS.lossless;
 
-function show() {
-  const { lanes = [], settings } = window.lanternRun ?? {};
+function show({ lanes = [], settings } = {}) {
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const exact = vanilla ? lanes.filter((lane) => lane.lossless && lane !== vanilla) : [];
   const told = exact.map((lane) => say(lane.differs.size ? words.no : words.yes, { method: lane.label })).join(", ");
@@ -18,5 +17,6 @@ function show() {
     address ? el("a", { href: address, target: "_blank", rel: "noopener" }, file) : el("code", {}, file));
 }
 
-document.addEventListener("lantern-run", show);
-show();
+document.addEventListener("lantern-run", () => show(window.lanternRun));
+document.addEventListener("lantern-live", () => show()); // the answer of the run before is none for this one
+show(window.lanternRun);
