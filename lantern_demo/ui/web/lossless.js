@@ -3,6 +3,8 @@
 const place = element.querySelector(".lossless");
 const words = WORDS.lossless;
 
+const answer = el("span");
+
 function show({ lanes = [], settings } = {}) {
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const exact = vanilla ? lanes.filter((lane) => lane.lossless && lane !== vanilla) : [];
@@ -13,10 +15,13 @@ function show({ lanes = [], settings } = {}) {
   const [methods, counts] = ["label", "changed"].map((part) => new Intl.ListFormat("en").format(loose.map((lane) => String(lane[part]))));
   const relaxed = loose.length ? say(words.relaxed, { methods, counts, of: loose[0].tokens.length }) : "";
   const { file, address } = JSON.parse(props.value);
-  place.replaceChildren(el("b", {}, words.title), ` ${[here, other, relaxed, words.checked].filter((part) => part).join(" ")} `,
+  answer.textContent = ` ${[here, other, relaxed].filter((part) => part).join(" ")} `;
+  answer.style.visibility = "";
+  place.replaceChildren(el("b", {}, words.title), answer, `${words.checked} `,
     address ? el("a", { href: address, target: "_blank", rel: "noopener" }, file) : el("code", {}, file));
 }
 
 document.addEventListener("lantern-run", () => show(window.lanternRun));
-document.addEventListener("lantern-live", () => show()); // the answer of the run before is none for this one
+// The answer of the run before is none for this one; it keeps its room, so that nothing moves.
+document.addEventListener("lantern-live", () => { answer.style.visibility = "hidden"; });
 show(window.lanternRun);
