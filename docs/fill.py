@@ -92,6 +92,7 @@ def conditions(report: Numbers) -> Numbers:
 
 SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "speed": speed,
+    "avx512": speed,  # the same on a processor with AVX-512
     "control": control,
     "sizes": sizes,
     "front": front,
@@ -179,6 +180,7 @@ def front_table(numbers: Numbers) -> str:
 
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
+    "avx512": lambda numbers: speed_table({"speed": numbers["avx512"]}),
     "columns": columns_table,
     "sizes": sizes_table,
     "nodes": nodes_table,
