@@ -99,12 +99,18 @@ class Bank:
         self.renderer, self.seed = renderer, seed
         self.count = -(-count // CHUNK) * CHUNK
 
-        def kept(name: str, *shape: int) -> numpy.memmap:
+        def array(name: str, *shape: int) -> numpy.memmap:
             path = folder / f"{name}-{self.count}-{seed}.raw"
             return numpy.memmap(path, numpy.uint8, "r+" if path.exists() else "w+", shape=shape)
 
-        self._pictures = kept("pictures", self.count, 4, SIZE, SIZE)
-        self._made = kept("made", self.count // CHUNK)
+        self._pictures = array("pictures", self.count, 4, SIZE, SIZE)
+        self._made = array("made", self.count // CHUNK)
+
+    def kept(self, chunk: int) -> Tensor | None:
+        """The pictures of a chunk and what sprites cover [8, 4, 256, 256] in [0, 1], or None if they are not drawn yet."""
+        if chunk >= len(self._made) or not self._made[chunk]:
+            return None
+        return torch.from_numpy(self._pictures[chunk * CHUNK : (chunk + 1) * CHUNK]).float() / 255
 
     def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
         """The batch of a step -> pictures [batch, 3, 256, 256] and what sprites cover of them [batch, 1, 256, 256], in [0, 1].

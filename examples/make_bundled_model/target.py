@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -26,9 +26,10 @@ VALIDATED = 200  # held-out scenes that a validation looks at
 class TextToTokens(nn.Module):
     """The two networks that are trained together."""
 
-    def __init__(self, config: LlamaGenConfig) -> None:
+    def __init__(self, config: LlamaGenConfig, words: Sequence[str] | None = None) -> None:
+        """`words`: the vocabulary, or None for that of the lantern scenes."""
         super().__init__()
-        self.text = scene_reader(config.caption_dim, config.prefix)
+        self.text = scene_reader(config.caption_dim, config.prefix, words)
         self.target = LlamaGen(config)
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.

@@ -4,6 +4,7 @@ again every time they are read."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,9 +19,9 @@ from lantern_demo.training import run
 CHUNK = 50  # scenes drawn and encoded at a time
 
 
-def scene_reader(width: int, prefix: int) -> TextEncoder:
+def scene_reader(width: int, prefix: int, vocabulary_of: Sequence[str] | None = None) -> TextEncoder:
     """A new text encoder for captions of scenes: at most `prefix` words as features of `width` numbers."""
-    words = word_tokenizer(vocabulary())
+    words = word_tokenizer(list(vocabulary_of or vocabulary()))
     return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
 
 

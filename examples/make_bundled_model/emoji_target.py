@@ -1,0 +1,132 @@
+"""Train the target on emoji scenes, and the text encoder with it:
+`python examples/make_bundled_model/emoji_target.py --tokenizer runs/emoji-tokenizer --out runs/emoji-target --muon`.
+
+Scenes are tokenised once, as they are and mirrored, and kept in the run's folder; their captions are worded again at every step.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.emoji import sprites
+from examples.make_bundled_model.emoji_scenes import ATTRIBUTES, NONE, caption, vocabulary
+from examples.make_bundled_model.emoji_tokenizer import CHUNK, HELD_OUT, Bank, EmojiTokenizer, load
+from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
+from examples.make_bundled_model.target import TextToTokens
+from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.training import run
+
+VALIDATED = 240  # held-out scenes that a validation looks at
+OMIT = 0.25  # share of captions' places, times and moons that are left unsaid
+
+Attributes = dict[str, Tensor]
+
+
+@torch.no_grad()
+def encode(tokenizer: EmojiTokenizer, pictures: Tensor) -> Tensor:
+    """Pictures [B, 3, 256, 256] in [0, 1] -> token ids [B, 256] int16 on the CPU."""
+    with torch.autocast(pictures.device.type, torch.bfloat16):
+        return tokenizer.encode(pictures).to(torch.int16).cpu()
+
+
+def mirrored(attributes: Attributes) -> Attributes:
+    """The attributes of mirrored scenes: two different nouns change places."""
+    noun, second = attributes["noun"], attributes["second"]
+    pair = second != NONE
+    return {**attributes, "noun": torch.where(pair, second, noun), "second": torch.where(pair, noun, second)}
+
+
+def scene_tokens(
+    tokenizer: EmojiTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
+) -> tuple[Tensor, Attributes]:
+    """Tokenise scenes, each as it is and mirrored -> ids [2 * scenes, 256] int16 and their attributes.
+
+    Pictures that `bank` has are read from there. Chunk i is of the scenes of seed `seed` + i, as in a bank of that seed.
+    """
+    ids: list[Tensor] = []
+    found: list[Attributes] = []
+    for part in tqdm(range(scenes // CHUNK), desc="scenes", mininterval=10):
+        drawn = sample_scenes(CHUNK, seed + part)
+        kept = None if bank is None else bank.kept(part)
+        pictures = (renderer(drawn, SIZE)[:, :3] if kept is None else kept[:, :3]).to(device)
+        ids += [encode(tokenizer, pictures), encode(tokenizer, pictures.flip(-1))]
+        found += [drawn.attributes(), mirrored(drawn.attributes())]
+    return torch.cat(ids), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
+
+
+def captions(attributes: Attributes, rows: Tensor, rng: random.Random, omit: float = OMIT) -> list[str]:
+    """Wordings of the scenes `rows` of those with these attributes."""
+    return [caption({name: int(values[row]) for name, values in attributes.items()}, rng, omit) for row in rows.tolist()]
+
+
+def main() -> None:
+    parser = run.parser(__doc__ or "", steps=8000, batch=32, lr=1.5e-3, warmup=100, save_every=100, validate_every=250)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a run of emoji_tokenizer.py")
+    parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on, each also mirrored")
+    parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
+    parser.add_argument("--start-from", type=Path, help="file of weights to train further")
+    parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--dim", type=int, default=256)
+    args = parser.parse_args()
+    opts = run.options(args)
+    tokenizer = load(args.tokenizer, opts.device)
+    renderer = Renderer(sprites(), opts.device)
+    store = opts.out / "scenes.pt"
+    if not store.exists():
+        seed = 500_000_003
+        bank = Bank(args.tokenizer, renderer, 12_000, seed) if args.first == 0 else None
+        train = scene_tokens(tokenizer, renderer, seed + args.first // CHUNK, args.scenes, opts.device, bank)
+        held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
+        torch.save((train, held), store)
+    (ids, attributes), (held_ids, held_attributes) = torch.load(store, weights_only=True)
+    config = LlamaGenConfig(
+        dim=args.dim,
+        layers=args.layers,
+        heads=args.dim // 64,
+        ffn=3 * args.dim,
+        vocab=tokenizer.tokenizer.codebook_size,
+        caption_dim=args.dim,
+    )
+    model = TextToTokens(config, vocabulary()).to(opts.device)
+    if args.start_from is not None:
+        model.load_state_dict(torch.load(args.start_from, map_location=opts.device, weights_only=True))
+    forward = torch.compile(model) if opts.compile else model
+    cast = torch.autocast(opts.device.type, torch.bfloat16)
+
+    def nll(call: Callable[..., Tensor], tokens: Tensor, said: list[str], drop: Tensor) -> Tensor:
+        text, mask = model.text.ids(said)
+        tokens = tokens.long().to(opts.device)
+        with cast:
+            logits = call(text.to(opts.device), mask.to(opts.device), tokens, drop.to(opts.device))
+        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        seed = opts.batch_seed(step)
+        g = torch.Generator().manual_seed(seed)
+        rows = torch.randint(len(ids), (opts.batch,), generator=g)
+        drop = torch.rand(opts.batch, generator=g) < 0.1
+        return nll(forward, ids[rows], captions(attributes, rows, random.Random(seed)), drop), {}
+
+    def validate() -> dict[str, float]:
+        rng = random.Random(0)
+        parts = []
+        for rows in torch.arange(len(held_ids)).split(48):
+            said = captions(held_attributes, rows, rng, 0.0)
+            parts.append(nll(model, held_ids[rows], said, torch.zeros(len(rows), dtype=torch.bool)).item())
+        return {"held_out_nll": sum(parts) / len(parts)}
+
+    run.train(model, opts, batch_loss, validate)
+
+
+if __name__ == "__main__":
+    main()
