@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = IN_A_BROWSER
-BOOK = phrasebook(REGISTRY["lantern-scenes"])
+BOOK = phrasebook(REGISTRY["lantern-emoji"])
 assert BOOK is not None
 FIRST = texts.EXAMPLES[0][0]
 
@@ -883,7 +883,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     expect(page.locator("#builder .told")).to_have_count(0)
     settings(page)
     page.locator("#model input").click()
-    page.get_by_role("option", name="lantern-scenes").click()
+    page.get_by_role("option", name="lantern-emoji").click()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Pick", exact=True).click()
     expect(page.locator("#builder")).to_be_visible()

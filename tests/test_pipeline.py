@@ -152,7 +152,7 @@ def test_bad_input_gets_a_sentence_that_names_it(pipe: Pipeline, values: dict[st
 
 
 def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="model must be one of lantern-scenes"):
+    with pytest.raises(ValueError, match="model must be one of lantern-emoji"):
         load("dall-e")
     with pytest.raises(ValueError, match="not the config of a model folder"):
         load(tmp_path)

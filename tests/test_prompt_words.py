@@ -31,7 +31,7 @@ from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
 
-INFO = REGISTRY["lantern-scenes"]
+INFO = REGISTRY["lantern-emoji"]
 BOOK = phrasebook(INFO)
 assert BOOK is not None
 

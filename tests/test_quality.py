@@ -25,7 +25,7 @@ PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern",
 
 @pytest.fixture(scope="module")
 def bundled() -> Pipeline:
-    return load("lantern-scenes", device="cpu")
+    return load("lantern-emoji", device="cpu")
 
 
 @pytest.fixture(scope="module")

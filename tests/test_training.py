@@ -135,7 +135,7 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
 
     monkeypatch.setattr(classifier, "render", drawn)
     monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
-    folder = str(BUNDLED / "lantern-scenes")
+    folder = str(BUNDLED / "lantern-emoji")
     monkeypatch.setattr(
         "sys.argv", ["classifier", "--out", str(tmp_path), "--start-from", folder, "--batch", "4", "--device", "cpu"]
     )

@@ -1,19 +1,14 @@
 """The makers of the bundled model, run from the repository's root in this order, each with --help:
 
-    python examples/make_bundled_model/tokenizer.py --out runs/tokenizer              # the image tokenizer
+    python examples/make_bundled_model/emoji.py --sheet runs/nouns.png                # downloads the nouns' pictures
+    python examples/make_bundled_model/render.py --out runs/scenes.png                # draws scenes of them
+    python examples/make_bundled_model/tokenizer.py --out runs/tokenizer              # image tokenizer and picture decoder
     python examples/make_bundled_model/target.py --tokenizer runs/tokenizer --out runs/target     # target and text encoder
     python -m lantern_demo.training.drafter --target runs/target --out runs/drafter   # the drafter, part of the package
-    python examples/make_bundled_model/picture.py --tokenizer runs/tokenizer --out runs/picture   # 256 pixels of the same tokens
     python examples/make_bundled_model/classifier.py --out runs/classifier            # reads attributes, for `bench quality`
     python examples/make_bundled_model/export.py --tokenizer runs/tokenizer ... --out FOLDER      # puts the parts together
-    python examples/make_bundled_model/palette.py --model FOLDER                      # the mean colour of each token
+    python examples/make_bundled_model/facts.py --model FOLDER                        # colours of tokens, true scenes
 
-All train on scenes that `lantern_demo/scenes.py` draws. docs/training.md has the sizes of the runs behind the bundled weights.
-The beginning of a model of other scenes, of nouns that emoji show:
-
-    python examples/make_bundled_model/emoji.py --sheet runs/nouns.png                # downloads the nouns' pictures
-    python examples/make_bundled_model/render.py --out runs/emoji-scenes.png          # draws scenes of them
-    python examples/make_bundled_model/emoji_tokenizer.py --out runs/emoji-tokenizer  # tokenizer and picture decoder
-
-The loop, its options and its checkpoints are those of `lantern_demo/training/run.py`.
+docs/training.md has the sizes of the bundled model's runs. The loop, its options and its checkpoints are those of
+`lantern_demo/training/run.py`.
 """

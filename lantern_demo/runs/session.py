@@ -51,7 +51,7 @@ from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
-BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
+BORROWED = "lantern-emoji"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures how long a step with a tree takes
 FIT_PASSES = 8  # of one that measures how long a pass of a wavefront or a step of a large model takes
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run

@@ -1,4 +1,4 @@
-"""The classifier that reads attributes off pictures of lantern scenes; `examples/make_bundled_model/classifier.py` trains it."""
+"""The classifier that reads attributes off pictures of scenes; `examples/make_bundled_model/classifier.py` trains it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, SIZE
+from lantern_demo.scenes import ATTRIBUTES
+
+SEEN = 128  # pixels a side that it looks at
 
 
 def reduced(images: Tensor) -> Tensor:
-    """Pictures [B, 3, H, H] -> the same of SIZE pixels at most."""
-    return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
+    """Pictures [B, 3, H, H] -> the same of SEEN pixels at most."""
+    return F.interpolate(images, size=SEEN, mode="area") if images.shape[-1] > SEEN else images
 
 
 class AttributeClassifier(nn.Module):
@@ -28,7 +30,7 @@ class AttributeClassifier(nn.Module):
         layers: list[nn.Module] = []
         channels = 3
         for stage in range(4):
-            out = width * min(4, 2**stage)
+            out = width * 2**stage
             layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             channels = out

@@ -56,7 +56,7 @@ def scene_front(
     pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """Measure every point's pictures -> the part of a report with their losses."""
-    true, again = look_at_truth(pipe, classifier, scenes)
+    true = look_at_truth(pipe, classifier, scenes)
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
         for name, records in tqdm(drawn.items(), desc="looking", unit="point")
@@ -70,7 +70,7 @@ def scene_front(
         row["right"] = right_of(seen[name])
         count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
         if count not in judges:
-            vanilla, floor, truth = (some.first(count) for some in (seen["vanilla"], seen[FLOOR], again))
+            vanilla, floor, truth = (some.first(count) for some in (seen["vanilla"], seen[FLOOR], true))
             judges[count] = Judge(vanilla, floor, truth, scenes.groups[:count], resamples)
         row["measures"] = {
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
@@ -79,7 +79,7 @@ def scene_front(
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
-        "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
+        "truth": {"right": right_of(true)},
         "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }

@@ -1,7 +1,7 @@
 """Compare every point's pictures with vanilla's of the same captions with other seeds.
 
 Three sets are distinct: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's
-with other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. The loss by a measure is its value
+with other seeds; and true scenes through the tokenizer. The loss by a measure is its value
 less the reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where
 noise is shared a picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lantern_demo.bench.quality import distances, tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
-from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
+from lantern_demo.bench.quality.scenes import ALL, SceneSet, drawn, read
 from lantern_demo.bench.quality.statistics import Difference, Measure, Values, bootstrap, compared, mean_of
 from lantern_demo.runs.pipeline import Pipeline
 
@@ -67,12 +67,9 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
     return Seen(*read(classifier, drawn(networks, given), wanted), nats)
 
 
-def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
-    """Look at the true scenes unchanged, and through the tokenizer."""
-    true = draw_truth(scenes, pipe.device, pipe.info.image_size)
-    again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
-    first, second = (Seen(*read(classifier, images, scenes.wanted), numpy.empty(len(true))) for images in (true, again))
-    return first, second
+def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> Seen:
+    """Look at the true scenes, through the tokenizer."""
+    return Seen(*read(classifier, drawn(pipe.networks, scenes.tokens), scenes.wanted), numpy.empty(len(scenes.tokens)))
 
 
 class Judge:
