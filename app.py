@@ -29,7 +29,7 @@ def main() -> None:
 
     try:
         page = build(args.model, args.device, args.threads)
-        # The page is there at once, and says that the model is still on its way.
+        # The page opens immediately and shows that the model is still loading.
         launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)
         until_stopped()

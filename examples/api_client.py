@@ -17,7 +17,7 @@ COLUMNS = "{:<10} {:>8} {:>9} {:>6} {:>6} {:>8} {:>8}"
 
 
 def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """Run /compare, telling how far it is -> picture files by method, and the run record."""
+    """Run /compare, print its progress, and return picture files by method and the run record."""
     job = client.submit(api_name="/compare", **parameters)
     for _, part in job:
         if "progress" in part:

@@ -1,10 +1,10 @@
-"""Load published models in full size with random weights, in the files that are published, and draw with every method: packed
-weights must be in memory once, also while they are packed.
+"""Load full-size models with random weights from files in the published formats, and draw with every method.
 
     python examples/full_size.py /some/folder --models anole
 
-The files are written to the folder and taken away again. LlamaGen-XL wants 9 GB of disk and 8 GB of memory, Anole 15 and 20,
-Janus-Pro 1B 5 and 6. Printed are memory and seconds; the exit status is 1 where something is not as it should be.
+It checks that memory holds packed weights only once, even while they are packed. The files are written to the folder and
+deleted afterwards. LlamaGen-XL needs 9 GB of disk and 8 GB of memory, Anole 15 and 20, Janus-Pro 1B 5 and 6. It prints memory
+and seconds. The exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, Published, TextSizes
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = 2**25  # random numbers that all weights are made of
+BLOCK = 2**25  # random numbers that all weights are built from
 TOKENS = 16
 
 Shapes = dict[str, tuple[int, ...]]
@@ -49,7 +49,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def shapes_of(network: nn.Module, form: str) -> Shapes:
-    """The tensors of a network by the names of a published format."""
+    """Return the tensor shapes of a network by the names of a published format."""
     own = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     found: Shapes = {}
     for name, shape in own.items():
@@ -59,7 +59,7 @@ def shapes_of(network: nn.Module, form: str) -> Shapes:
 
 
 def random(block: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    """Weights of a size at which states neither vanish nor blow up: norms around 1, the rest by their inputs."""
+    """Return weights scaled so that states neither vanish nor blow up: norms around 1, the rest by their inputs."""
     found = {}
     for name, shape in shapes.items():
         count, start = torch.Size(shape).numel(), crc32(name.encode()) % 1000
@@ -72,7 +72,7 @@ def random(block: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def save_shards(block: Tensor, shapes: Shapes, folder: Path, count: int) -> None:
-    """One after the other, since all weights at once may not fit."""
+    """Save one shard after the other, since all weights at once may not fit."""
     for i in range(count):
         part = {name: shapes[name] for name in list(shapes)[i::count]}
         save_file(random(block, part), folder / f"model-{i + 1:05d}-of-{count:05d}.safetensors")
@@ -112,11 +112,11 @@ def write_anole(folder: Path, published: Published) -> None:
 
 
 def write_janus(folder: Path, published: Published) -> None:
-    """In DeepSeek's own file."""
+    """Write one checkpoint file in DeepSeek's format."""
     c, place = published.target, folder / "Janus-Pro-1B"
     place.mkdir()
     shapes: Shapes = {"language_model.lm_head.weight": (c.embeddings, c.dim)}
-    shapes |= {f"vision_model.{i}": (12, 1024, 1024) for i in range(24)}  # about what reads pictures
+    shapes |= {f"vision_model.{i}": (12, 1024, 1024) for i in range(24)}  # about the size of the picture encoder
     shapes |= shapes_of(blank_network(c), "janus") | shapes_of(blank_tokenizer(published.tokenizer, 1), "janus-vq")
     torch.save(random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes), place / "pytorch_model.bin")
     config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
@@ -126,7 +126,7 @@ def write_janus(folder: Path, published: Published) -> None:
 
 # -- a process that loads and draws
 
-# In a process of its own, so that its memory is its own. Rows of four, since a few tokens fill no row of the model's.
+# A separate process isolates its memory. Rows have four tokens, since TOKENS fill no row of the model's picture.
 RUN = """
 import json, sys, threading, time
 from pathlib import Path
@@ -180,8 +180,9 @@ print(json.dumps(told))
 
 
 def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
-    """Load a model of published files, draw some tokens with every method that it has, and a picture -> what that took, in
-    seconds and GiB. It is printed, too."""
+    """Load a model from published files, draw TOKENS tokens with each of its methods, and decode a picture.
+
+    Print and return the seconds and GiB that this took."""
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
     env["PYTHONPATH"] = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
@@ -192,7 +193,7 @@ def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what writes its files, the number format that is asked for, and between how many GiB its target's weights take."""
+    """A model, the function that writes its files, the requested number format, and bounds of its target's weights in GiB."""
 
     model: str
     write: Callable[[Path, Published], None]
@@ -208,7 +209,7 @@ CASES = {
 
 
 def check(case: Case, folder: Path) -> None:
-    """Write a model's files, load them and draw. Raises AssertionError where something is not as it should be."""
+    """Write a model's files, load them and draw. Raises AssertionError if a check fails."""
     info = REGISTRY[case.model]
     published = info.published
     assert published is not None
@@ -223,7 +224,7 @@ def check(case: Case, folder: Path) -> None:
     parts = {part: count / 2**30 for part, count in budget(published, told["dtype"], on_cpu=True).items()}
     assert case.weights[0] < parts["target"] < case.weights[1]
     weights = parts["target"] + parts["drafter"] + parts["image tokenizer"]
-    encoder = isinstance(published.text, TextSizes)  # which stays in its files until there is a prompt, and needs more then
+    encoder = isinstance(published.text, TextSizes)  # stays on disk until there is a prompt, and then needs more memory
     assert told["loaded"]["most of its own"] < 1.3 * (weights + (parts["the rest"] if encoder else 0))
     assert told["end"]["most of its own"] < (1.3 if encoder else 1) * sum(parts.values())
     for method, found in told["methods"].items():

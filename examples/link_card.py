@@ -1,4 +1,4 @@
-"""Write the picture for previews of links, of the first recorded run: python examples/link_card.py [--out FILE]"""
+"""Write the link preview picture of the first recorded run: python examples/link_card.py [--out FILE]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GLOW = "#fbbf24"
 
 
 def card() -> Image.Image:
-    """Draw how often the two methods ran the model, and their pictures."""
+    """Draw the number of forward passes of the two methods, and their pictures."""
     run = recorded_runs()[0]
     record, steps = run.record, {name: run.record["methods"][name]["steps"] for name in SHOWN}
     image = Image.new("RGB", SIZE, PAPER)

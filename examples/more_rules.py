@@ -1,14 +1,14 @@
 """Three acceptance rules from outside the package: a rule is a class, and a method is a row of drafts and a rule.
 
-Run `python examples/more_rules.py` to race them beside vanilla on the bundled model. `register` offers them in one process, under
-their ids in `Pipeline.generate` and `Pipeline.compare`; a program that shows the page registers before it imports
-`lantern_demo.ui`. Their values are the fields of the rules. All three judge by random numbers of their own, since they weigh p
-against q or mix them: no set of tokens stands for a guess.
+Run `python examples/more_rules.py` to race them against vanilla on the bundled model. `register` adds them to one process,
+under their ids in `Pipeline.generate` and `Pipeline.compare`. A program that shows the page registers before it imports
+`lantern_demo.ui`. Parameters are the fields of the rules. All three need random numbers independent of vanilla's, since they
+weigh p against q or mix them: no set of tokens stands for a guess.
 
 Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch 2.13, float32, fitted trees,
-2026-11-24. The speedup is the median against vanilla in the same rounds with its 95 % interval; TVD is the mean total
-variation distance of a token's distribution from the model's own. Typical and Ensemble shared their noise with vanilla there, by
-a variant of their rules that no program has any more.
+2026-11-24. The speedup is the median over vanilla in the same rounds with its 95 % interval. TVD is the mean total variation
+distance of a token's distribution from the model's own. Typical and Ensemble shared their noise with vanilla in that run,
+through a variant of their rules that was removed.
 
     COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    TVD 0.06
     Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    TVD 0.12
@@ -34,9 +34,10 @@ from lantern_demo.decoding.rules import Members, Rule
 
 @dataclass(frozen=True)
 class Weighted(Rule):
-    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), and else p <- norm([p - min(q,
-    w p)]+), where w = delta exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is. Weights of 1
-    and below leave the distribution as it is."""
+    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), w = delta exp(-0.7 i - mu).
+
+    After a rejection p <- norm([p - min(q, w p)]+). The paper specifies neither the first i, here 0, nor mu. Weights of at most
+    1 leave the distribution unchanged."""
 
     delta: float = 2.0
     mu: float = 0.0
@@ -50,7 +51,7 @@ class Weighted(Rule):
         return True
 
     def weight(self, depth: Tensor | float) -> Tensor:
-        """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one."""
+        """Return w [P, 1] of drafts whose parents have depth [P, 1], or all the same."""
         return self.delta * torch.exp(-0.7 * torch.as_tensor(depth) - self.mu)
 
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
@@ -64,8 +65,9 @@ class Weighted(Rule):
 
 @dataclass(frozen=True)
 class Typical(Rule):
-    """Medusa's typical acceptance (arXiv 2401.10774): a draft is kept where p(x) > min(e, sqrt(e) exp(-H)), H the entropy of p in
-    nats, whatever it was drawn from; and else p stays as it is."""
+    """Medusa's typical acceptance (arXiv 2401.10774): accept a draft if p(x) > min(e, sqrt(e) exp(-H)), independent of q.
+
+    H is the entropy of p in nats. A rejection leaves p unchanged."""
 
     epsilon: float = 0.09
 
@@ -86,8 +88,9 @@ class Typical(Rule):
 
 @dataclass(frozen=True)
 class Ensemble(Rule):
-    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers): the exact rule, with
-    v = w p + (1 - w) q in place of p. Where nothing was drafted v is p."""
+    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers).
+
+    It is the exact rule with v = w p + (1 - w) q instead of p. Without a draft v is p."""
 
     weight: float = 0.7
 
@@ -103,7 +106,7 @@ class Ensemble(Rule):
 
 
 def check_share(name: str, value: float) -> None:
-    """Raises ValueError for a value that is not between 0 and 1."""
+    """Raise ValueError for a value that is not between 0 and 1."""
     if not 0 <= value <= 1:
         raise ValueError(f"{name} is {value}; it must be between 0 and 1")
 

@@ -1,9 +1,9 @@
-"""Take the pictures of the page and the film that README shows, and time a race: start app.py, then
+"""Take the screenshots and the film of the page that README shows, and time races. Start app.py, then run
 
 python examples/page_picture.py http://127.0.0.1:7860
 
-It writes page.png, phone.png, race.webp, and page.json with the median seconds from Draw to the last number of five races.
-Needs playwright (pip install playwright) and a Chromium.
+It writes page.png, phone.png, race.webp and page.json. page.json has the median seconds from Draw to the last number, over five
+races. Needs playwright (pip install playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ARGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
+WIDTH, HEIGHT = 1280, 1240  # of the saved part
 SHOWN = 960  # pixels wide
-FILM = 7.5  # seconds that the page plays a recorded race for, and a rest at its end
+FILM = 7.5  # seconds of a recorded race, with a rest at its end
 FILM_WIDTH = 800  # pixels
-RACES = 5  # that are timed
-FOLDS = ("Turn the knob", "All numbers")  # the pictures of a phone beside the race and the look at a token
+RACES = 5  # timed ones
+FOLDS = ("Turn the knob", "All numbers")  # shown on the phone after the race and the look at a token
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def wide(browser: Browser, url: str) -> Image.Image:
 
 
 def phone(browser: Browser, url: str) -> Image.Image:
-    """Four looks at the page on a phone at night, side by side."""
+    """Return four screenshots of the page on a phone in dark mode, side by side."""
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
     sheet = Image.new("RGB", (4 * 406 - 16, 844), "white")
     sheet.paste(picture(page.screenshot()), (0, 0))
@@ -69,14 +69,14 @@ def phone(browser: Browser, url: str) -> Image.Image:
     for place, title in enumerate(FOLDS, 2):
         fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
         fold.click()
-        page.wait_for_timeout(1500)  # what is folded comes when it is opened
+        page.wait_for_timeout(1500)  # folded content loads when it is opened
         fold.evaluate("fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })")
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 
 
 def film(browser: Browser, url: str, path: Path) -> None:
-    """The recorded race that a fresh page plays, as frames with the times between them."""
+    """Film the recorded race that a fresh page plays, as frames with the times between them."""
     page = browser.new_page(viewport={"width": WIDTH, "height": 900})
     page.goto(url)
     page.locator("#stage .lane").first.wait_for()
@@ -94,7 +94,7 @@ def film(browser: Browser, url: str, path: Path) -> None:
 
 
 def races(browser: Browser, url: str, path: Path) -> None:
-    """Seconds from Draw to the last number, as a visitor sees them."""
+    """Measure the seconds from Draw to the last number in the browser."""
     page, seconds = opened(browser, url, WIDTH, 900), list[float]()
     draw = page.get_by_role("button", name="Draw", exact=True)
     for _ in range(RACES + 1):  # the first one warms up
@@ -113,7 +113,7 @@ def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page.set_default_timeout(180_000)  # ms
     page.goto(url)
     page.get_by_text("A recording of").wait_for()
-    page.wait_for_timeout(3000)  # pictures come after words
+    page.wait_for_timeout(3000)  # pictures load after the text
     return page
 
 

@@ -1,6 +1,7 @@
 """Take pictures of the page in each of its states, at three widths, light and dark: python examples/page_states.py --out states
 
-Serves the bundled model itself, with room for one visitor in the queue. Needs playwright (pip install playwright) and a Chromium.
+Serves the bundled model itself, with room for one visitor in the queue. Needs playwright (pip install playwright) and a
+Chromium.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
         for width in args.widths:
             for theme in args.themes:
                 for state, page in states(browser, url, width, theme):
-                    page.wait_for_timeout(300)  # for what fades
+                    page.wait_for_timeout(300)  # for fading transitions
                     page.screenshot(path=args.out / f"{state}-{width}-{theme}.png", full_page=True)
                     print(f"{state}-{width}-{theme}", flush=True)
         browser.close()
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple[str, Page]]:
-    """The page in one state after the other, with their names."""
+    """Yield the name of each state with the page in it."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.set_default_timeout(120_000)
     page.goto(f"{url}?__theme={theme}", wait_until="commit")
@@ -133,7 +134,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
 
 @contextmanager
 def failing(method: str) -> Iterator[None]:
-    """A fault in the midst of one method's run."""
+    """Make one method fail in the middle of its run."""
     run = Pipeline.run
 
     def broken(self: Pipeline, asked: Method, *arguments: Any, **more: Any) -> Iterator[Any]:
@@ -151,7 +152,7 @@ def failing(method: str) -> Iterator[None]:
 
 @contextmanager
 def busy(url: str) -> Iterator[None]:
-    """The device at work for another visitor, and one more waiting."""
+    """Keep the device busy with another visitor's request, and queue one more."""
     client = Client(url, verbose=False)
     jobs = [client.submit("a red lantern", tree="paper", api_name="/compare")]
     next(iter(jobs[0]))

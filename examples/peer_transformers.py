@@ -1,10 +1,10 @@
-"""Hugging Face `generate` on the same weights: one token a step, a DynamicCache, transformers' own samplers.
+"""Time Hugging Face `generate` on the same weights: one token per step, a DynamicCache, transformers' own samplers.
 
-Timed is the whole call of `generate`, with the prefill; the prompt is read before, off the clock. The layers are this project's
-modules as published, in PyTorch operations, not the fused twins that decode a small model on a CPU.
+The time covers the whole call of `generate` with the prefill. The prompt is encoded before. The layers are this project's
+modules in PyTorch operations, not the fused versions that decode a small model on a CPU.
 
-Run `python examples/peer_transformers.py --prompts 6`: all draw the same prompts in turn, as in `bench speed`. Ours are timed by
-the wall too, from the prefill to the last token.
+Run `python examples/peer_transformers.py --prompts 6`: all draw the same prompts in turn, as in `bench speed`. This project's
+methods are also timed by the wall clock, from the prefill to the last token.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from lantern_demo.runs.pipeline import Pipeline, load
 
 
 class ImageConfig(PretrainedConfig):
-    """What `generate` asks of a model's configuration."""
+    """The configuration that `generate` requires of a model."""
 
     model_type = "llamagen-image"
 
 
 def append(cache: DynamicCache, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Append the keys and values kv [R, n, 2, heads, d] of a layer -> all that the cache holds of it."""
+    """Append the keys and values kv [R, n, 2, heads, d] of a layer, and return all that the cache holds of it."""
     return cache.update(*kv.transpose(1, 3).unbind(2), layer)
 
 
 class ImageModel(PreTrainedModel, GenerationMixin):
-    """A LlamaGen target that `generate` can drive. To it the batch is one; guidance doubles the rows inside `forward`.
+    """A LlamaGen target for `generate`, which sees a batch of one. Guidance doubles the rows inside `forward`.
 
-    transformers' own Llama cannot stand in: the rotary angles follow the image's rows and columns, and vanish on the prompt.
+    transformers' own Llama cannot replace it: the rotary angles follow the image's rows and columns, and are 0 on the prompt.
     """
 
     config_class = ImageConfig
@@ -72,9 +72,9 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         past_key_values: DynamicCache | None = None,
         **_: object,
     ) -> CausalLMOutputWithPast:
-        """The prefix inputs_embeds [1, T, H] with its unconditional row, or one token [1, 1] -> guided logits [1, 1, V].
+        """Compute guided logits [1, 1, V] of the prefix inputs_embeds [1, T, H] with its unconditional row, or a token [1, 1].
 
-        attention_mask [1, all positions so far] tells the prompt's padding; None when there is none.
+        attention_mask [1, all positions so far] marks the prompt's padding, and is None without padding.
         """
         cache = DynamicCache() if past_key_values is None else past_key_values
         first = cache.get_seq_length()
@@ -113,7 +113,7 @@ class Peer:
 
     @torch.inference_mode()
     def prepare(self, prompt: str) -> None:
-        """Read the prompt: the inputs of the prefix, and which of its positions are padding."""
+        """Encode the prompt: the inputs of the prefix, and its padding."""
         if prompt in self.read:
             return
         networks = self.pipe.networks
@@ -135,7 +135,7 @@ class Peer:
 
 
 def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
-    """Draw a picture -> its seconds. Raises RuntimeError for another number of tokens than a picture has."""
+    """Draw a picture and return its seconds. Raises RuntimeError if the number of tokens is wrong."""
     peer.prepare(prompt)
     clock = Clock(peer.pipe.device)
     with clock.measure("verify"):
@@ -146,7 +146,7 @@ def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the seconds of a picture by each, and how many times as long `generate` takes."""
+    """Print the seconds of a picture by method, and how many times as long `generate` takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--methods", nargs="+", default=["vanilla", "eagle1", "lantern++"])

@@ -25,7 +25,7 @@ def main() -> None:
     pipe = load("lantern-emoji")
 
     print("Every method on one prompt and seed:")
-    # The other events are Steps, whose tokens are what a step committed. The fastest method ends first.
+    # The other events are Steps with their committed tokens. The fastest method ends first.
     done = {method: event for method, event in pipe.compare(PROMPT, seed=7) if isinstance(event, Generation)}
     for method, generation in done.items():
         generation.image.save(out / f"{method}.png")

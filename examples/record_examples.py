@@ -1,6 +1,6 @@
-"""Record the examples anew on this machine: python examples/record_examples.py [--out FOLDER] [--count N]
+"""Record the examples again on this machine: python examples/record_examples.py [--out FOLDER] [--count N]
 
-With --redraw the runs stay, and only their pictures are drawn anew from their tokens: for another picture decoder.
+With --redraw the runs stay, and another picture decoder draws their pictures from their tokens.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ REDRAWN = " The pictures were drawn anew from the tokens on {date}, by a later d
 
 
 def redrawn(pipe: Pipeline, record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Image.Image]]:
-    """A run with its pictures drawn anew from its tokens, and the pictures by method. All that the run timed stays; `how_timed`
-    says that the pictures are later."""
+    """Return a run whose pictures are drawn again from its tokens, and the pictures by method.
+
+    All times of the run stay. `how_timed` states that the pictures are later."""
     pictures = {name: pipe.decode_image(entry["token_ids"]) for name, entry in record["methods"].items()}
     entries = {name: {**entry, "image_sha256": image_hash(pictures[name])} for name, entry in record["methods"].items()}
     how = record["how_timed"].split(REDRAWN.partition("{date}")[0])[0]  # one such sentence, the latest
@@ -39,7 +40,7 @@ def redrawn(pipe: Pipeline, record: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def redrawn_sweep(pipe: Pipeline, sweep: dict[str, Any]) -> dict[str, Any]:
-    """A sweep with its pictures drawn anew from their tokens."""
+    """Return a sweep whose pictures are drawn again from their tokens."""
     points = [point | {"picture": picture_address(pipe.decode_image(point["token_ids"]))} for point in sweep["points"]]
     return {**sweep, "points": points}
 
@@ -73,7 +74,7 @@ def main() -> None:
                 pictures[method] = event.image
                 records.append(event.record)
         record = merge_records(records)
-        pictures = {method: pictures[method] for method in record["order"]}  # which ended in another order
+        pictures = {method: pictures[method] for method in record["order"]}  # methods end in another order
         path = args.out / f"{number:02d}.json.gz"
         recorded.save(path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED])
         numbers = "  ".join(f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items())

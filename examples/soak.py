@@ -1,12 +1,11 @@
-"""A soak: API clients and pages ask one server for minutes on end, and every answer is checked against the same request made
-alone.
+"""Soak test: API clients and pages load one server for minutes. Every answer is compared with that of the same request alone.
 
     python examples/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
 
-Some clients behave badly: they cancel, hang up in the middle, send nonsense, or fifty requests at once. It fails when an accepted
-request ends with anything but its right answer, when a refusal does not say so with a number, or when the server does not end
-well. The server's memory, threads, open files and temporary files are written down every few seconds; `--out` gets the figures,
-and a picture of the curves beside it. Pages need playwright and a Chromium, as the tests of the page do.
+Some clients behave badly: they cancel, disconnect in the middle, send nonsense, or fifty requests at once. The test fails if an
+accepted request ends with a wrong answer, a refusal names no number, or the server does not exit cleanly. It samples the
+server's memory, threads, open files and temporary files every few seconds. It writes the figures to `--out`, and a plot of the
+curves next to it. Pages need playwright and a Chromium, as the tests of the page do.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 1200  # seconds that a request may wait and run: a full queue on a machine that does other things too
+PATIENCE = 1200  # seconds that a request may wait and run, with a full queue on a shared machine
 FULL = re.compile(r"Queue is full: (\d+) requests are waiting")
 YOURS = re.compile(r"You have (\d+) requests waiting or running, and a client may have (\d+)")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage"]
 
-# What is asked for; trees are named, so that nothing depends on what was measured meanwhile.
+# The requests. Their trees are named (see `join`), so that no answer depends on measured trees.
 CASES: list[dict[str, Any]] = [
     {"prompt": "three red round lanterns over a lake at dusk", "methods": ["vanilla"], "seed": 1},
     {"prompt": "two blue box lanterns at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
@@ -53,7 +52,7 @@ CASES: list[dict[str, Any]] = [
 
 @dataclass
 class Tally:
-    """What happened, counted by all clients."""
+    """Counts of outcomes over all clients."""
 
     done: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -75,7 +74,7 @@ class Tally:
 
 @contextmanager
 def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The program in a process of its own, whose temporary files all lie in `place` -> its address and process."""
+    """Run the program in a subprocess with all temporary files in `place`, and yield its address and process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -89,7 +88,7 @@ def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[byte
     env.pop("GRADIO_TEMP_DIR", None)
     command = [sys.executable, str(ROOT / "app.py"), "--model", model, "--device", "cpu", "--port", str(port)]
     with (place / "log.txt").open("wb") as log:
-        # A script's background commands ignore Ctrl-C, and so would what they start.
+        # A script's background commands ignore Ctrl-C, and so would their child processes.
         attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend)
     try:
@@ -101,7 +100,7 @@ def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[byte
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], seconds: float = 300) -> None:
-    """Raises RuntimeError when the server does not come up."""
+    """Wait for the server. Raises RuntimeError if it does not start."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -117,13 +116,13 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], seconds: float 
 
 
 def join(url: str, body: dict[str, Any], address: str) -> httpx.Response:
-    """Ask by plain HTTP, as a client of an address of its own."""
-    headers = {"X-Forwarded-For": address}  # believed of a proxy on the same machine, which a soak may play
+    """Request by plain HTTP, as a client of the given address."""
+    headers = {"X-Forwarded-For": address}  # the server trusts a proxy on the same machine
     return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body | {"tree": "small"}, headers=headers, timeout=PATIENCE)
 
 
 def answer(url: str, event_id: str, leave_after: int | None = None) -> Any:
-    """The data of a call's last event; None when left after so many events."""
+    """Return the data of a call's last event, or None if the client left after `leave_after` events."""
     event, data, count = "", "", 0
     with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event_id}", timeout=PATIENCE) as stream:
         for line in stream.iter_lines():
@@ -144,7 +143,7 @@ def tokens_of(record: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def alone(url: str) -> list[dict[str, list[int]]]:
-    """The right answers: every case, asked for when nobody else is there."""
+    """Return the right answers: every case, requested on an idle server."""
     found = []
     for case in CASES:
         response = join(url, case, "10.0.0.1")
@@ -153,7 +152,7 @@ def alone(url: str) -> list[dict[str, list[int]]]:
 
 
 def refused(response: httpx.Response, tally: Tally) -> bool:
-    """Count a refusal; whether it was one."""
+    """Count a refusal, and return whether the response was one."""
     if response.status_code == 200:
         return False
     sentence = str(response.json().get("detail"))
@@ -167,7 +166,7 @@ def refused(response: httpx.Response, tally: Tally) -> bool:
 
 
 def api_client(url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
-    """Asks again and again; every fifth client misbehaves in between."""
+    """Send requests until the end. Every fifth client misbehaves in between."""
     dice, address = random.Random(number), f"10.0.1.{number}"
     while time.monotonic() < until:
         case, start = dice.randrange(len(CASES)), time.monotonic()
@@ -203,20 +202,20 @@ def misbehave(url: str, dice: random.Random, address: str, tally: Tally) -> None
         return
     responses = [join(url, CASES[0], address) for _ in range(50 if kind == "many" else 1)]
     accepted = [response.json()["event_id"] for response in responses if not refused(response, tally)]
-    if kind == "many" and len(accepted) > 25:  # a few at a time; while fifty are posted some of them end
+    if kind == "many" and len(accepted) > 25:  # the limit is a few at a time, but some end while fifty are posted
         tally.fault(f"{len(accepted)} of fifty requests were let in")
     for event_id in accepted:
         if kind == "cancel":
             httpx.post(
                 f"{url}/gradio_api/cancel", json={"session_hash": event_id, "fn_index": 0, "event_id": event_id}, timeout=60
             )
-        else:  # left after a few answers; a stream that is never listened to would only end with its run
+        else:  # leave after a few events; a stream without a reader would end only with its run
             answer(url, event_id, leave_after=2)
     tally.add(kind)
 
 
 async def pages(url: str, count: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
-    """Browsers' pages that draw, and are closed in the middle of a run now and then."""
+    """Draw in browser pages, and sometimes close one in the middle of a run."""
     from playwright.async_api import async_playwright
 
     program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -239,7 +238,7 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
                     break
                 start = time.monotonic()
                 await page.get_by_role("button", name="Draw", exact=True).click()
-                # First the end of what the run before has left on the page, then that of this one.
+                # First wait until the previous run's status is gone, then for the end of this run.
                 toast = page.get_by_test_id("toast-text")
                 await page.locator("#stop:enabled").or_(toast).first.wait_for()
                 await page.locator("#status", has_not_text="Done, with seed").or_(toast).first.wait_for()
@@ -267,7 +266,7 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
         await page.close()
 
 
-# -- what the server uses
+# -- the server's resources
 
 
 def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[str, float]:
@@ -308,7 +307,7 @@ def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
 def soak(
     url: str, process: subprocess.Popen[bytes], place: Path, minutes: float, clients: int, page_count: int, every: float = 5
 ) -> dict[str, Any]:
-    """Run it against what `served` serves -> its figures."""
+    """Run the soak against a server of `served` and return its figures."""
     tally = Tally()
     right = alone(url)
     if page_count:
@@ -326,7 +325,7 @@ def soak(
         curve.append(usage(process, place, start))
         time.sleep(every)
     hung = sum(thread.is_alive() for thread in threads)
-    # Whoever left is noticed by now, or the device would still be busy.
+    # The server must notice clients that left, or the device stays busy.
     deadline = time.monotonic() + 60
     health = httpx.get(f"{url}/healthz", timeout=60).json()
     while (health["running"] or health["waiting"]) and time.monotonic() < deadline:
@@ -354,7 +353,7 @@ def soak(
 
 
 def sound(found: dict[str, Any]) -> bool:
-    """Whether a soak shows no fault."""
+    """Return whether a soak shows no fault."""
     return bool(
         found["right"]
         and not found["faults"]

@@ -1,4 +1,4 @@
-"""Turn errors at run time into sentences that name the fault and a remedy."""
+"""Turn runtime errors into sentences that name the fault and a remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory ran out: a GPU's, or the machine's own, for which PyTorch raises a plain RuntimeError."""
+    """Return whether memory ran out, on a GPU or on the machine, for which PyTorch raises a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
@@ -46,12 +46,13 @@ def in_words(error: Exception, method: str) -> str:
 
 
 def unreadable(text: str) -> str | None:
-    """Return the first character of a text that no file could hold as text, None without one: a control character or half of a
-    surrogate pair."""
+    """Return the first control character or half surrogate pair of a text, such as U+0000, or None without one.
+
+    Text files cannot hold these characters."""
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     return None if bad is None else f"U+{ord(bad):04X}"
 
 
 def writable(text: str) -> str:
-    """Return a text that can be sent: half surrogates, which a sentence may repeat from a request, become question marks."""
+    """Replace half surrogates, which a sentence may repeat from a request, by question marks, so that the text can be sent."""
     return text.encode("utf-8", "replace").decode()

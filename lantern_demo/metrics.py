@@ -1,21 +1,21 @@
-"""Count drafts and accepted drafts under the names that serving engines use, so that their tools read ours.
+"""Count drafts and accepted drafts under the names that serving engines use, so that their tools can read them.
 
 Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its
-Prometheus counters (vllm/v1/spec_decode/metrics.py); NVIDIA AIPerf reads the same fields. A step here is one that had drafts:
-as in vLLM, a pass without drafts does not count, so that vanilla and ZipAR have no such steps.
+Prometheus counters (vllm/v1/spec_decode/metrics.py). NVIDIA AIPerf reads the same fields. As in vLLM, only a step with drafts
+counts, so vanilla and ZipAR have no steps here.
 
-    num_spec_steps                 steps that had drafts
-    num_draft_tokens               drafts that the model verified: the nodes of a tree but its root, since engines that draft
-                                   chains count all that they send to the model
-    num_accepted_draft_tokens      those that were accepted; the bonus token behind them is not one
-    num_spec_tokens                the most that one step can accept: the depth of the tree or window
-    mean_acceptance_length         1 + num_accepted_draft_tokens / num_spec_steps: the bonus token is counted
-    draft_acceptance_rate          num_accepted_draft_tokens / num_draft_tokens
-    acceptance_histogram           at j the number of steps that accepted j drafts, without the bonus token
-    num_accepted_tokens_per_pos    at i the number of steps that accepted a draft i + 1 places ahead
+    num_spec_steps                 Steps that had drafts.
+    num_draft_tokens               Drafts that the model verified: all nodes of a tree but its root. Engines that draft chains
+                                   also count all drafts that they send to the model.
+    num_accepted_draft_tokens      Accepted drafts, without the bonus token after them.
+    num_spec_tokens                The most that one step can accept: the depth of the tree or window.
+    mean_acceptance_length         1 + num_accepted_draft_tokens / num_spec_steps, which includes the bonus token.
+    draft_acceptance_rate          num_accepted_draft_tokens / num_draft_tokens.
+    acceptance_histogram           At j the number of steps that accepted j drafts, without the bonus token.
+    num_accepted_tokens_per_pos    At i the number of steps that accepted a draft i + 1 positions ahead.
 
-A last step is counted whole, though the picture may end before its last accepted draft. So `mean_acceptance_length` may lie above
-`mean_accepted_length`, which counts the picture's tokens over all steps.
+The last step counts completely, although the picture may end before its last accepted draft. `mean_acceptance_length` may
+therefore exceed `mean_accepted_length`, the picture's tokens over all steps.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ PREFIX = "lantern"  # of the counters; vLLM's own begin with "vllm"
 
 
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
-    """Return the metrics of a run whose steps had `drafted` drafts, of which they accepted `accepted`; `deepest`: the most that
-    one can accept.
+    """Return the metrics of a run from the drafts and accepted drafts of each step. `deepest` is the most that one can accept.
 
-    Means and rates are None for a run without drafts. Raises ValueError for steps that cannot be.
+    A run without drafts has None as mean and rate. Raises ValueError for inconsistent steps.
     """
     if len(drafted) != len(accepted):
         raise ValueError(f"drafted has {len(drafted)} steps and accepted {len(accepted)}; they must have as many")
@@ -68,7 +67,7 @@ def _told(histogram: list[int], sent: int) -> dict[str, Any]:
 
 
 def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a run from its record's `events`: their trees are the drafts, and their paths the accepted ones."""
+    """Return the metrics of a run from its record's `events`: the trees hold the drafts, and the paths the accepted ones."""
     trees = events["trees"]
     drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
     accepted = [max(0, len(tree["path"]) - 1) if count else 0 for tree, count in zip(trees, drafted, strict=True)]
@@ -95,7 +94,7 @@ HELP = {
 
 
 class Counters:
-    """Sums over all pictures that a program has drawn, by model and method. Threads may share it."""
+    """Sums over all pictures that a program has drawn, by model and method. Thread-safe."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}

@@ -6,7 +6,7 @@ from lantern_demo.decoding.trees import Path
 
 
 def read_paths(text: str) -> tuple[Path, ...]:
-    """The paths of a text such as "0 1 00 01", a digit a choice. Raises ValueError for anything else than digits and spaces."""
+    """Parse paths such as "0 1 00 01", one digit per choice. Raises ValueError for other characters than digits and spaces."""
     return tuple(tuple(int(digit) for digit in word) for word in text.split())
 
 

@@ -1,3 +1,3 @@
-"""The version: a file of its own, so that what the package's own names lead to can read it."""
+"""The version, in a separate file without imports, so that modules re-exported by the package can import it."""
 
 __version__ = "0.2.0"

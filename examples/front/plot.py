@@ -1,8 +1,8 @@
-"""Draw a front as a picture: speed against every quality measure, a curve for each relaxed method, lossless methods marked.
+"""Plot a front: speed against every quality measure, with a curve for each relaxed method and markers for lossless ones.
 
 python examples/front/plot.py runs/quality/front.json
 
-Writes front.png beside the report. Needs matplotlib (pip install -r requirements-test.txt).
+Writes front.png next to the report. Needs matplotlib (pip install -r requirements-test.txt).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lantern_demo.ui.run_view import COLOURS
 
 COLUMNS = 3
 MARKERS = ("o", "s", "^", "D", "v")
-# By method the knob whose points are joined: the one that bounds its relaxation.
+# The knob of each method that bounds its relaxation. A curve joins its points.
 CURVES = {method.id: name for method in METHODS.values() for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)}
 Row = dict[str, Any]
 
 
 def draw_front(report: dict[str, Any], file: Path) -> None:
-    """Draw a report's front to a PNG file: one panel for the distance, one for each quality measure."""
+    """Plot a report's front to a PNG file: one panel for the distance, one for each quality measure."""
     rows = [row for row in report["rows"] if row["group"] in ("main", "sweep")]
     panels = {"tvd": {"title": "TVD of the tokens' distributions from the model's", "better": "lower"}, **report["measures"]}
     lines = math.ceil((len(panels) + 1) / COLUMNS)
@@ -53,7 +53,9 @@ def draw_front(report: dict[str, Any], file: Path) -> None:
 
 
 def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
-    """A measure and its interval, of the difference to vanilla's where pictures are compared; None where nothing was measured."""
+    """Return a measure and its interval, or None if it was not measured.
+
+    Measures of pictures are differences to vanilla's."""
     if key == "tvd":
         tvd = row["speed"]["tvd"]
         return None if tvd is None else (tvd, tvd, tvd)
@@ -62,7 +64,7 @@ def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
 
 
 def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, float]]]) -> None:
-    """A method's points: those of its bound joined and with its values, those of other knobs hollow."""
+    """Plot a method's points: those of its bound joined and labelled, those of other knobs hollow."""
     bound, lossless, colour = CURVES.get(method), METHODS[method].lossless, COLOURS[method]
     joined = sorted((p for p in points if p[0]["knob"] in (None, bound)), key=lambda p: p[0]["preset"].get(bound, 0.0))
     marker = "*" if lossless else MARKERS[list(COLOURS).index(method) % len(MARKERS)]

@@ -1,6 +1,6 @@
-"""Put trained parts together as a model folder, with the numbers of their training.
+"""Combine trained parts into a model folder, with the numbers of their training.
 
-A model folder in the place of a run gives the part that it has.
+Each part comes from a training run or from another model folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load_tokenizer(folder: Path, device: torch.device) -> tuple[ImageTokenizer, 
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
-    """The drafter of a model folder, or the averaged one of a training run. Raise ValueError for a model folder without one."""
+    """Load the drafter of a model folder, or the averaged one of a training run. Raises ValueError for a folder without one."""
     if (folder / "config.json").exists():
         found = bundled.load(folder, device).drafter
         if found is None:
@@ -49,7 +49,7 @@ def load_drafter(folder: Path, device: torch.device) -> Drafter:
 
 
 def training_facts(folder: Path, part: str) -> dict[str, Any]:
-    """Steps, seconds and the last validation of a run, from its log; of a model folder what it tells of a part."""
+    """Return steps, seconds and the last validation of a run from its log, or a part's entry in a model folder's config."""
     if (folder / "config.json").exists():
         told: dict[str, Any] = json.loads((folder / "config.json").read_text())["trained"][part]
         return told

@@ -1,4 +1,4 @@
-"""The distances between two sets of pictures that papers report beside FID: KID, and precision and recall."""
+"""The distances between two sets of pictures that papers report in addition to FID: KID, precision and recall."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lantern_demo.bench.quality.distances import Array, between, checked
 def kernel(a: Any, b: Any) -> float:
     """Return the kernel distance (KID) between two sets of features, a [N, D] and b [M, D].
 
-    The unbiased estimate of the squared maximum mean discrepancy under the kernel (x y / D + 1)^3 (Binkowski et al. 2018), of
-    whole sets instead of blocks. It may be negative.
+    It is the unbiased estimate of the squared maximum mean discrepancy under the kernel (x y / D + 1)^3 (Binkowski et al.
+    2018). It uses whole sets instead of blocks, and may be negative.
     """
     a, b = checked(a, 2), checked(b, 2)
     return float(_mean_of_pairs(_cubic(a, a)) + _mean_of_pairs(_cubic(b, b)) - 2 * _cubic(a, b).mean())
@@ -24,7 +24,7 @@ def _cubic(a: Array, b: Array) -> Array:
 
 
 def _mean_of_pairs(k: Array) -> float:
-    """The mean of k [N, N] over ordered pairs of different pictures."""
+    """Return the mean of k [N, N] over ordered pairs of different pictures."""
     return float((k.sum() - k.trace()) / (len(k) * (len(k) - 1)))
 
 
@@ -41,6 +41,6 @@ def precision_recall(real: Any, made: Any, k: int = 3) -> tuple[float, float]:
 
 
 def _radii(features: Array, k: int) -> Array:
-    # Every row holds the picture's distance of 0 to itself, so that the k-th nearest other one is entry k of the order.
+    # Every row contains the picture's distance of 0 to itself, so the k-th nearest other picture has index k.
     radii: Array = numpy.partition(between(features, features), k, axis=1)[:, k]
     return radii

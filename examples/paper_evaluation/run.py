@@ -1,15 +1,16 @@
-"""A paper's evaluation of a model that draws from text, from the repository's root:
+"""Evaluate a text-to-image model as papers do. Run it from the repository's root:
 
     python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 --methods eagle1 lantern lantern++ \\
       --captions captions_val2017.json --real val2017 --out runs/coco5k
 
-Vanilla and every method named draw the same captions with the same seeds at the model's preset settings. DIR then holds the
-pictures by method, drawn-*.jsonl with their tokens, manifest.json with what is drawn, and the scores as coco5k.json and .md.
-The same command goes on where it was interrupted.
+All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always runs too. The folder --out
+holds the pictures by method and their tokens in drawn-*.jsonl. manifest.json describes the run. coco5k.json and coco5k.md have
+the scores. An interrupted command continues when it is run again.
 
-coco5k: of 5,000 images of MS-COCO 2017 val, in the order of their ids, the longest caption each, one picture of it; of a text
-file the first 5,000 lines. geneval: the prompts of GenEval (Ghosh et al. 2023), evaluation_metadata.jsonl of its repository, four
-pictures each, laid out as its scorer reads them. That scorer is no package, so it is not run: the report says how to.
+coco5k: one picture for the longest caption of each of 5,000 images of MS-COCO 2017 val, in the order of their ids. From a text
+file it uses the first 5,000 lines. geneval: four pictures for each prompt of GenEval (Ghosh et al. 2023), from
+evaluation_metadata.jsonl of its repository, in the layout of its scorer. That scorer is not a package, so the report only
+describes how to run it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ GENEVAL = (
 
 
 class Prompt(NamedTuple):
-    """An image's id, or the number of a line; the words; and, of GenEval, the line itself."""
+    """The id of an image or the number of a line, the words, and for GenEval the line itself."""
 
     id: str
     text: str
@@ -54,7 +55,7 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """An evaluation: which file it reads, and how; how many prompts, None for all; pictures of each; what scores them."""
+    """An evaluation: its file and reader, number of prompts (None: all), pictures of each, scorers, and file layout."""
 
     file: str
     read: Callable[[Path], list[Prompt]]
@@ -65,12 +66,12 @@ class Protocol:
 
 
 def lines_of(file: Path) -> list[str]:
-    """The lines of a file that hold something."""
+    """Return the lines of a file that are not blank."""
     return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def read_coco(file: Path) -> list[Prompt]:
-    """The longest caption of every image of a COCO captions file (.json), by image id; or the lines of a text file.
+    """Read the longest caption of every image of a COCO captions file (.json), by image id, or the lines of a text file.
 
     Raises ValueError for another file.
     """
@@ -91,7 +92,7 @@ def read_coco(file: Path) -> list[Prompt]:
 
 
 def read_geneval(file: Path) -> list[Prompt]:
-    """The lines of GenEval's evaluation_metadata.jsonl. Raises ValueError naming the line that is none."""
+    """Read the lines of GenEval's evaluation_metadata.jsonl. Raises ValueError that names an invalid line."""
     found = []
     for place, line in enumerate(lines_of(file)):
         try:
@@ -142,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def evaluated(args: argparse.Namespace) -> Report:
-    """Draw and score -> the report. Raises ValueError for what cannot be drawn, OSError for a missing file."""
+    """Draw, score and return the report. Raises ValueError for invalid arguments, OSError for a missing file."""
     protocol = PROTOCOLS[args.protocol]
     if args.tree == FIT:
         raise ValueError("--tree fit would be another tree on every machine; the default is paper")
@@ -167,7 +168,7 @@ def evaluated(args: argparse.Namespace) -> Report:
     identity = drawing.identity_of(pipe, points, said)
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
     write_file(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
-    write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # as LANTERN's own scorers read them
+    write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # the input format of LANTERN's own scorers
     jobs = drawing.jobs_of(points, counts, captions)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
@@ -186,7 +187,7 @@ def evaluated(args: argparse.Namespace) -> Report:
 
 
 def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
-    """Write a picture, and of GenEval the line it is of; one that is there is left."""
+    """Write a picture, and for GenEval its line, unless the file exists."""
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -198,14 +199,14 @@ def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
 
 
 def row_of(point: Point, records: list[drawing.Record]) -> Report:
-    """A point, and how many tokens its steps gave."""
+    """Return a point with its tokens per step."""
     steps, tokens = sum(record["steps"] for record in records), sum(len(record["tokens"]) - 1 for record in records)
     told = {"name": point.name, "label": point.label, "settings": point.settings}
     return told | {"pictures": len(records), "tokens_per_step": tokens / steps}
 
 
 def markdown(report: Report) -> str:
-    """The table of an evaluation, what is missing from it, and what to run where a scorer is no package."""
+    """Return the table of an evaluation, its missing scores, and the commands for a scorer that is not a package."""
     rows, told = report["rows"], report["command"]
     shown = [key for key in scorers.COLUMNS if any(key in row["scores"] for row in rows)]
     lines = [
@@ -224,7 +225,7 @@ def markdown(report: Report) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command; the process ends with 2 and a sentence for what cannot be run."""
+    """Run the command, or exit with 2 and a sentence for invalid arguments."""
     args = parser().parse_args(argv)
     try:
         report = evaluated(args)

@@ -1,8 +1,8 @@
-"""What a paper's tables say of pictures, each by the package that others take for it, where it and its weights are at hand.
+"""Compute the measures of papers' tables with the usual packages, if these and their weights are installed.
 
-Nothing is fetched. FID and KID are taken in Inception's features and precision and recall in VGG16's, both of torch-fidelity, of
-pictures cropped to a square and resized to 256; CLIP is OpenAI's ViT-B/32 by transformers; HPSv2 is version 2.1 by hpsv2.
-Harnesses differ in resizing and in weights: only numbers of one harness, at one number of pictures, compare.
+Nothing is downloaded. FID and KID use Inception's features, precision and recall VGG16's, both of torch-fidelity. Their
+pictures are cropped to a square and resized to 256. CLIP is OpenAI's ViT-B/32 in transformers. HPSv2 is version 2.1 in hpsv2.
+Harnesses differ in resizing and weights: compare only numbers of one harness at one number of pictures.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
 
 COLUMNS = {"fid": "FID", "kid": "KID", "precision": "precision", "recall": "recall", "clip": "CLIP", "hpsv2": "HPSv2"}
-SIZE = 256  # pixels a side of what the networks are shown
+SIZE = 256  # pixels a side of the networks' inputs
 BATCH = 32
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 CLIP = "openai/clip-vit-base-patch32"
 PREFIX = "A photo depicts "  # before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
 HPS = ("xswu/HPSv2", "HPS_v2.1_compressed.pt")
-HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")  # what hpsv2 starts from
+HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")  # base weights that hpsv2 loads first
 
 
 def real_files(folder: Path) -> list[Path]:
-    """The picture files in a folder, by name. Raises ValueError when there are none."""
+    """Return the picture files in a folder, by name. Raises ValueError for a folder without pictures."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES) if folder.is_dir() else []
     if not files:
         raise ValueError(f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}")
@@ -44,7 +44,7 @@ def real_files(folder: Path) -> list[Path]:
 
 
 def opened(file: Path) -> Image.Image:
-    """A picture file in RGB. Raises ValueError naming a file that cannot be read."""
+    """Open a picture file in RGB. Raises ValueError that names an unreadable file."""
     try:
         with Image.open(file) as image:
             return image.convert("RGB")
@@ -53,7 +53,7 @@ def opened(file: Path) -> Image.Image:
 
 
 def prepare(image: Image.Image, size: int = SIZE) -> Tensor:
-    """An RGB picture -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos filter."""
+    """Crop an RGB picture to its largest central square and resize it with Pillow's Lanczos filter -> [3, size, size] uint8."""
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     square = image.crop((left, top, left + side, top + side))
@@ -63,14 +63,13 @@ def prepare(image: Image.Image, size: int = SIZE) -> Tensor:
 
 
 def batches(count: int) -> list[slice]:
-    """Slices of at most BATCH that hold `count` pictures."""
+    """Split `count` pictures into slices of at most BATCH."""
     return [slice(start, start + BATCH) for start in range(0, count, BATCH)]
 
 
 @torch.inference_mode()
 def features_of(network: nn.Module, files: Sequence[Path], device: torch.device) -> Tensor:
-    """Picture files through a feature network -> [N, D] float32 on the CPU. Raises ValueError naming a file that cannot be
-    read."""
+    """Compute features [N, D] float32 of picture files, on the CPU. Raises ValueError that names an unreadable file."""
     network, found = network.to(device).eval(), []
     for part in batches(len(files)):
         seen = network(torch.stack([prepare(opened(file)) for file in files[part]]).to(device))
@@ -79,7 +78,7 @@ def features_of(network: nn.Module, files: Sequence[Path], device: torch.device)
 
 
 class MissingError(Exception):
-    """A sentence on what a measure lacks."""
+    """A sentence on a missing dependency of a measure."""
 
 
 def _imported(measure: str, module: str, install: str) -> Any:
@@ -90,7 +89,7 @@ def _imported(measure: str, module: str, install: str) -> Any:
 
 
 def _in_torch_hub(measure: str, source: str) -> str:
-    """The file of weights that a package keeps in torch's hub folder."""
+    """Return the file of weights that a package keeps in torch's hub folder."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / source.rpartition("/")[2]
     if not file.is_file():
         raise MissingError(f"{measure} needs the weights {file}, which are not there: put there {source}")
@@ -109,14 +108,14 @@ def _in_hub_cache(measure: str, repository: str, name: str) -> str:
 
 
 def inception() -> nn.Module:
-    """[B, 3, H, W] uint8 -> a tuple with features [B, 2048]."""
+    """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 2048]."""
     package = _imported("FID", "torch_fidelity.feature_extractor_inceptionv3", "torch-fidelity")
     weights = _in_torch_hub("FID", package.URL_INCEPTION_V3)
     return package.FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
 
 
 def vgg() -> nn.Module:
-    """[B, 3, H, W] uint8 -> a tuple with features [B, 4096], as precision and recall are taken in (Kynkäänniemi et al. 2019)."""
+    """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 4096] (Kynkäänniemi et al. 2019)."""
     measure = "precision (and recall)"
     package = _imported(measure, "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
     weights = _in_torch_hub(measure, "https://download.pytorch.org/models/vgg16-397923af.pth")
@@ -124,7 +123,7 @@ def vgg() -> nn.Module:
 
 
 def clip() -> tuple[Any, Any]:
-    """CLIP and its processor, of transformers."""
+    """Return CLIP and its processor from transformers."""
     import transformers
 
     try:
@@ -136,7 +135,7 @@ def clip() -> tuple[Any, Any]:
 
 
 def hps() -> tuple[nn.Module, Any, Any]:
-    """HPSv2's network, what prepares a picture, and what reads captions (Wu et al. 2023)."""
+    """Return HPSv2's network, its picture transform and its tokenizer (Wu et al. 2023)."""
     package = _imported("HPSv2", "hpsv2.img_score", "hpsv2")
     weights = _in_hub_cache("HPSv2", *HPS)
     _in_hub_cache("HPSv2", *HPS_BASE)
@@ -147,7 +146,7 @@ def hps() -> tuple[nn.Module, Any, Any]:
 
 
 def of_distances(real: Path | None, device: torch.device) -> Scorer:
-    """FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
+    """Return a scorer of FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
     features = partial(features_of, inception(), device=device)
     truth = features(_real(real))
 
@@ -159,7 +158,7 @@ def of_distances(real: Path | None, device: torch.device) -> Scorer:
 
 
 def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
-    """Precision and recall against the pictures in a folder."""
+    """Return a scorer of precision and recall against the pictures in a folder."""
     features = partial(features_of, vgg(), device=device)
     truth = features(_real(real))
 
@@ -170,8 +169,7 @@ def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
 
 
 def of_clip(real: Path | None, device: torch.device) -> Scorer:
-    """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions (Hessel et al. 2021); a negative mean
-    counts as 0."""
+    """Return a scorer of the mean of 100 cos(picture, PREFIX + caption), at least 0 (Hessel et al. 2021)."""
     network, processor = clip()
     network.to(device)
 
@@ -189,7 +187,7 @@ def of_clip(real: Path | None, device: torch.device) -> Scorer:
 
 
 def of_hps(real: Path | None, device: torch.device) -> Scorer:
-    """The mean human preference score."""
+    """Return a scorer of the mean human preference score."""
     network, prepare, tokenizer = hps()
     network.to(device)
 
@@ -215,7 +213,9 @@ def _real(folder: Path | None) -> list[Path]:
 def at_hand(
     makers: Iterable[Callable[[Path | None, torch.device], Scorer]], real: Path | None, device: torch.device
 ) -> tuple[list[Scorer], list[str]]:
-    """Those that can be had, and a sentence for each that cannot. Raises ValueError for a folder `real` without pictures."""
+    """Return the available scorers, and a sentence for each missing dependency.
+
+    Raises ValueError for a folder `real` without pictures."""
     found, missing = list[Scorer](), dict[str, None]()
     for make in makers:
         try:

@@ -1,10 +1,10 @@
 """Measure: `python -m lantern_demo.bench COMMAND`, where COMMAND is one of
 
-    speed    seconds, passes and changed tokens of every method on this machine; the default
-    audit    the distribution of every method against the exact one
-    quality  speed against quality of the pictures of lantern scenes
-    sizes    the time of steps of models of published sizes on a processor
-    gpu      the time and tokens of captured steps on a GPU
+    speed    Seconds, passes and changed tokens of every method on this machine. The default.
+    audit    The distribution of every method against the exact one.
+    quality  Speed against quality of pictures of lantern scenes.
+    sizes    Step times of models of published sizes on a CPU.
+    gpu      Times and tokens of captured steps on a GPU.
 
 `python -m lantern_demo.bench COMMAND --help` lists the options.
 """
@@ -15,14 +15,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-# Imported when asked for, so that no command needs what only another one does.
+# Each is imported on demand, so that no command needs another one's dependencies.
 COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "sizes", "gpu")} | {
     "quality": "lantern_demo.bench.quality.command"
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; the process ends with its exit status, or with 2 and a sentence for what cannot be run."""
+    """Run a command and exit with its status, or print its ValueError and exit with 2."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] not in COMMANDS:
         argv = ["speed", *argv]

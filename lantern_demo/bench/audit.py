@@ -1,12 +1,12 @@
-"""The audit of losslessness: does every method draw what its target would? `python -m lantern_demo.bench audit --out audit.json`.
+"""Audit losslessness: does every method draw as its target would? `python -m lantern_demo.bench audit --out audit.json`.
 
-On toy models whose distribution of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time
-with another seed. Methods that share vanilla's noise must draw the same sequence as vanilla, seed by seed. For the others,
-Pearson's chi-square test compares the counted sequences with the exact distribution. It has as many runs as find a distance of
-SEEN nine times in ten. Every lossless method must pass. Every other one must fail, which shows that the audit detects faults.
+The decoding loop runs with many seeds on toy models whose exact distribution of whole sequences is known (`toy`). Methods that
+share vanilla's noise must draw the same sequence as vanilla for every seed. For the others, Pearson's chi-square test compares
+the counted sequences with the exact distribution. The number of runs is chosen to detect a distance of SEEN nine times in ten.
+Every lossless method must pass. Every other one must fail, which shows that the audit detects faults.
 
 The audit covers this project's implementation of each method, not its authors' program. With --out FILE.json the report is
-written as FILE.json and FILE.md. The exit status is 1 where a row is not as it must be.
+written as FILE.json and FILE.md. The exit status is 1 if a lossless row fails or a lossy one passes.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 
 SEEDS = 500  # of rows that are compared with vanilla's sequences
-SEEN = 0.05  # total variation distance of sequences that the other rows find nine times in ten
+SEEN = 0.05  # total variation distance of sequences that the other rows detect nine times in ten
 DISTANCES = (0.01, 0.02, 0.03, SEEN, 0.08, 0.12, 0.2, 0.3, 0.5)
-SIMULATED = 100  # audits of a decoder with a fault, to count how often they find it
-GROWTH = 1.25  # from one number of runs that is tried to the next
+SIMULATED = 100  # audits of a faulty decoder, to count how often they detect it
+GROWTH = 1.25  # factor between the numbers of runs that are tried
 # A row of counts passes when its p-value over all stretches is not below this. Sound rows fall below about 3 times in 10,000.
 LEAST_P = 1e-4
 HOW = (
@@ -54,7 +54,7 @@ HOW = (
     "how far it is off on images. The audit covers this project's implementation of each method."
 )
 
-# Small draft trees and windows, and bounds that matter among so few tokens. The rest is as by default.
+# Small draft trees and windows, and bounds that matter among so few tokens. Other settings keep their defaults.
 SMALL = Settings(
     tree="0 1 00 01 10 000",
     draft_top_k=2,
@@ -73,7 +73,7 @@ Report = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """A row to run: a method, its noise (or WHOLE_ROW, with shared noise) and a case, by their ids."""
+    """A row to run: the ids of a method, its noise (or WHOLE_ROW, with shared noise) and a case."""
 
     method: str
     noise: str
@@ -85,12 +85,12 @@ class Cell(NamedTuple):
 
     @property
     def paired(self) -> bool:
-        """Whether the row is compared with vanilla's sequences."""
+        """Return whether the row is compared with vanilla's sequences."""
         return self.noise != "independent" and self.method != "vanilla"
 
     @property
     def name(self) -> str:
-        """The method and its noise, for people."""
+        """Return the method and its noise for display."""
         return f"{self.method} ({self.noise})"
 
 
@@ -98,11 +98,11 @@ class Cell(NamedTuple):
 class Row:
     """The result of a cell.
 
-    `differ`: of a paired row, the number of seeds whose sequence is not vanilla's. Of any other row `tvd` is the total variation
-    distance (0 to 1) between the sequences and the exact distribution, `expected` the mean one of as many exact draws; `stretch`
-    is the stretch of tokens that fits worst, `stretch_p` its p-value times the number of stretches, and `impossible` sequences
-    have probability 0. `sees` is the smallest distance that the row finds nine times in ten. A forward pass after the prefill
-    gave `accepted` tokens. `seconds` are those of one process.
+    A paired row has `differ`, the number of seeds whose sequence is not vanilla's. Any other row has the following fields.
+    `tvd`: total variation distance (0 to 1) between the sequences and the exact distribution. `expected`: mean distance of as
+    many exact draws. `stretch`: the stretch of tokens that fits worst. `stretch_p`: its p-value times the number of stretches.
+    `impossible`: count of sequences with probability 0. All rows have `sees`, the smallest distance that they detect nine times
+    in ten. `accepted` is the mean tokens per forward pass after the prefill. `seconds` are those of one process.
     """
 
     method: str
@@ -126,12 +126,12 @@ class Row:
 
     @property
     def exact(self) -> bool:
-        """Whether the row is indistinguishable from an exact method."""
+        """Return whether the row is indistinguishable from an exact method."""
         return not self.differ if self.stretch_p is None else self.stretch_p >= LEAST_P
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Return the result in words."""
         if self.stretch_p is None:
             return f"{self.differ} of {self.runs} differ" if self.differ else "vanilla's own"
         if self.exact:
@@ -141,12 +141,11 @@ class Row:
 
 
 def faults(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that are not as they must be: lossless ones that fail, and others that pass."""
+    """Return the unexpected rows: lossless ones that fail, and others that pass."""
     return [row for row in rows if row.lossless != row.exact]
 
 
 def rows_of(report: Report) -> list[Row]:
-    """Return the rows of a report."""
     return [Row(**{field.name: row[field.name] for field in fields(Row)}) for row in report["rows"]]
 
 
@@ -166,8 +165,10 @@ def _tables(case: str) -> Tables:
 
 @cache
 def finds(case: str, runs: int, far: float) -> bool:
-    """Whether nine of ten audits of so many runs find a decoder with a fault that puts its sequences `far` (total variation
-    distance) from the exact ones. False too where no fault of `Tables.sequences` is so large."""
+    """Return whether nine of ten audits with this many runs detect a faulty decoder.
+
+    Its sequences are at a total variation distance of `far` from the exact ones. False if no fault of `Tables.sequences` is so
+    large."""
     probs, low, high = _tables(case).sequences(), 0.0, 0.99
     if distance(_tables(case).sequences(high), probs) < far:
         return False
@@ -183,8 +184,9 @@ def finds(case: str, runs: int, far: float) -> bool:
 
 
 def sees(cell: Cell, runs: int) -> float:
-    """Return the smallest of DISTANCES that a row finds nine times in ten, otherwise 1. A paired row finds each seed
-    that differs."""
+    """Return the smallest of DISTANCES that a row detects nine times in ten, otherwise 1.
+
+    A paired row detects every seed that differs."""
     if cell.paired:
         return round(1 - 0.1 ** (1 / runs), 4)
     return next((far for far in DISTANCES if finds(cell.case, runs, far)), 1.0)
@@ -192,7 +194,7 @@ def sees(cell: Cell, runs: int) -> float:
 
 @cache
 def runs_to_see(case: str) -> int:
-    """Return how many runs find a distance of SEEN nine times in ten."""
+    """Return how many runs detect a distance of SEEN nine times in ten."""
     runs = 1000.0
     while not finds(case, round(runs, -2), SEEN):
         runs *= GROWTH
@@ -204,7 +206,7 @@ def _worst(counts: Counts, probs: Probs) -> tuple[str, float]:
 
 
 def player(cell: Cell) -> Callable[[int], Decoded]:
-    """Return a function that runs a cell once, given a seed. Everything that runs share is made once."""
+    """Return a function that runs a cell once, given a seed. The runs share models, rule and tree."""
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     rule, whole = SMALL.rule(method), cell.noise == WHOLE_ROW
@@ -221,10 +223,12 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
 
 
 def run_cell(cell: Cell, runs: int | None = None) -> Row:
-    """Run a cell and judge it; None: as many runs as its kind needs."""
+    """Run a cell and test it. If `runs` is None, its kind determines their number."""
     runs = runs or (SEEDS if cell.paired else runs_to_see(cell.case))
     play, vanilla = player(cell), player(Cell("vanilla", "shared", cell.case)) if cell.paired else None
-    first = zlib.crc32("/".join(cell).encode())  # every cell begins elsewhere, or all methods would draw the same first tokens
+    first = zlib.crc32(
+        "/".join(cell).encode()
+    )  # a different first seed per cell, or all methods would draw the same first tokens
     counts, passes, differ = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0, 0
     began = perf_counter()
     for seed in ((first + i) % 2**32 for i in range(runs)):
@@ -306,7 +310,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def audit(args: argparse.Namespace) -> Report:
-    """Run the rows of a command line -> the report."""
+    """Run the rows of a command line and return the report."""
     here = Path(__file__).parent
     identity = {
         "runs": args.runs,
@@ -330,7 +334,9 @@ def audit(args: argparse.Namespace) -> Report:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Return 0 when every row is as it must be, else 1. Raises ValueError for methods or cases that cannot be run."""
+    """Return 0 if every lossless row passes and every other one fails, else 1.
+
+    Raises ValueError for methods or cases that cannot be run."""
     args = parser().parse_args(argv)
     torch.set_num_threads(1)
     report = audit(args)

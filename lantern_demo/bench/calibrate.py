@@ -1,10 +1,10 @@
-"""Count the accepted drafts of a model's drafter and windows, to fit trees: `python -m lantern_demo.bench.calibrate --prompts 6`.
+"""Count accepted drafts of a model's drafter and windows, to fit trees: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
-Writes calibration.json into the model's folder, for a published model into this machine's cache. All counts are at the preset
-settings. For a wide fixed tree the file has the chance of every draw to be the accepted one. For dynamic trees of several shapes,
-OPT-Trees and windows of several sizes it has the mean accepted length. For wavefronts it has tokens a pass and the share of
-changed tokens. Methods that share a kind of drafts use the counts of one method: `lantern_demo.runs.fitting` names it. Prompts
-and seeds differ from the benchmarks', which count from 0: a tree must not be fitted on the rounds that judge it.
+Writes calibration.json into the model's folder, or into this machine's cache for a published model. All counts use the preset
+settings. For a wide fixed tree the file has the probability that each draw is the accepted one. For dynamic trees of several
+shapes, OPT-Trees and windows of several sizes it has the mean accepted length. For wavefronts it has tokens per pass and the
+share of changed tokens. Methods that share a kind of drafts use the counts of one method: `lantern_demo.runs.fitting` names it.
+Prompts and seeds differ from the benchmarks', which count from 0: no tree may be fitted on the rounds that evaluate it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lantern_demo.settings.drafts import settings_of
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
-# EAGLE-1's counts choose nothing: `bench sizes` estimates its tokens with them.
+# EAGLE-1's counts select no tree. `bench sizes` estimates its tokens with them.
 COUNTED = ("eagle1", *(kind.counted for kind in CANDIDATES.values()))
 
 
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def rows_of(pipe: Pipeline, method: Method, prompts: list[str]) -> list[list[float]]:
-    """Compute a method's rows of a calibration, with one run per prompt and row: see `lantern_demo.runs.fitting.Calibration`."""
+    """Compute a method's rows of a `lantern_demo.runs.fitting.Calibration`, with one run per prompt and row."""
     kind: Any = method.drafts
     if kind is StaticTree:
         steps: list[Step] = []

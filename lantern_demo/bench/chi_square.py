@@ -1,6 +1,6 @@
-"""How well counts fit a distribution: distance and Pearson's test, and the distance that counts of the distribution itself have.
+"""Compare counts with a distribution: total variation distance, its expected value for exact draws, and Pearson's test.
 
-Counts are whole numbers, distributions float64 probabilities that sum to 1.
+Counts are whole numbers. Distributions are float64 probabilities that sum to 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ SIMULATED = 200  # sets of counts drawn for a mean
 
 
 class Pearson(NamedTuple):
-    """Pearson's test of counts against a distribution: how many cells, the statistic, its degrees of freedom and p-value, and how
-    many draws had probability 0."""
+    """The result of Pearson's test: number of cells, statistic, degrees of freedom, p-value, and draws of probability 0."""
 
     cells: int
     chi2: float
@@ -30,11 +29,10 @@ class Pearson(NamedTuple):
 
 
 def chi_square(counts: Counts, probs: Probs) -> Pearson:
-    """Pearson's test of counts against a distribution, both [n].
+    """Test counts against a distribution, both [n], with Pearson's test.
 
-    Neighbours are taken together until `FEWEST` are expected. What has probability 0 belongs to no cell; when it was drawn p is
-    0.
-    Raises ValueError when nothing was counted.
+    Neighbours share a cell until `FEWEST` draws are expected in it. Outcomes of probability 0 belong to no cell. If one was
+    drawn, p is 0. Raises ValueError if nothing was counted.
     """
     runs = int(counts.sum())
     if runs < 1:
@@ -46,7 +44,7 @@ def chi_square(counts: Counts, probs: Probs) -> Pearson:
             expected.append(0.0)
         observed[-1] += seen if share > 0 else 0
         expected[-1] += share * runs
-    if expected[-1] < FEWEST and len(expected) > 1:  # what is left over goes to the cell before
+    if expected[-1] < FEWEST and len(expected) > 1:  # the previous cell takes the remainder
         few, share = observed.pop(), expected.pop()
         observed[-1] += few
         expected[-1] += share
@@ -58,11 +56,10 @@ def chi_square(counts: Counts, probs: Probs) -> Pearson:
 
 
 def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
-    """Of all stretches of tokens that follow each other, such as "2-4", the one whose joint distribution fits worst, and the
-    p-value of that times the number of stretches (Bonferroni), at most 1.
+    """Return the stretch of consecutive tokens, such as "2-4", whose joint distribution fits worst, and its p-value.
 
-    counts and distribution are [V, ..., V] with a dimension for every token. Few tokens make few cells, in which a small fault
-    shows that is lost among all sequences.
+    The p-value is multiplied by the number of stretches (Bonferroni), at most 1. Counts and distribution are [V, ..., V] with a
+    dimension per token. Few tokens make few cells, which show a small fault that is lost among all sequences.
     """
     found = []
     for first in range(probs.ndim):
@@ -74,11 +71,11 @@ def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
 
 
 def distance(counts: Counts | Probs, probs: Probs) -> float:
-    """The total variation distance, 0 to 1, between the distribution that counts, or weights, [n] stand for and another."""
+    """Return the total variation distance, 0 to 1, between normalised counts or weights [n] and a distribution [n]."""
     return 0.5 * float(numpy.abs(counts / counts.sum() - probs).sum())
 
 
 def expected_distance(probs: Probs, runs: int) -> float:
-    """Return the mean total variation distance between probabilities [n] and `runs` draws with them, by simulation."""
+    """Estimate the mean total variation distance between probabilities [n] and `runs` draws from them by simulation."""
     generator = numpy.random.default_rng(0)
     return float(numpy.mean([distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)]))

@@ -1,10 +1,10 @@
 """Speed and tokens of captured steps on a GPU: `python -m lantern_demo.bench gpu --out DIR`.
 
-It needs no network and no published weights. Of the bundled model and LlamaGen-XL it reports whether steps that are replayed as
-graphs give the tokens of steps run one by one: all of them in float32, and how many in 16 bits. Of these and Anole-7B it times
-the steps of every method at trees of several sizes. The published ones have random weights: the cost of a step is measured, its
-accepted length is not. Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` goes through the same with tiny
-models, to look at the command itself.
+It needs no network and no published weights. For the bundled model and LlamaGen-XL it compares the tokens of replayed graphs
+with those of eager steps. They must agree in float32; in 16 bits it counts those that do. For these and Anole-7B it times the
+steps of every method with trees of several sizes. The published ones have random weights: the cost of a step is measured, its
+accepted length is not. Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` runs the same with tiny models, to try
+the command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lantern_demo.static_trees import STATIC_TREES
 Row = dict[str, Any]
 FIXED = [method.id for method in METHODS.values() if method.drafts is not OptTree]  # whose steps can be captured
 BUNDLED, XL, ANOLE = "lantern-emoji", "llamagen-t2i-256", "anole-7b"
-TOKENS, FEW = 96, 10  # of a run with random weights, and of one in small
+TOKENS, FEW = 96, 10  # of a run with random weights, and of one with tiny models
 NODES = (8, 16, 32, 58)
 TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
 RUNS_AS = {"cuda": "graphs", "cpu": "fixed"}
@@ -37,7 +37,7 @@ RUNS_AS = {"cuda": "graphs", "cpu": "fixed"}
 
 @contextmanager
 def without_graphs() -> Iterator[None]:
-    """While no graph can be captured, so that steps run one by one."""
+    """Disable graph capture, so that steps run eagerly."""
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("switched off for a comparison")
@@ -50,8 +50,9 @@ def without_graphs() -> Iterator[None]:
 
 
 def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row]:
-    """By method how many tokens agree between steps run one by one and replayed ones. `ok` is False where float32 ones differ or
-    nothing was replayed."""
+    """Yield a row per method: how many tokens of eager and replayed steps agree.
+
+    `ok` is False if float32 tokens differ or nothing was replayed."""
     for method in FIXED:
         with without_graphs():
             eager = timed.decoded(method, tokens=tokens, seed=2)
@@ -68,7 +69,7 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
 
 
 def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
-    """The draft trees that a method is timed with; None: that of its settings."""
+    """Return the draft trees that a method is timed with. None stands for the tree of its settings."""
     if kind is StaticTree:  # paths whose choices sum to less are likelier; a parent's sum is less than its own
         likely = sorted((*STATIC_TREES["naive_extend_57"], (5,)), key=lambda path: (sum(path) + len(path), path))
         return [StaticTree(likely[: count - 1]) for count in nodes]
@@ -76,7 +77,7 @@ def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | N
 
 
 def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]:
-    """Every method's steps at trees of several sizes; c is the cost of a step in steps of vanilla."""
+    """Time every method's steps with trees of several sizes. c is the cost of a step over that of a vanilla step."""
     alone = step_ms(timed.decoded("vanilla", tokens=tokens))
     for method in FIXED:
         for tree in trees(METHODS[method].drafts, nodes):
@@ -85,19 +86,19 @@ def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]
             row: Row = {"model": timed.id, "method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
             row |= {f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3) for part in parts}
             row |= {"c": round(cost, 2), "ran as": done.engine}
-            if REGISTRY[timed.id].folder is not None:  # the weights are the real ones
+            if REGISTRY[timed.id].folder is not None:  # the weights are trained
                 row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
                 row["gain"] = round(done.mean_accepted_length / cost, 2)
             yield row
 
 
 def step_ms(done: Decoded) -> float:
-    """Milliseconds of a step, the prefill left out."""
+    """Return the milliseconds of a step, without the prefill."""
     return 1000 * (done.decode_seconds - done.seconds["prefill"]) / max(1, done.steps)
 
 
 def markdown(report: Row) -> str:
-    """The report as people read it."""
+    """Return the report in Markdown."""
     small = " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
     random = "Weights are random but of lantern-emoji: what those would accept means nothing and is not shown."
     parts = [f"# Steps on {report['machine']['device']}", f"{report['started']}, PyTorch {report['torch']}.{small} {random}"]
@@ -108,8 +109,7 @@ def markdown(report: Row) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure -> 0 when all is as it should be, 1 when tokens differ or nothing was replayed. Raises ValueError without such a
-    device."""
+    """Measure and return 0, or 1 if float32 tokens differ or nothing was replayed. Raises ValueError for a missing device."""
     p = parser_of("gpu", __doc__)
     p.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
     p.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)")

@@ -1,5 +1,6 @@
-"""Models to time steps on. Models of published sizes have random weights: the cost of a step of fixed shapes depends neither on
-the weights nor on the accepted tokens. The accepted length has no meaning then."""
+"""Models to time steps on. Models of published sizes have random weights, so their accepted length has no meaning.
+
+The cost of a step of fixed shapes depends neither on the weights nor on the accepted tokens."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
 PROMPT = "three red round lanterns over a lake at dusk"
-BLOCK = 2**22  # random numbers that all weights are made of
-WORDS = 64  # tokens of a prompt that is read in the sequence, its marks included
-SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to look at the program itself
+BLOCK = 2**22  # random numbers that all weights are built from
+WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
+SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to try the program
 MODULES = "modules"  # the unchanged networks, instead of a kind of matmul
 
 
 @dataclass(frozen=True)
 class TimedModel:
-    """A model on a device, its prompt read."""
+    """A model on a device with its encoded prompt."""
 
     id: str
     target: interfaces.Target
@@ -48,12 +49,12 @@ class TimedModel:
     neighbours: Tensor
     tokens: int  # of a picture
     device: torch.device
-    weights: int  # numbers that a pass of the target reads
+    weights: int  # numbers that a forward pass of the target reads
 
     def run(
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
     ) -> Iterator[Step | Decoded]:
-        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings)."""
+        """Decode this many tokens (by default a picture) with a draft tree (by default that of the settings)."""
         chosen = METHODS[method]
         config = Config(
             chosen,
@@ -81,10 +82,10 @@ class TimedModel:
 def timed_model(
     model: str, device: torch.device, small: bool = False, dtype: torch.dtype = torch.float32, products: str | None = None
 ) -> TimedModel:
-    """Load a model of the registry: the bundled one as it ships, another with random weights in `dtype`, which `small` shrinks.
+    """Load a model of the registry: the bundled one unchanged, another with random weights in `dtype`, which `small` shrinks.
 
-    A drafter has its target's sizes where none is published. `products` is MODULES or a kind of `machine.matmul` for a
-    processor; None: the networks of a GPU run.
+    Without a published drafter, its sizes are the target's. `products` is MODULES or a kind of `machine.matmul` for a CPU, or
+    None for the networks of a GPU run.
     """
     target: Any
     drafter: Any
@@ -120,7 +121,7 @@ def timed_model(
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a network of random weights that float16 holds, at which states neither vanish nor blow up."""
+    """Return a network of random weights within float16 range, scaled so that states neither vanish nor blow up."""
     network: nn.Module = blank_network(sizes)
     block = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))  # billions of numbers would take long to draw
 
@@ -134,7 +135,7 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return the features and mask of a prompt of random numbers, or its ids, or a class."""
+    """Return features and mask of a random prompt, or its ids, or a class."""
     if isinstance(config, (AnoleConfig, JanusConfig)):
         first = 8712 if isinstance(config, AnoleConfig) else 0  # word ids follow Anole's image token ids
         return torch.randint(first, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None

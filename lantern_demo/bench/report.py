@@ -1,5 +1,4 @@
-"""Share between the commands: options and checks of their values, tables, the machine that measures, and files that are whole at
-any time."""
+"""Shared parts of the commands: options and checks of their values, tables, the machine's description, and atomic writes."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number of `least` or more."""
+    """Return the type of an argument that is a whole number of `least` or more."""
 
     def number(text: str) -> int:
         if int(text) < least:
@@ -36,14 +35,14 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def json_file(text: str) -> Path:
-    """The type of an argument that names a report, beside which its table lies."""
+    """Parse an argument that names a report. Its table is written next to it."""
     if Path(text).suffix != ".json":
         raise argparse.ArgumentTypeError(f"must end in .json, got {text!r}")
     return Path(text)
 
 
 def add_model(p: argparse.ArgumentParser) -> None:
-    """Which model is measured, and on what."""
+    """Add the options for the model, its device and its format."""
     p.add_argument("--model", default="lantern-emoji", help="registry id or a model folder (default: lantern-emoji)")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
@@ -56,12 +55,12 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """Format a number; None, which was not measured, is a dash."""
+    """Format a number. None, an absent measurement, is a dash."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def machine_of(device: torch.device) -> dict[str, Any]:
-    """Describe the machine: device, system, processors and threads, a GPU's memory in bytes."""
+    """Describe the machine: device, system, processors, threads, and a GPU's memory in bytes and capability."""
     told: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
@@ -81,8 +80,9 @@ def now() -> str:
 
 
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
-    """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is
-    whole at any time."""
+    """Write a report as FILE.json and its text as FILE.md, and return the files.
+
+    The JSON has a line per key and per row of a list. Each write is atomic."""
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():
@@ -91,7 +91,7 @@ def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
 
 
 def write_file(file: Path, content: str) -> None:
-    """Write a file that is whole at any time."""
+    """Write a file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     part.write_text(content, encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Time models of published sizes on a processor: `python -m lantern_demo.bench sizes --out sizes.json`.
+"""Time models of published sizes on a CPU: `python -m lantern_demo.bench sizes --out sizes.json`.
 
 It times the bundled model, and published sizes with random weights. It times forward passes of the target by nodes and kinds of
-matmul, and whole steps of vanilla, EAGLE-1 and LANTERN++, each with the tree that fits. The cost of a step with a given tree
-depends neither on the weights nor on the accepted tokens. The bundled model's calibration supplies the tokens of a step, so that
-seconds of a picture are estimates. `--small` shrinks the published ones, to look at the command itself.
+matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, each with the fitted tree. The cost of a step with a given tree
+depends neither on the weights nor on the accepted tokens. Tokens per step come from the bundled model's calibration, so seconds
+of a picture are estimates. `--small` shrinks the published ones, to try the command.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from lantern_demo.models.registry import BUNDLED, model_info
 from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
 
 CPU = torch.device("cpu")
-BORROWED = "lantern-emoji"  # whose calibration supplies the tokens a step
+BORROWED = "lantern-emoji"  # its calibration supplies the tokens per step
 MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
-PASSES = 5  # of each size that count
-STEPS = 12  # of each tree that count in a round
+PASSES = 5  # timed passes of each size
+STEPS = 12  # timed steps of each tree in a round
 
 Report = dict[str, Any]
 
 
 def sized(model: str, kind: str, small: bool) -> TimedModel:
-    """Load a model with a kind of matmul, or MODULES. Raises ValueError for one that memory does not hold."""
+    """Load a model with a kind of matmul, or MODULES. Raises ValueError if it does not fit into memory."""
     published, free = model_info(model).published, free_memory(CPU)
     if published is not None and free is not None and not small:
         needed = held(published.target) * (4 if kind in (MODULES, "plain", "packed") else 2)
@@ -51,14 +51,14 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
 
 
 def default_kind(model: str) -> str:
-    """Return the kind of matmul that the program chooses for a published model; for the bundled one, float16 weights."""
+    """Return the kind of matmul that the program chooses for a published model, or float16 weights for the bundled one."""
     info = model_info(model)
     return "half" if info.folder else OF_FORMAT.get(info.dtype("auto", CPU), "packed")
 
 
 @torch.inference_mode()
 def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
-    """Median milliseconds of a pass over a chain, with head and guidance, in the middle of a picture, by nodes."""
+    """Return median milliseconds by nodes: a pass over a chain, with head and guidance, in the middle of a picture."""
     target, found = timed.target, {}
     cache = target.new_cache(len(timed.condition.features), timed.tokens + max(nodes))
     target.prefill(timed.condition, cache)
@@ -66,7 +66,7 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
     for count in nodes:
         slots, times = first + torch.arange(count), list[float]()
         visible = torch.arange(first + count) <= slots[:, None] if count > 1 else None
-        while len(times) <= (PASSES if sum(times) < 1 else 2):  # fewer of long ones; the first is thrown away
+        while len(times) <= (PASSES if sum(times) < 1 else 2):  # fewer of long ones; the first is discarded
             began = perf_counter()
             hidden = target.forward(torch.arange(count) % target.vocab_size, slots, slots, visible, cache)
             guide(target.head(hidden), timed.knobs.cfg_scale)
@@ -84,7 +84,7 @@ def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
 
 
 def methods(timed: TimedModel) -> Report:
-    """Estimate the cost of a picture by method, with the tree that the program would choose. Times the methods in turn."""
+    """Estimate the cost of a picture by method, with the tree that the program would choose. Time the methods in turn."""
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
     tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
@@ -108,7 +108,6 @@ def methods(timed: TimedModel) -> Report:
 
 
 def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool) -> Report:
-    """Measure the times of a model."""
     default = default_kind(model)
     timed = sized(model, default, small)
     report: Report = {
@@ -126,7 +125,7 @@ def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool
 
 
 def markdown(models: dict[str, Report]) -> str:
-    """Two tables: passes by kind and nodes, and methods."""
+    """Return two tables: passes by kind and nodes, and methods."""
     kinds, found = [], []
     for model, report in models.items():
         kinds += [[model, kind, *(f"{ms:.2f}" for ms in times.values())] for kind, times in report["kinds"].items()]
@@ -142,7 +141,7 @@ def markdown(models: dict[str, Report]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command. Raises ValueError for options that cannot be run."""
+    """Run the command. Raises ValueError for invalid options."""
     p = parser_of("sizes", __doc__)
     p.add_argument("--models", nargs="+", default=list(MODELS), metavar="ID", help=f"default: {' '.join(MODELS)}")
     kinds = [MODULES, *filter(supported, KINDS)]

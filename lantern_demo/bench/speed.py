@@ -1,8 +1,8 @@
-"""Time every method on this machine, and count what it changed: `python -m lantern_demo.bench speed --out speed.json`.
+"""Time every method on this machine, and count its changed tokens: `python -m lantern_demo.bench speed --out speed.json`.
 
-Every prompt is a round: all methods draw it one after the other with one seed, in every other round backwards, after a round
-that is thrown away. A steady drift of the machine cancels that way between the first and the last. Printed are medians over the
-rounds; gains are ratios within a round. With --out FILE.json the report is also written as FILE.json and FILE.md.
+Every prompt is a round: all methods draw it in turn with one seed. Every other round runs in reverse order, so that a steady
+drift of the machine cancels. A warm-up round is discarded. The table shows medians over the rounds. Gains are ratios within a
+round. With --out FILE.json the report is also written as FILE.json and FILE.md.
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 class Row:
     """A method under settings: one row of the table."""
 
-    name: str  # the method's id, and the settings that tell it from its other rows
+    name: str  # the method's id, and the settings that vary between its rows
     method: str
-    settings: dict[str, Any]  # that differ from the pipeline's defaults
+    settings: dict[str, Any]  # those that differ from the pipeline's defaults
 
     @property
     def label(self) -> str:
-        """The name as people read it."""
+        """Return the name for display."""
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
 def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
-    """Make prompts for any model: scenes in words that name every attribute, or classes by number; the same for the same model,
-    count and seed."""
+    """Make prompts for any model: captions that name every attribute, or class numbers.
+
+    The same model, count and seed give the same prompts."""
     rng = random.Random(seed)
     return [str(rng.randrange(CLASSES)) if info.kind == "class" else full_caption(some_scene(rng)) for _ in range(count)]
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
-    """Return each method under every combination of those values that it reads; a name tells only the values that vary."""
+    """Return each method under every combination of the values that it reads. A name has only the values that vary."""
     rows = []
     for method in methods:
         read = {key: given for key, given in values.items() if KNOBS[key].reads(METHODS[method])}
@@ -72,8 +73,9 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """Return the most bytes allocated on a GPU since the peak was reset, weights included; on a processor the most that were ever
-    resident of this process, None where the system does not say."""
+    """Return the peak bytes allocated on a GPU since the last reset, weights included.
+
+    On a CPU, return the peak resident bytes of this process, or None on Windows."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if sys.platform == "win32":
@@ -85,10 +87,10 @@ def peak_bytes(device: torch.device) -> int | None:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture -> its entry of the run record but the steps, seconds by the wall's clock and peak memory.
+    """Draw a picture and return its entry of the run record without events, with `wall_seconds` and `peak_bytes`.
 
-    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with everything that Python does
-    between the clock's segments. Raises RuntimeError when the method fails.
+    `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval, with all Python work
+    between the clock's segments. Raises RuntimeError if the method fails.
     """
     walls: list[float] = []
     if pipe.device.type == "cuda":
@@ -104,7 +106,7 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
 
 
 def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:
-    """Run a round for each prompt, after one of warm-up that is thrown away; a prompt's number is its seed."""
+    """Run a round for each prompt, after a warm-up round that is discarded. A prompt's number is its seed."""
     rounds: list[Round] = []
     with tqdm(total=(1 + len(prompts)) * len(contestants), desc="rounds", unit="run") as bar:
         for number, prompt in ((-1, prompts[0]), *enumerate(prompts)):
@@ -118,7 +120,7 @@ def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Roun
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Parse NAME=VALUE -> name and value, a number where it reads as one. Raises ValueError without a "="."""
+    """Parse NAME=VALUE. The value is decoded as JSON if possible. Raises ValueError without a "="."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
@@ -141,8 +143,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def benchmark(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the rows of a command line -> the report. Raises ValueError for a value that is not allowed, RuntimeError when a
-    method fails."""
+    """Measure the rows of a command line and return the report.
+
+    Raises ValueError for an invalid value, RuntimeError if a method fails."""
     pipe = load(args.model, args.device, args.dtype)
     pipe.defaults = pipe.settings(**dict(args.set))
     chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
@@ -175,7 +178,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the command. Raises ValueError for what cannot be run."""
+    """Run the command. Raises ValueError for invalid arguments."""
     args = parser().parse_args(argv)
     report = benchmark(args)
     text = markdown(report)

@@ -1,4 +1,4 @@
-"""Sum up rounds: medians with their spread, and ratios taken within a round."""
+"""Summarise rounds: medians with their spread, and ratios within a round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Run = dict[str, Any]  # of one contestant in one round, JSON-able
 Round = dict[str, Any]  # prompt, seed, and `runs` by contestant
 
 RESAMPLES = 5000
-# Of fewer values even the lowest and the highest have the median between them less than 95 times in 100: 1 - 2^(1-n).
+# With fewer values, even the range from lowest to highest covers the median less than 95 times in 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
 HEAD = ["method", "nodes", "passes", "MAL", "ms / step", *PARTS, "c", "seconds", "gain", "95 %", "changed", "peak MiB"]
@@ -30,7 +30,7 @@ HOW = (
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """Return the bootstrap 95 % interval of the median, rounds resampled as independent; None for fewer than FEWEST values."""
+    """Return the bootstrap 95 % interval of the median, rounds taken as independent, or None for fewer than FEWEST values."""
     if len(values) < FEWEST:
         return None
     g = numpy.random.default_rng(0)  # the same values give the same interval
@@ -46,13 +46,12 @@ def spread(values: list[float]) -> dict[str, Any]:
 
 
 def step_ms(run: Run) -> float:
-    """Return the milliseconds of a step: everything after the prefill over the steps, if any."""
+    """Return the mean milliseconds of a step, without the prefill."""
     return 1000 * (run["decode_seconds"] - run["prefill_seconds"]) / max(1, run["steps"])
 
 
 def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Sum up rounds of the same rows -> by row. `rows` maps rows to method ids; gains are over the first that is vanilla, and
-    there are none without."""
+    """Summarise rounds by row. `rows` maps rows to method ids. Gains are over the first vanilla row and absent without one."""
     vanilla = next((name for name, method in rows.items() if method == "vanilla"), None)
 
     def ratio(above: str, below: str, of: Callable[[Run], float]) -> list[float]:
@@ -86,9 +85,9 @@ def _row(runs: list[Run]) -> dict[str, Any]:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Return the table of a report of speed, and of what it is."""
+    """Return the table of a speed report, with its settings and procedure."""
     rows, machine, created = report["methods"], report["machine"], report["created"][:10]
-    apart = {"seed"}.union(*(row["settings"] for row in rows.values()))  # a round's own, and those that rows differ in
+    apart = {"seed"}.union(*(row["settings"] for row in rows.values()))  # settings that vary by round or by row
     settings = [f"{key} {value}" for key, value in report["settings"].items() if value is not None and key not in apart]
     head = (
         f"{report['model']['id']} ({report['dtype']}) on {machine['device']}; rounds: "

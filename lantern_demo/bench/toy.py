@@ -1,10 +1,8 @@
-"""Models whose distribution of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for
-every prefix.
+"""Toy models with an exactly known distribution of sequences: target and drafter are tables of logits, one row per prefix.
 
-A sequence has `LENGTH` tokens out of `VOCAB`, so that all of them can be listed. A prefix is a node of the tree of all prefixes,
-numbered level by level: the empty one is 0, and the one that goes on from s with token t is s * VOCAB + t + 1. Nothing is looked
-up but by the tokens that stand in the cache and that the mask shows. A wrong mask, depth or commit finds another row, and the
-sequences follow another distribution.
+A sequence has `LENGTH` tokens out of `VOCAB`, few enough to list all sequences. A prefix is a node of the tree of all prefixes,
+numbered level by level: the empty one is 0, and s followed by token t is s * VOCAB + t + 1. The lookup uses only the tokens in
+the cache that the mask shows. A wrong mask, depth or commit finds another row, and the sequences follow another distribution.
 """
 
 from __future__ import annotations
@@ -34,8 +32,9 @@ Array = NDArray[numpy.float64]
 
 @dataclass(frozen=True)
 class ToyCase:
-    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: after a third of
-    the prefixes one token has probability 1 - 1e-6. For the drafter this third is drawn independently of the target's."""
+    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits.
+
+    If `sharp`, one token has probability 1 - 1e-6 after a third of the prefixes. The drafter's third is drawn independently."""
 
     id: str
     label: str
@@ -56,8 +55,9 @@ CASES: dict[str, ToyCase] = {case.id: case for case in _CASES}
 
 
 class Tables:
-    """The logits of a case. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's
-    are the target's with noise of the same size. Drawn from a fixed seed."""
+    """The logits of a case, drawn from a fixed seed. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32.
+
+    The conditional row comes first. The drafter's logits are 0.7 times the target's plus noise of deviation `spread`."""
 
     def __init__(self, case: ToyCase) -> None:
         generator = torch.Generator().manual_seed(2410_03355)
@@ -68,14 +68,15 @@ class Tables:
         if case.sharp:
             for table in (self.target, self.drafter):
                 behind = torch.rand(shape[:2], generator=generator) < 1 / 3
-                behind[:, 0] = False  # the first token spreads, or most prefixes would hardly be seen
+                behind[:, 0] = False  # the first token is never sharp, or most prefixes would be rare
                 token = torch.randint(VOCAB, (*shape[:2], 1), generator=generator)
                 peak = torch.zeros(shape).scatter_(-1, token, math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6))
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token after every prefix, from the definitions and
-        not with `sampling`."""
+        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token after every prefix.
+
+        They follow the definitions and do not use `decoding.sampling`."""
         sampling = self.case.sampling
         cond, uncond = self.target[:, :PREFIXES].double().numpy()
         guided = uncond + sampling.cfg_scale * (cond - uncond)
@@ -91,9 +92,9 @@ class Tables:
         return p
 
     def sequences(self, fault: float = 0.0) -> Array:
-        """Compute the exact distribution [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the
-        conditional distributions. A `fault` makes each conditional probability larger or smaller by this share, at random and
-        before they are normalised again."""
+        """Compute the exact distribution [SEQUENCES] float64 of whole sequences in lexicographic order.
+
+        A `fault` raises or lowers each conditional probability by this share at random, before they are renormalised."""
         p, probs, first = self.conditionals(), numpy.ones(1), 0
         if fault:
             p *= 1 + fault * numpy.random.default_rng(0).choice([-1.0, 1.0], p.shape)
@@ -112,7 +113,7 @@ def index_of(tokens: list[int]) -> int:
 
 
 class _Cache(KVCache):
-    """Keeps the tokens, plus 1, so that 0 stands for the slots before the picture. All runs share its storage."""
+    """Stores each token plus 1, so that 0 stands for the slots before the picture. All runs share its storage."""
 
     def __init__(self, rows: int, slots: int) -> None:
         super().__init__(1, rows, 1, slots, 1)
@@ -120,14 +121,14 @@ class _Cache(KVCache):
 
 
 class _Network:
-    """The common part of target and drafter. A state is the index of a logits row, of 2 (rows R) x 2 (target, drafter) tables."""
+    """The common part of target and drafter. A state indexes a logits row of 2 (rows R) x 2 (target, drafter) tables."""
 
     def __init__(self, tables: Tables) -> None:
         self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)
         self.caches: dict[tuple[int, int], _Cache] = {}
 
     def new_cache(self, rows: int, length: int) -> KVCache:
-        """A cache for one run at a time: the one of the run before, emptied."""
+        """Return the cache of the previous run, emptied. Only one run at a time may use it."""
         cache = self.caches.get((rows, length))
         if cache is None:
             cache = self.caches[rows, length] = _Cache(rows, length + 1)
@@ -135,12 +136,12 @@ class _Network:
         return cache
 
     def head(self, hidden: Tensor) -> Tensor:
-        """The rows of logits [R, n, V] that the states [R, n, 1] name."""
+        """Return the rows of logits [R, n, V] that the states [R, n, 1] name."""
         return embedding(hidden[..., 0].long(), self.rows)
 
 
 class ToyTarget(_Network):
-    """The target of a case's tables; see `interfaces.Target`. The condition is not read: one slot stands for the prompt."""
+    """The target of a case's tables; see `interfaces.Target`. It ignores the condition. One slot stands for the prompt."""
 
     vocab_size = VOCAB
 
@@ -150,7 +151,7 @@ class ToyTarget(_Network):
         return _states(numpy.zeros((len(cache.digits), 1)))
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: _Cache) -> Tensor:
-        """As `interfaces.Target.forward`. A position that a node does not see counts as before the picture."""
+        """Implement `interfaces.Target.forward`. A position that a node does not see counts as before the picture."""
         at, where = slots.numpy(), positions.numpy()
         cache.digits[:, at] = tokens.numpy() + 1
         if visible is None:
@@ -195,6 +196,6 @@ def _states(prefix: Array) -> Tensor:
 
 
 def neighbours() -> Tensor:
-    """[VOCAB, VOCAB - 1] int64: each token's others, those with the nearest numbers first."""
+    """Return [VOCAB, VOCAB - 1] int64: each token's others, those with the nearest numbers first."""
     token = torch.arange(VOCAB)
     return (token - token.unsqueeze(1)).abs().argsort(stable=True, dim=1)[:, 1:]

@@ -1,10 +1,9 @@
 """Compute the distance of a run: how far the distributions of its tokens are from the model's own.
 
-One pass of the target over the finished picture gives its distribution of every token given all tokens before it. The distance of
-a token is the total variation distance, 0 to 1, between that distribution and the one by which the method drew it, given what it
-could see: drafts and random numbers are averaged out. The distance of a picture is the mean of its tokens', which is rounding
-where the method is lossless. A distance of 0.1 means: on average, even in the
-best case, at least 10 of 100 tokens differ from the model's own draw.
+One forward pass of the target over the finished picture computes the model's own distribution of every token given all tokens
+before it. The distance of a token is the total variation distance, 0 to 1, between this and the method's distribution, averaged
+over drafts and random numbers. The distance of a picture is the mean of its tokens', which is rounding error for a lossless
+method. A distance of 0.1 means that at least 10 of 100 tokens on average differ from the model's own draw.
 
 A draw reads running sums, which round. The distributions here are those that the sums realise (`sampling.running_sums`), while
 the rule judges by its input distributions. A draw that does not follow its distribution therefore shows as distance.
@@ -48,11 +47,11 @@ class Visit(NamedTuple):
 
 @torch.inference_mode()
 def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> float:
-    """Draw a picture -> its distance, 0 to 1. Raises ValueError at temperature 0, where nothing is drawn."""
+    """Draw a picture and return its distance, 0 to 1. Raises ValueError at temperature 0, where nothing is drawn."""
     if config.sampling.greedy:
         raise ValueError("temperature is 0; a distance between distributions needs one above 0")
     visits, tokens = watched(target, drafter, condition, config)
-    # not with the run's own random numbers: the drafts came about through those
+    # not the run's own random numbers, which determined the drafts
     generator = torch.Generator(config.torch_device).manual_seed(config.seed ^ 1)
     total, place = 0.0, 0
     for logits in own_logits(target, condition, tokens, config):
@@ -64,11 +63,11 @@ def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> fl
 
 
 def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[list[Visit], list[int]]:
-    """Run a config -> the visit of each token of its picture, and the tokens, both in raster order."""
+    """Run a config and return the visit of each token of its picture, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
     def make_parts(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
-        """As `loop.parts_of`, with a verifier that also notes its distributions."""
+        """Return `loop.parts_of` with a verifier that also records its distributions."""
         proposer, verifier = parts_of(config, vocabulary)
         sample, verify = verifier.sample, verifier.verify
 
@@ -114,8 +113,9 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
 def shift_at(
     rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool, draws: int = DRAWS
 ) -> Tensor:
-    """Compute the distribution of the token emitted at a visited node minus p, [V] float64, averaged over drafts. shared: drafts
-    and target drew with the same noise, with which an exact rule only takes the target's own draw."""
+    """Compute the distribution of the token emitted at a visited node minus p, [V] float64, averaged over drafts.
+
+    shared: drafts and target drew with the same noise. An exact rule then emits only the target's own draw."""
     if not bool(visit.offered.any()) or (shared and not rule.relaxes):
         return torch.zeros_like(visit.p, dtype=torch.float64)
     if visit.q is None:
@@ -142,8 +142,9 @@ def members_of(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> M
 
 
 def chance(rule: Rule, members: Members, q: Tensor | None) -> Tensor:
-    """Compute the probability [P, m] float64 that drafts are accepted: their score over its largest threshold. q [P, V] sums to
-    1; None: the prefix fixes the drafts."""
+    """Compute the probability [P, m] float64 that drafts are accepted: their score over its largest threshold.
+
+    q [P, V] sums to 1, or is None if the prefix fixes the drafts."""
     score = rule.score(members, 0.0).double()
     if q is not None:
         score = score / q.gather(1, members.ids[..., 0]).double().clamp(min=1e-300)
@@ -172,56 +173,48 @@ def sampled_shift(
 
     The second value is the number of Monte Carlo draws, 0 for an exact sum.
 
-    r_i is the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the drawn siblings. The shift
-    is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)]. D_i is the distribution that draw i emits under r_i-1 and q_i (r_i
-    after a rejection), minus r_i-1. The rule judges by q_i. The draws follow `realised`, which equals q_i unless the drawing is
-    at fault.
+    r_i is the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the drawn siblings. The
+    shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)]. D_i is the distribution that draw i emits under r_i-1 and q_i
+    (r_i after a rejection), minus r_i-1. The rule judges by q_i. The draws follow `realised`, which equals q_i unless the
+    drawing is at fault.
 
-    D_i sums the accepted part over all tokens. It samples only the rejected draws, from their own distribution: r_i and the
-    following siblings depend on them. For the exact rule every term is 0 up to rounding, so its estimate has no noise. A wrong
-    rule or a wrong draw would still show. For relaxed rules the remaining noise raises the distance a little. A single child is
+    D_i sums the accepted part over all tokens, and samples only the rejected draws. For the exact rule every term is 0 up to
+    rounding, and a wrong rule or draw would show. For relaxed rules the noise raises the distance a little. A single child is
     summed over all draws instead of sampled, unless the vocabulary is too large.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
-    exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * columns(rule))
-    chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
+    exact = count == 1 and len(support) * vocabulary <= _SUMMED
+    chains = len(support) if exact else max(1, min(draws, _BUDGET // max(vocabulary, len(support) * columns(rule))))
     # one row as long as the history is common to all chains, then one per chain
     residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
     weight = torch.ones(chains, dtype=torch.float64, device=p.device)
     shift = torch.zeros_like(p, dtype=torch.float64)
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
-        if not bool(offered[i]):
-            x = _drawn(realised(q, history).expand(chains, -1), u)
-            residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
-            residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
-            continue
-        drawn = realised(q, history)
-        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
+        drawn, judged = realised(q, history), bool(offered[i])
+        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours) if judged else (drawn, drawn)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
-        residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
-        if exact:
-            x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
-        else:
-            x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
-        # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted part
-        shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
-        follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
-        shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
-        weight = weight * lost.squeeze(1)
-        residual, residual_q, history = after, without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+        residual, residual_q, history = (rows.expand(chains, -1) for rows in (residual, residual_q, history))
+        x = support if exact else _drawn(rejected.expand(chains, -1), u)
+        share = rejected[0, support] / lost[0].clamp(min=1e-300) if exact else torch.full_like(weight, 1 / chains)
+        if judged:
+            after = _after(rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours))
+            # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted part
+            shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
+            follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
+            shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
+            residual, weight = after, weight * lost.squeeze(1)
+        residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift, 0 if exact else chains
 
 
 def _drawn(probs: Tensor, u: Tensor) -> Tensor:
-    """As `sampling.draw`; an arbitrary token for an all-zero distribution, whose weight is 0."""
+    """Return `sampling.draw`, or an arbitrary token for an all-zero distribution, whose weight is 0."""
     return draw(probs, u).clamp_(max=probs.shape[1] - 1)
 
 
@@ -237,15 +230,15 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
 
 
 def _drawn_once(probs: Tensor) -> Tensor:
-    """Return the probabilities [M, V] float64 that single draws from probabilities [M, V] realise; zeros for an all-zero row."""
+    """Return the probabilities [M, V] float64 that single draws from probabilities [M, V] realise, zeros for an empty row."""
     sums = running_sums(probs)
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
 def _split(rule: Rule, p: Tensor, drawn: Tensor, tokens: Tensor, q: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Split the distribution of a draw, drawn [M, V], over the tokens [m] into accepted and rejected parts, both [M, V] float64.
+    """Split the distribution of a draw, drawn [M, V], over the tokens [m] into accepted and rejected parts.
 
-    The rule accepts under p and q [M, V]."""
+    Both are [M, V] float64. The rule accepts under p and q [M, V]."""
     tokens = tokens.expand(p.shape[0], -1)
     accepted = chance(rule, members_of(rule, p, tokens, neighbours), q)
     proposed = drawn.gather(1, tokens)

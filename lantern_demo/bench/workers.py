@@ -14,9 +14,9 @@ Result = TypeVar("Result")
 
 
 def spread(call: Callable[[Job], Result], jobs: Sequence[Job], processes: int) -> Iterator[Result]:
-    """Yield `call` of every job as it is done, in any order; one process, or one job, computes here. Raises what a job raises.
+    """Yield the result of `call` for every job, in order of completion. A single process or job runs here.
 
-    `call` and jobs go to other processes, so both must be picklable.
+    `call` and jobs must be picklable. An exception in a job is raised here.
     """
     if min(processes, len(jobs)) < 2:
         yield from map(call, jobs)

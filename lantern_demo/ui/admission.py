@@ -1,5 +1,5 @@
-"""Who may join the queue, and with what: how many requests wait in all, how many of one client, how large one may be, and how
-many visitors are kept in memory. Clients take turns."""
+"""Admit requests to the queue: limits on waiting requests in all and per client, on request size, and on visitors kept in
+memory. Clients take turns."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from lantern_demo.ui.service import on_space
 
 WAITING = 20  # requests that may wait for the device
 OF_ONE_CLIENT = 5  # requests of one client that may wait or run
-ELSEWHERE = 200  # page events that may wait for something else than the device: each is over in a moment
-LOOKS, LOOK_SECONDS = 40, 10.0  # looks at a token that a client may take in so many seconds
-LARGEST_BODY = 8 * 2**20  # bytes of a request; what is larger is not read
+ELSEWHERE = 200  # page events that may wait for anything but the device; each is short
+LOOKS, LOOK_SECONDS = 40, 10.0  # looks at a token that a client may take within LOOK_SECONDS
+LARGEST_BODY = 8 * 2**20  # bytes of a request body; a larger one is not read
 DEEPEST = 20  # levels of lists and objects in a value
-# Visitors whose page is kept, a few MB each. The one that was away longest goes first, and can then run nothing *again*.
+# Visitors whose state is kept, a few MB each. The one that was away longest is dropped first, and *Run this again* then finds
+# no run.
 SESSIONS = 100
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Refused(Exception):
 
 
 def refuse(_: HttpRequest, error: Exception) -> JSONResponse:
-    """Answer a Refused. The page shows `detail`, and `error` is where the API's other refusals have their sentence."""
+    """Answer a Refused. The page shows `detail`; the API's other refusals have their sentence in `error`."""
     assert isinstance(error, Refused)
     sentence = writable(str(error))
     _LOG.info("refused: %s", sentence)
@@ -62,7 +63,7 @@ def refuse(_: HttpRequest, error: Exception) -> JSONResponse:
 
 
 def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
-    """Answer a body of another form than an endpoint takes, without repeating it: it may hold what JSON cannot write."""
+    """Answer a body of the wrong form, without repeating it: it may hold values that JSON cannot write."""
     assert isinstance(error, RequestValidationError)
     found = [
         {"loc": [writable(str(part)) for part in e["loc"]], "msg": writable(e["msg"]), "type": e["type"]} for e in error.errors()
@@ -72,7 +73,7 @@ def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
 
 
 def guard(page: gr.Blocks, device: str) -> None:
-    """Check each request before it joins the queue of a page; `device` is the concurrency id of what runs on the device. No
+    """Check each request before it joins the queue of a page; `device` is the concurrency id of the runs on the device. No
     request has the server fetch anything."""
 
     def check(asked: Joining) -> None:
@@ -103,7 +104,8 @@ class Looks:
         self._clock, self._times = clock, OrderedDict[str, deque[float]]()
 
     def refusal(self, page: gr.Blocks, device: str, request: HttpRequest) -> str | None:
-        """Return why a request may not look now, or None: runs come first, and a client looks only so often."""
+        """Return why a request may not look now, or None. Waiting runs come first, and a client may look LOOKS times in
+        LOOK_SECONDS."""
         if waiting(page, device):
             return texts.LOOK_LATER
         client, now = client_of(request, None), self._clock()
@@ -118,7 +120,7 @@ class Looks:
 
 
 def _check_room(page: gr.Blocks, device: str, client: str) -> None:
-    """Raises Refused when too many requests wait, or too many of this client."""
+    """Raise Refused if too many requests wait, or if this client has too many."""
     of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, device))
     if of_client >= OF_ONE_CLIENT:
         raise Refused(429, texts.too_many_of_yours(of_client, OF_ONE_CLIENT))
@@ -128,9 +130,9 @@ def _check_room(page: gr.Blocks, device: str, client: str) -> None:
 
 
 def client_of(request: HttpRequest, session: str | None) -> str:
-    """Return the address of the client. On a Space the proxy before it names the address; elsewhere a stranger could name any.
+    """Return the address of the client. On a Space the proxy names it in a header, which any client elsewhere could forge.
 
-    On the machine itself every session, a tab or a `gradio_client.Client`, counts as a client of its own.
+    For clients on this machine each session (a tab or a `gradio_client.Client`) counts separately.
     """
     named = request.headers.get("x-forwarded-for") if on_space() else None
     address = named.split(",")[0].strip() if named else request.client.host if request.client else ""
@@ -142,7 +144,7 @@ def client_of(request: HttpRequest, session: str | None) -> str:
 
 
 class SmallRequests:
-    """ASGI middleware: a request whose body is larger than anything here needs is answered 413."""
+    """ASGI middleware that answers 413 to a request with a body of more than `largest` bytes."""
 
     def __init__(self, app: ASGIApp, largest: int = LARGEST_BODY) -> None:
         self.app, self.largest = app, largest

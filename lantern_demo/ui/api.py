@@ -18,6 +18,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
 from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
@@ -27,8 +28,8 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
 from lantern_demo.ui.service import Frame, Service
 
-DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
-# What /draw tells of a run, each by its key in the run record.
+DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # calls that decode take turns
+# The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
     "passes": "steps",
@@ -39,8 +40,6 @@ NUMBERS = {
 
 
 def _draw(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /draw."""
-
     def draw(
         prompt: str,
         model: str | None = None,
@@ -48,16 +47,16 @@ def _draw(service: Service) -> Callable[..., Any]:
         seed: int | None = None,
         settings: dict[str, Any] | None = None,
     ) -> Iterator[tuple[dict | None, dict]]:
-        """Draw a picture of a prompt with one method: the one call that most programs want.
+        """Draw a picture of a prompt with one method. Most programs need only this call.
 
         {can_draw}
 
         Args:
             prompt: What to draw. Required.
-            model: A model id of /models; the one that the server was started with when left out.
-            method: A method id of /models; LANTERN++ when left out, or SJD for a model without a drafter.
+            model: A model id of /models; by default the model that the server was started with.
+            method: A method id of /models; by default LANTERN++, or SJD for a model without a drafter.
             seed: {seed}
-            settings: Other settings by name, the model's preset when left out: {others}.
+            settings: Other settings by name; those left out keep the model's preset: {others}.
 
         Returns:
             picture: A PNG file.
@@ -81,7 +80,7 @@ def _draw(service: Service) -> Callable[..., Any]:
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /compare. Settings of the default methods are parameters of it; those of the others are in one
+    """Return the endpoint /compare. Settings of the default methods are its parameters; those of the others are in one
     object."""
     default = [method for method in METHODS.values() if method.default]
     usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
@@ -92,20 +91,20 @@ def _compare(service: Service) -> Callable[..., Any]:
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers now and then while it runs. The last answer is the result; the ones before it have no pictures, and in place of the
-        record a `progress`: tokens, steps and seconds of each method that went on since. A picture is a file: {"path", "url", ...}.
-        Settings left out are the model's preset, which /models tells.
+        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of
+        the record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings
+        left out keep the model's preset, which /models lists.
 
         Args:
             prompt: What to draw. Required.
-            model: A model id of /models; the one that the server was started with when left out.
-            methods: Method ids of /models, in the order of the list there whatever theirs; those that it calls default when left out.
+            model: A model id of /models; by default the model that the server was started with.
+            methods: Method ids of /models, always run in the order of its list; by default those marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, settings, device, a warning where the model cannot draw the prompt (else null), and for each method its stats, token ids and, where vanilla ran, its speedup.
+            record: The run record: prompt, settings, device, and a warning where the model cannot draw the prompt (else null). Each method has its stats, token ids and, where vanilla ran, its speedup.
         """
         given = dict(zip([*usual, "settings"], values, strict=False))
         settings = given.pop("settings", None)
@@ -123,7 +122,7 @@ def _told(service: Service, name: str) -> str:
 
 
 def _for_gradio(endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str) -> Callable[..., Any]:
-    """Tell Gradio the type of one answer, the parameters by type that `*values` stands for, and words of the docstring."""
+    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words` for the docstring."""
     named = [p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL]
     spelt = [inspect.Parameter(name, named[0].kind, default=None, annotation=hint) for name, hint in more.items()]
     endpoint.__signature__ = inspect.Signature([*named, *spelt], return_annotation=answer)  # type: ignore[attr-defined]
@@ -133,35 +132,35 @@ def _for_gradio(endpoint: Callable[..., Any], answer: Any, more: dict[str, Any],
     return endpoint
 
 
-def _models(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /models."""
+def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
+    needs = describe_needs(info)
+    return {
+        "id": info.id,
+        "description": info.description,
+        "image_size": info.image_size,
+        "tokens": info.tokens,
+        "max_prompt": info.max_prompt,
+        "preset": dict(info.preset),
+        "kind": info.kind,
+        "prompts": list(info.prompts),
+        "licence": info.licence,
+        "needs": needs and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
+        "unmet": service.unmet(info),
+        "unavailable_methods": list(service.unavailable(info)),
+    }
 
+
+def _models(service: Service) -> Callable[..., Any]:
     def models() -> dict:
         """List the models on offer, the loaded ones, and the methods.
 
         Returns:
-            offer: Models with their sizes, what their presets change, what they need, why they cannot run here and which methods they lack; the loaded ones with device and number format; methods.
+            offer: Models with sizes, preset changes, requirements, missing methods, and the reason where one cannot run here; the loaded ones with device and number format; methods.
         """
         return {
             "default_model": service.default,
             "warning": service.warning,
-            "models": [
-                {
-                    "id": info.id,
-                    "description": info.description,
-                    "image_size": info.image_size,
-                    "tokens": info.tokens,
-                    "max_prompt": info.max_prompt,
-                    "preset": dict(info.preset),
-                    "kind": info.kind,
-                    "prompts": list(info.prompts),
-                    "licence": info.licence,
-                    "needs": (needs := describe_needs(info)) and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
-                    "unmet": service.unmet(info),
-                    "unavailable_methods": list(service.unavailable(info)),
-                }
-                for info in service.offered().values()
-            ],
+            "models": [_offered(service, info) for info in service.offered().values()],
             "loaded": [
                 {
                     "id": pipe.info.id,
@@ -193,7 +192,7 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
-    """Return the method of a call that names none: LANTERN++, or SJD where the model has no drafter."""
+    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no drafter."""
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
@@ -201,7 +200,7 @@ def method_for(service: Service, model: Any, method: Any) -> Any:
 
 
 def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
-    """Answer one of MISCALLS by a sentence instead of a bare 500."""
+    """Answer one of MISCALLS with a sentence instead of a bare 500."""
     if not any(place in request.url.path for place in CALL_PATHS):
         raise error
     if isinstance(error, TypeError):
@@ -218,8 +217,8 @@ REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 def answers(
     service: Service, prompt: Any, model: Any, methods: Any, named: dict[str, Any], settings: Any = None
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison, by the settings that are `named` as parameters and those in the object `settings`. Faults
-    become sentences for the caller."""
+    """Yield the answers of a comparison. Its settings are the parameters `named` and those in the object `settings`. Raise
+    gr.Error with a sentence for the caller."""
     try:
         more = {} if settings is None else by_name(settings)
         if twice := [name for name in more if named.get(name) is not None]:
@@ -235,8 +234,8 @@ def answers(
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last
-                    # answer: Gradio would handle them anew for each.
+                    # Every time: Gradio notices a lost client only between two answers. Pictures come only with the last answer:
+                    # Gradio would process them again for each.
                     lanes = event.lanes.items()
                     told = {name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds} for name, at in lanes}
                     yield {}, {"progress": told}

@@ -1,4 +1,4 @@
-"""What the Draw and Stop buttons do, and the button that runs a record again."""
+"""Event handlers of Draw, Stop and *Run this again*."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
 from lantern_demo.ui.service import PROMPT, Frame, Service
 
-FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
+FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 
 
 def draw(
@@ -54,9 +54,9 @@ def draw(
     result: Shown,
     *knobs: Any,
 ) -> Iterator[Updates]:
-    """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`.
+    """Run a comparison and show its progress. `knobs` are in the order of `knobs.ON_THE_FORM`.
 
-    A run that would draw `result` again gets a new seed, unless the seed is `locked`.
+    A run that would repeat `result` gets a new seed, unless the seed is `locked`.
     """
     values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
 
@@ -76,16 +76,15 @@ def draw(
 
 
 def _repeats(request: Request, result: Shown) -> bool:
-    """Return whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not
-    drawn here, such as a recording, whose pictures would look as before."""
+    """Return whether a request repeats the shown run. For a run that was not drawn here, such as a recording, prompt and seed
+    decide: its pictures would look as before."""
     if result.request is not None or result.record is None:
         return request == result.request
     return (request.prompt, request.seed) == (result.record["prompt"], result.record["settings"]["seed"])
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
-    """Run what the results are of once more, each method with the very tree that it had, and say whether the tokens are the
-    same."""
+    """Run the shown record again, each method with its recorded tree, and report whether the tokens are the same."""
     record = result.record
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
@@ -100,8 +99,7 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """Say at once in `told` that the run waits for the device. In the middle of a run, where Enter begins nothing, its own words
-    stay."""
+    """Show in `told` at once that the run waits for the device. During a run, when Enter starts nothing, its status stays."""
     if shown.running:
         return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
     return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
@@ -110,11 +108,11 @@ def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next run.
 
-    Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
-    they would move while they are read.
+    Gradio ignores Draw until it has ended the run, so only now may the button look ready. Earlier results would move while a
+    visitor reads them.
     """
     updates = w.busy(False)
-    if shown.settled or not shown.lanes:  # what was asked for was refused, and what is there stays
+    if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
         return updates
     if shown.running:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
@@ -135,7 +133,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
 def _shown(
     service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None, anew: bool = False
 ) -> Iterator[Updates]:
-    """Run a request. `expected` is a record whose tokens should come again; `anew`: the seed is new."""
+    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
     total = service.offered()[request.model].tokens
     shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, request=request)
     yield {w.status: status_html(texts.starting(request.seed, anew), "busy"), w.stage: _live(shown), w.shown: shown}
@@ -153,19 +151,19 @@ def _shown(
 def _events(
     service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """Yield the updates of the page, event by event. An answer holds a line of numbers for each lane and at most one picture,
-    however much has been drawn. `shown` is kept up to date."""
+    """Yield the updates of the page, event by event, and keep `shown` up to date. An answer holds a line of numbers for each
+    lane and at most one picture, however much has been drawn."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
-    sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # what the latest answers told
+    sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # tokens of the latest answers
     began = False
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             pictures: dict[str, str] = {}
             if isinstance(event, Frame):
-                if not event.lanes:  # only between two answers can a run be stopped
+                if not event.lanes:  # a run can be stopped only between two answers
                     yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
                     continue
                 pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
@@ -177,7 +175,7 @@ def _events(
                 began = True
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
-                if any(lane.committed for lane in lanes.values()):  # else methods are still warmed up
+                if any(lane.committed for lane in lanes.values()):  # otherwise methods are still being warmed up
                     updates[w.status] = _through(lanes)
             else:
                 records.append(event.record)
@@ -201,7 +199,7 @@ def _made_ready(what: str) -> str:
 
 
 def _through(lanes: dict[str, Lane]) -> str:
-    """Say how many methods have finished."""
+    """Return the status line with the number of finished methods."""
     done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
 
@@ -216,8 +214,8 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
 
 
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
-    """Return the stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted
-    now: all that were drawn when left out."""
+    """Return the stage's value during a run. `pictures` are addresses of previews. `fresh` are the tokens to paint now: by
+    default all tokens drawn so far."""
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
@@ -238,7 +236,7 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 
 
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """Return the stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
+    """Return the stage's value before any requested method has drawn; `tokens` is the number in a picture."""
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 

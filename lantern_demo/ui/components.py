@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a token
+LOOK = ("cells", "look", "tour")  # loaded at the first look at a token
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -38,8 +38,7 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """Return a script or styles in the form for the browser: every visit pays for them. Comments and indentation are for readers
-    of the file."""
+    """Return a script or styles as sent to the browser, without comments and indentation: every visit downloads them."""
     return re.sub(r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -50,10 +49,10 @@ def shared_scripts() -> str:
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """Return an element of class `place` that the last of the scripts fills from the component's value, using those before it and
+    """Return an element of class `place` that the last script fills from the component's value, using the scripts before it and
     the shared ones.
 
-    The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
+    The template holds no value: templates would read a visitor's text as markup, while the scripts only ever make text of it.
     """
     return gr.HTML(
         pack(value),
@@ -65,7 +64,7 @@ def component(place: str, scripts: Sequence[str], value: Any = None, **options: 
 
 
 def pack(value: Any) -> str:
-    """Return a component's value as the scripts read it; nothing for None. A string, since Gradio searches objects for
+    """Return a component's value as the scripts read it; "" for None. It is a string, since Gradio searches objects for
     differences."""
     return "" if value is None else json.dumps(value, separators=(",", ":"))
 
@@ -117,7 +116,7 @@ class Widgets:
     stage: gr.HTML  # the lanes
     results: Results
     finished: FinishedRuns  # the runs that links can name
-    shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
+    shown: gr.State  # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     before: gr.State  # `Shown.run` of the lanes when a run was last requested; None once that was stopped
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
@@ -125,21 +124,21 @@ class Widgets:
         return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """Return the components that change during a run. They are few: for every answer Gradio rebuilds all outputs of an
-        event, also unchanged ones."""
+        """Return the components that change during a run. They are few: Gradio rebuilds all outputs of an event for every
+        answer, even unchanged ones."""
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
         return [self.draw, self.stop, self.explore, self.results.again]
 
     def busy(self, running: bool) -> Updates:
-        """Only Stop can be pressed while something runs, and only then."""
+        """Return updates that enable only Stop while something runs, and all other buttons otherwise."""
         return {button: gr.update(interactive=(button is self.stop) == running) for button in self.buttons()}
 
 
 def prose(text: str) -> str:
-    """HTML of our own texts, which mark **bold**, *emphasis*, `code` and "- " lists as Markdown does: Gradio's component for that
-    would be a tenth of all that a visitor waits for."""
+    """Return our own texts as HTML. They mark **bold**, *emphasis*, `code` and "- " lists as in Markdown: Gradio's component
+    for that would be a tenth of all that a visitor waits for."""
     marks = ((r"`([^`]+)`", r"<code>\1</code>"), (r"\*\*([^*]+)\*\*", r"<b>\1</b>"), (r"\*([^*]+)\*", r"<em>\1</em>"))
     html, listed = "", False
     for block in re.split(r"\n\s*\n|\n(?=- )|  \n", text.strip()):
@@ -155,8 +154,8 @@ def prose(text: str) -> str:
 def status_html(
     text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
-    """Return the line under the buttons; a screen reader reads its changes. The notes take one line, however many there are,
-    until they are opened: the content below would jump."""
+    """Return the line under the buttons; a screen reader reads its changes. The notes take one line until they are opened:
+    otherwise the content below would jump."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
@@ -173,7 +172,7 @@ def field_value(name: str, settings: Settings) -> Any:
 
 
 def setting_value(name: str, value: Any) -> Any:
-    """Return the setting's value for that of its field."""
+    """Return a setting's value from the value of its field."""
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
@@ -215,7 +214,7 @@ def scratch() -> TemporaryDirectory[str]:
 
 
 def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]) -> Generator[Updates, None, Result | None]:
-    """Make requests, and report meanwhile that their model is being loaded. Return the result, or None after showing a
+    """Report the loading of a model, if it must be loaded, and make requests. Return the result, or None after showing a
     refusal."""
     try:
         if service.must_load(model):
@@ -227,6 +226,6 @@ def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result
 
 
 def loading(service: Service, model: Any) -> str:
-    """Return the status line for a model that is loaded."""
+    """Return the status line for a model that is being loaded."""
     info = service.offered()[model]
     return status_html(texts.loading(info.title, info.published is not None), "busy")

@@ -1,7 +1,8 @@
-"""Say why a draft was accepted or refused, by the rule that decided.
+"""Explain why a draft was accepted or refused, by the rule that decided.
 
-`Explained` holds the words of a rule, and the classes below it hold the sentences around them. With shared noise nothing is
-counted: a draft is compared with the model's own draw, and `Compared` has the sentences. The page's script only fills in numbers.
+`Explained` holds the words of a rule, and the classes below it hold the sentences around them. With shared noise no probability
+is counted: a draft is compared with the model's own draw, and `Compared` has the sentences. The page's script only fills in
+numbers.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from lantern_demo.settings.settings import Settings
 class Explained(NamedTuple):
     """The words of a rule; the defaults are true of any relaxed rule.
 
-    counts: labels and values to show beside the target's probability. {counted} is the mass that the rule counted, {extra} its
-    part without the draft's own probability.
+    counts: labels and values to show with the target's probability. {counted} is the probability that the rule counted, {extra}
+    its part without the draft's own.
     """
 
     heading: str = "a draft that only a relaxed rule accepts"  # of a draft that the exact rule would have refused
@@ -45,14 +46,14 @@ def explained(rule: Rule) -> Explained:
 
 
 def budget_of(rule: Lantern) -> str:
-    """Say how much the neighbours of a draft may lend at most."""
+    """Return how much the neighbours of a draft may lend at most."""
     if isinstance(rule, LanternPlusPlus):
         return f"{rule.bound - 1:g} times its own probability (lambda \u2212 1)"
     return f"{rule.bound:g} (delta)"
 
 
 def neighbours_of(rule: Lantern) -> str:
-    """Say which neighbours of a draft count."""
+    """Describe which neighbours of a draft count."""
     return f"its nearest tokens in the codebook, {rule.k} at most, as long as they add up to no more than {budget_of(rule)}"
 
 
@@ -60,17 +61,17 @@ def neighbours_of(rule: Lantern) -> str:
 class Evidence:
     """The sentences around a rule's words.
 
-    greedy: temperature 0, where the mass that a rule counts has to reach the probability of the likeliest token.
+    greedy: temperature 0, where the counted probability has to reach that of the likeliest token.
     """
 
     rule: Any  # a `Rule`, which decided
     greedy: bool = False
 
     kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
-    reason: ClassVar[str] = ""  # why a changed token was accepted, where the words of the rule do not say it
+    reason: ClassVar[str] = ""  # why a changed token was accepted, where the rule's words do not explain it
 
     def case(self, kept: str | None) -> str:
-        """Return the key in `cases` of a trial. kept: the letter that records have for an accepted draft, None for a refused
+        """Return the key of a trial in `cases`. kept: the letter that records have for an accepted draft, None for a refused
         one."""
         if kept == "e" and isinstance(self.rule, Lantern):
             return "alone"
@@ -93,7 +94,7 @@ class Evidence:
         }
 
     def told(self) -> dict[str, Any]:
-        """Return all that the page's script says of the rule."""
+        """Return all sentences about the rule for the page's script."""
         return {
             "headings": {
                 "e": "a draft that exact decoding accepts",
@@ -107,7 +108,7 @@ class Evidence:
         }
 
     def sentence(self) -> str:
-        """Say when this rule accepts a draft."""
+        """Describe when this rule accepts a draft."""
         if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
             return "A rule more relaxed than the exact one decides which drafts are accepted."
         lent = isinstance(self.rule, Lantern) and self.rule.relaxes
@@ -117,12 +118,12 @@ class Evidence:
         return "A draft is accepted with probability min(1, p/q): p is the model's probability of it, q the drafter's." + more
 
     def note(self) -> str:
-        """Say what the bar of a trial shows."""
+        """Describe the bar of a trial."""
         bar = explained(self.rule).bar
         return f"{bar} A draft is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
 
     def because(self) -> dict[str, str]:
-        """Say why a token stands where it does: by its letter in the record, of the first token, and after refused drafts."""
+        """Explain a token: by its letter in the record, as the picture's first token, or after refused drafts."""
         if self.greedy:
             kept = "This draft is the model's likeliest token."
             alone = "This draft is not the model's likeliest token."
@@ -141,7 +142,7 @@ class Evidence:
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
         """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case, and the values that its
-        sentence names]. Trials behind the picture's end are left out; a run that kept none has none."""
+        sentence names]. Trials past the picture's end are left out; a run that kept none has none."""
         found, before = [], 0
         rows = events.get(self.kept_as, [[]] * len(events["committed"]))
         for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
@@ -216,7 +217,7 @@ class Compared(Evidence):
         }
 
     def nor(self) -> str:
-        """Say the same of the refused drafts."""
+        """Name the same tokens for refused drafts."""
         return ""
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
@@ -225,8 +226,8 @@ class Compared(Evidence):
         return [node, case, drawn, self.where(near, tokens - 1)]
 
     def where(self, near: int, others: int) -> str:
-        """Say where the model's own draw stands among the draft's neighbours that count. near: its place, -1 for none of them.
-        others: how many neighbours count."""
+        """Describe the rank of the model's own draw among the draft's neighbours that count. near: its rank from 1, or -1 for
+        none of them. others: the number of these neighbours."""
         return ""
 
 
@@ -253,8 +254,8 @@ class ComparedNear(Compared):
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
     """Return the sentences for a method's trials.
 
-    entry: the method's part of a record. It says whether drafts were compared with the model's own draws; without it, or where it
-    does not say so, a rule decided by probabilities.
+    entry: the method's part of a record, which shows whether drafts were compared with the model's own draws. By default a rule
+    decided by probabilities.
     """
     greedy = settings.temperature == 0
     rule = settings.rule(method)
@@ -262,7 +263,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
         rule = Rule()
     if not method.guesses:
         return Undrafted(rule, greedy)
-    # At temperature 0 there is no noise to share, and drafts are compared all the same.
+    # At temperature 0 drafts are compared too, though there is no noise to share.
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
         return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
     return Evidence(rule, greedy)
@@ -277,6 +278,6 @@ def ordinal(number: int) -> str:
 def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
     """Return the trials of an older record, which holds [node, p, near, limit] of each.
 
-    near: the mass of the neighbours, or 0 where p was enough by itself; there p is the counted mass.
+    near: the probability of the neighbours, or 0 where p alone was enough and is the counted probability.
     """
     return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]

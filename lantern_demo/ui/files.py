@@ -1,5 +1,4 @@
-"""The files that a run hands out: previews, pictures, the contact sheet and the record. No name is made from what a visitor
-sent."""
+"""Write the files of a run: pictures, the contact sheet and the record. No file name contains a visitor's text."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.contact_sheet import contact_sheet, text_chunks
 from lantern_demo.ui.run_view import stem
 
-ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of what is shown
+ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each shown file
 
 
 def write(path: Path, data: bytes) -> str:
-    """Write a file so that nobody ever reads half of it, and return its path. Raises OSError."""
+    """Write a file so that nobody ever reads half of it, and return its path. Raise OSError."""
     _check_room(path)
     part = path.with_suffix(path.suffix + ".part")
     part.write_bytes(data)
@@ -30,7 +29,7 @@ def write(path: Path, data: bytes) -> str:
 
 
 def saved(write: Callable[..., str], *arguments: Any) -> str | None:
-    """Return the path that `write` returns, or None where the disk is full: what a run has found is worth more than its files."""
+    """Return the path that `write` returns, or None if the disk is full: a run's results are worth more than its files."""
     try:
         return write(*arguments)
     except OSError as error:
@@ -45,10 +44,10 @@ def _check_room(path: Path) -> None:
 
 
 def write_picture(folder: Path, generation: Generation) -> str:
-    """Save a finished picture as PNG that says what it shows: prompt, seed, method, model, settings and version."""
+    """Save a finished picture as PNG; its text chunks hold prompt, seed, method, model, settings and version."""
     path = folder / f"{stem(generation.method)}.png"
     _check_room(path)
-    # Twice as fast as by the usual level, and 2 % larger.
+    # Twice as fast as the usual level, and 2 % larger.
     generation.image.save(path, pnginfo=text_chunks(generation.record, generation.method), compress_level=4)
     return str(path)
 
@@ -58,5 +57,5 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> str:
-    # Without indentation: a line for every number would make it several times as large as what may be loaded back.
+    # Not indented: with a line for every number the file would be several times as large as the upload limit.
     return write(folder / "lantern-demo-run.json", (json.dumps(record) + "\n").encode())

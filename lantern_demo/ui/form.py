@@ -27,11 +27,11 @@ FIRST = (
     "lanternpp_lambda",
     "tree",
     "noise",
-)  # what a reader of the papers looks for
+)  # settings that a reader of the papers looks for
 
 
 def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Checkbox]:
-    """Model and seed."""
+    """Add the model and the seed."""
     model = gr.Dropdown(
         [(info.title, info.id) for info in service.offered().values()],
         value=service.default,
@@ -56,7 +56,7 @@ def first_knobs(service: Service) -> dict[str, Any]:
 
 
 def other_knobs(service: Service) -> dict[str, Any]:
-    """Return the other settings' components by name, folded in groups by the methods that they are for."""
+    """Return the other settings' components by name, folded in groups by the methods that read them."""
     defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for readers, names in by_readers().items():
         rest = [name for name in names if name not in FIRST]
@@ -67,14 +67,14 @@ def other_knobs(service: Service) -> dict[str, Any]:
 
 
 def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """Set the knobs to a model's preset, and say so."""
+    """Set the knobs to a model's preset, and report it."""
     info = service.offered()[model]
     values = Settings(**info.preset)
     return {told: status_html(texts.reset_to(info.title)), **{knob: field_value(name, values) for name, knob in knobs.items()}}
 
 
 def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """Set the knobs that the papers give a value to that value, and say so; no k exceeds the model's codebook."""
+    """Set the knobs to the papers' values, where they give one, and report it; no k exceeds the model's codebook."""
     most = min(
         (len(pipe.networks.tokenizer.codebook) - 1 for pipe in service.loaded() if pipe.info.id == model), default=MAX_LANTERN_K
     )
@@ -108,22 +108,23 @@ def _knob(name: str, value: Any) -> Any:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:
         return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
-    return gr.Number(precision=0, **common)  # Gradio would refuse what is out of range by a message of its own that fades
+    return gr.Number(precision=0, **common)  # for a value out of range Gradio would show a message that fades
 
 
 @dataclass(frozen=True)
 class Folds:
-    """What is folded below the cards."""
+    """The folds below the cards."""
 
     results: Results
     searching: Explorer
     others: gr.HTML
     upload: gr.UploadButton
-    said: Answer  # of what was uploaded
+    said: Answer  # of the upload
 
 
 def folds() -> Folds:
-    """Below the cards: the knob to turn, other methods, a run's numbers, what can be kept of it, and how all was found."""
+    """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record and link, the check, and
+    timing."""
     with gr.Column(elem_id="results"):
         with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
             component("turn", ["turn"], elem_id="turn")
@@ -152,6 +153,6 @@ def folds() -> Folds:
 
 
 def in_repository(path: str = "") -> str | None:
-    """Return the address of a file, or of all of them, where the code is known to be: on a Space its own repository has it."""
+    """Return the address of a file, or of the whole repository, on a Space; None elsewhere, where no address is known."""
     space = os.environ.get("SPACE_ID")
     return space and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"

@@ -3,14 +3,13 @@
 Each function names the problem that it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py`
 fails when one of the parts is gone, and when another version is installed.
 
-Four dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
+Some dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
 `.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.toast-wrap` and
 `.show-api`, and the mark `data-testid="status-tracker"` of its loading indicator. `web/layers.js` uses the role `listbox` of an
-open list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not
-answer. `head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that
-goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run mutates the
-`run_state.Shown` that it handed to a `gr.State`. This only works since Gradio keeps the object itself and no copy; a test checks
-that.
+open list. `web/lost.js` answers the requests for `/gradio_api/app_id` that Gradio's page makes once the server does not answer.
+`head.with_tags` matches the line with which Gradio's HTML loads a script for frames. `web/ahead.js` recognises an endless
+counter by the source of its function and stops it, and keeps `beforeunload` from Gradio. A run mutates the `run_state.Shown`
+that it handed to a `gr.State`. This only works since Gradio keeps the object itself and no copy; a test checks that.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from gradio.utils import get_function_description
 
 CHECKED = "6.31.0"
 
-# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint, and where such calls arrive.
-# Without a handler of our own each is a bare 500.
+# Errors that Gradio raises for a plain HTTP call with too many or too few parameters, or to no endpoint, and the paths of such
+# calls. Without our own handler each is a bare 500.
 MISCALLS = (TypeError, KeyError, FnIndexInferError)
 CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 
-# Leaves out a last look at the page after the launch. It times out after three seconds, which is too soon on a busy machine.
+# Skip Gradio's request for the page after the launch. It times out after three seconds, too soon on a busy machine.
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
-# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Closed and opened again
-# by its own button it is loaded.
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Two presses of its
+# button load it.
 OPEN_VIEW = """() => {
   if (new URLSearchParams(location.search).get("view") !== "api") return;
   const button = document.querySelector("footer button.show-api");
@@ -84,12 +83,12 @@ class Queued:
 
 
 def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Callable[[HttpRequest, str | None], str]) -> None:
-    """Call `check` for each request before it joins the queue of a page; an exception from `check` is the answer. Requests are
-    checked one after the other, so none joins between the check of another and its joining. `client` names the client of a
-    request and its session; clients take turns.
+    """Call `check` for each request before it joins the queue of a page; an exception from `check` is the answer. No other
+    request joins between a check and the join that follows. `client` names the client of a request and its session; clients
+    take turns.
 
-    It replaces `Queue.push`: Gradio limits only the length of the whole queue. It checks neither the number nor the types of the
-    values before a worker takes them. It serves requests in order of arrival, however many one client has.
+    It replaces `Queue.push`: Gradio limits only the length of the whole queue. It checks neither the number nor the types of
+    the values before a worker takes them. It serves requests in order of arrival, however many one client has.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -123,9 +122,9 @@ def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpReque
 
 
 def drop_lost_messages(page: gr.Blocks) -> None:
-    """Drop a message for a session that has no message queue. Gradio raises KeyError for it while it sends the waiting clients
-    their positions, and its queue stops for good. A request that names its session "" leads to that, and so does one that waits
-    while 2,000 other sessions come, of which Gradio keeps the latest.
+    """Drop a message for a session that has no message queue. For such a message Gradio raises KeyError while it sends the
+    waiting clients their positions, and its queue stops for good. A request that names its session "" leads to that. So does
+    one that waits while 2,000 other sessions come: Gradio keeps only the latest.
 
     It replaces `Queue.send_message`.
     """
@@ -142,9 +141,9 @@ def drop_lost_messages(page: gr.Blocks) -> None:
 def calm_queue(page: gr.Blocks) -> None:
     """Let the queue of a page do less during timed runs.
 
-    It sets three attributes of `Queue`. Gradio sums up the latest runs after every one of them, for the monitoring page that is
-    switched off here. And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from
-    the timed run.
+    It sets three attributes of `Queue`. After every run Gradio sums up the latest ones for its monitoring page, which is
+    switched off here. While a request waits, it polls the queue a thousand times a second, which takes the interpreter from the
+    timed run.
     """
     queue = page._queue
     queue.ANALYTICS_MAX_EVENTS = 1
@@ -172,7 +171,8 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
-    """Count the requests that run or wait before the next one of a session for a concurrency id; None when none of it waits."""
+    """Count the requests that run or wait before the next one of a session for a concurrency id; None if the session has
+    none."""
     for place, queued in enumerate(pending(page, concurrency_id)):
         if queued.waits and queued.session == session:
             return place
@@ -180,7 +180,7 @@ def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int |
 
 
 def forget_calls(page: gr.Blocks) -> None:
-    """Drop a plain call's session when the call ends. Nobody can come back to it, and Gradio would keep it as it keeps a page's.
+    """Drop a plain call's session when the call ends. No client can return to it, and Gradio would keep it like a page's.
 
     It replaces `Queue.reset_iterators`, which Gradio calls at the end of each event.
     """
@@ -245,20 +245,20 @@ def fetch_nothing(sentence: str) -> None:
 
 
 def http_request(request: Any) -> HttpRequest:
-    """Return the plain request from the request that a component's function gets. It may get the plain one itself, though its
-    signature names Gradio's."""
+    """Return the plain request from the request of a component's function. The function may get the plain one itself, though
+    its signature names Gradio's."""
     return request if isinstance(request, HttpRequest) else request.request
 
 
 def own_address(page: gr.Blocks, request: HttpRequest) -> str:
     """Return the whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the
-    request and from what proxies add to it, so it is a stranger's text."""
+    request and from proxies' headers, so it is untrusted text."""
     return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
 
 
 def holds_file(value: Any) -> bool:
-    """Return whether Gradio would take a part of a value for a file of the server's, or stumble over it: its own test asks no
-    more of a file than these two keys, and fails where `meta` is no object."""
+    """Return whether Gradio would take a part of a value for a server file, or fail on it. Gradio tests only for these two
+    keys, and fails where `meta` is no object."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(map(holds_file, inner))
 
@@ -270,8 +270,8 @@ def keep_file(block: gr.components.Component, path: str) -> str:
 
 
 def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Return a lifespan for the server of a page that leaves an endpoint out of the tools of MCP, where that is on. Gradio makes
-    a tool of every endpoint that it documents.
+    """Return a lifespan for the server of a page that leaves an endpoint out of the MCP tools, where MCP is on. Gradio makes a
+    tool of every endpoint that it documents.
 
     It changes `GradioMCPServer.tool_to_endpoint`.
     """
@@ -287,8 +287,8 @@ def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextM
 
 
 def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> None:
-    """Put the names and sentences of an endpoint's docstring on its page of the documentation. `gr.api` takes the types from the
-    signature, but neither the names nor the sentences. A sentence about an answer is its label as far as the first colon."""
+    """Put the names and sentences of an endpoint's docstring on its page of the documentation: `gr.api` takes only the types,
+    from the signature. The label of an answer is its sentence up to the first colon."""
     event = page.fns[dependency["id"]]
     _, sentences, returns = get_function_description(endpoint)
     for component, (name, sentence) in zip(event.inputs, sentences.items(), strict=True):

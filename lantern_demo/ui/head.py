@@ -1,4 +1,4 @@
-"""What the page says of itself to those who read its HTML and run none of its scripts: search engines, and previews of links."""
+"""Describe the page in its HTML for readers that run none of its scripts: search engines and link previews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THEIRS = re.compile(rb"""\s*<(?:meta\s+(?:property|name)="(?:og:|twitter:|descri
 
 
 class Head:
-    """ASGI middleware: puts `tags` into the HTML of "/" in place of Gradio's. All else passes through untouched."""
+    """ASGI middleware that replaces Gradio's tags in the HTML of "/" with `tags`. All other responses pass unchanged."""
 
     def __init__(self, app: ASGIApp, tags: Callable[[Request], str]) -> None:
         self.app, self.tags = app, tags
@@ -54,16 +54,16 @@ class Head:
 
 def with_tags(page: bytes, tags: str) -> bytes:
     """Return the HTML of a page with tags in its head, before the first script: the scripts hold texts that look like tags."""
-    # Gradio's script for pages that stand in a frame comes only to those.
+    # Gradio's script for framed pages loads only in a frame.
     page = page.replace(b"document.head.appendChild(script);", b"if (parent !== window) document.head.appendChild(script);")
     head, script, rest = page.partition(b"<script")
     return THEIRS.sub(b"", head) + tags.encode() + b"\n" + script + rest
 
 
 def tags(page: gr.Blocks, request: Request) -> str:
-    """Return the title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for.
+    """Return the title and the tags of a page. Previews need absolute addresses: the Space's, else the requested one.
 
-    Only a Space's files have an address of their own, so only there the tags name a picture.
+    Only the files of a Space have known addresses, so only there the tags name a picture.
     """
     space = os.environ.get("SPACE_HOST")
     address = f"https://{space}" if space else own_address(page, request)

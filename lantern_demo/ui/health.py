@@ -1,5 +1,5 @@
-"""GET /healthz: whether the program is up and its model there, for uptime checks. GET /metrics: what it drew so far, for
-Prometheus. Neither asks anything of the device."""
+"""GET /healthz: whether the program is up and its model loaded, for uptime checks. GET /metrics: counts of the pictures drawn
+so far, for Prometheus. Neither uses the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[JSONResponse]]:
-    """Return the endpoint of a page: 200 when the model is loaded, 503 while it loads and when it could not be."""
+    """Return the endpoint of a page: 200 when the model is loaded, 503 while it loads and if it could not be loaded."""
 
     async def answer(_: Request) -> JSONResponse:
         waits = waiting(page, device)
@@ -27,7 +27,7 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
             "status": service.state,
             "ready": service.state == "ready",
             "model": service.default,
-            # A request that has left the queue runs, before it holds the device and until its answer is sent.
+            # A request counts as running from leaving the queue, before it holds the device, until its answer is sent.
             "running": service.busy or sum(1 for _ in pending(page, device)) > waits,
             "waiting": waits,
             "version": lantern_demo.__version__,

@@ -12,14 +12,14 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.knobs import KNOBS, shown
 from lantern_demo.settings.settings import RETIRED, Settings, methods_of, renamed, without_retired
 
-RUN = "run"  # names a run that is kept
+RUN = "run"  # the name of a kept run
 LONGEST = 40  # characters of a number
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
 def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
-    """Return the part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names
-    the run itself, which is shown as long as the program that drew it keeps it."""
+    """Return the query string of a link; settings as the model's preset has them are left out. `kept_as` names the run itself,
+    which is shown as long as the program that drew it keeps it."""
     settings = record["settings"]
     values = {
         "prompt": record["prompt"],
@@ -34,20 +34,20 @@ def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) 
 
 @dataclass
 class Asked:
-    """What a link asks for."""
+    """The run that a link requests."""
 
     model: str
     settings: Settings
     prompt: str | None = None
     methods: list[str] | None = None
     seeded: bool = False  # whether it names a seed
-    refused: dict[str, str] = field(default_factory=dict)  # by parameter that was left out, a sentence that says why
+    refused: dict[str, str] = field(default_factory=dict)  # by parameter that was left out, the reason as a sentence
 
 
 def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, ModelInfo]) -> Asked | None:
-    """Read what a link asks for, of the models on offer; None when it asks for nothing.
+    """Read the run that a link requests, of the models on offer; None if it requests none.
 
-    Parameters of other names are let alone, as other sites add theirs.
+    Parameters of other names are ignored: other sites add theirs.
     """
     known = {"prompt", "model", "methods", "seed", *CHOSEN, *RETIRED}
     given = {name: value for name, value in renamed(dict(parameters)).items() if name in known}
@@ -75,7 +75,7 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
         try:
             asked.settings = asked.settings.with_changes(**without_retired(changes))
             break
-        except ValueError as error:  # its first word is a setting's name, which may be one that the others do not go with
+        except ValueError as error:  # its first word names a setting, perhaps one that the link does not change
             name = str(error).partition(" ")[0]
             refused[name] = str(error)
             gone = [name] if name in changes else [other for other in changes if other.startswith("draft_")] or list(changes)
@@ -85,7 +85,8 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
 
 
 def _value(name: str, text: str) -> Any:
-    """Return a number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
+    """Return a number where the setting is one. Other text is returned unchanged: the settings refuse it with their
+    sentence."""
     if len(text) > LONGEST or (name in KNOBS and KNOBS[name].limit is None):
         return text
     try:

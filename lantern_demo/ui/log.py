@@ -1,5 +1,4 @@
-"""What the program writes to its log: a line per run and each warning once. What visitors type is left out unless it is asked
-for."""
+"""The program's log: a line per run and each warning once. Prompts are left out unless LANTERN_LOG_PROMPTS is 1."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Once(logging.Filter):
-    """Lets a warning through once; a run on a public page would repeat it for every visitor."""
+    """Passes each warning once; a run on a public page would repeat it for every visitor."""
 
     MOST = 1000  # warnings to remember
 
@@ -45,5 +44,5 @@ def set_up() -> None:
 
 
 def of_prompt(prompt: str) -> str:
-    """Return a prompt for the log: its length, or the prompt itself where that is asked for."""
+    """Return a prompt for the log: its length, or the prompt itself if LANTERN_LOG_PROMPTS is 1."""
     return repr(prompt) if os.environ.get(PROMPTS) == "1" else f"{len(prompt)} characters"

@@ -1,7 +1,7 @@
-"""Drafts as pictures: what one place of a finished picture looks like with other tokens in it. A draft and its neighbours in the
-codebook look alike, which is why a relaxed rule may take one for the other.
+"""Pictures of drafts: one cell of a finished picture, decoded with other tokens in it. A draft and its neighbours in the
+codebook look similar, which is why a relaxed rule may take one for the other.
 
-Nothing of a run is kept for this: the page sends the picture's tokens, and the places are decoded when somebody looks at them.
+Nothing of a run is kept for this: the page sends the picture's tokens, and cells are decoded when a visitor looks at them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
-DRAFTS, NEAR, LIKED = 3, 4, 4  # at most so many drafts, neighbours of each, and favourites of the model
+DRAFTS, NEAR, LIKED = 3, 4, 4  # at most so many drafts, neighbours of each, and likeliest tokens of the model
 BESIDE = 1  # at most so many tokens that are no drafts, shown without neighbours
 NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
-KEPT = 8  # pictures whose distributions are kept: they cost a pass over the picture, and a visitor looks at many of its cells
+KEPT = 8  # pictures whose distributions are kept: each costs a pass over the picture, of which a visitor looks at many cells
 
 
 class Node(NamedTuple):
-    """A node of a draft tree: its place in the picture, which may lie behind the end, and the tokens on the way to it by
-    place."""
+    """A node of a draft tree: its cell in the picture, which may lie past the end, and the tokens on the path to it by cell."""
 
     cell: int
     tokens: dict[int, int]
 
 
 class Place(NamedTuple):
-    """What somebody looks at."""
+    """A cell that a visitor looks at."""
 
     pipe: Pipeline
     settings: Settings
@@ -53,15 +52,15 @@ class Place(NamedTuple):
 
 
 class Squares:
-    """Squares of one picture with other tokens in it, side by side; what is the same picture is decoded once."""
+    """Squares of one picture with other tokens in it, side by side; equal pictures are decoded once."""
 
     def __init__(self, pipe: Pipeline, tokens: list[int]) -> None:
         self._pipe, self._tokens, self._images = pipe, tokens, dict[tuple[int, ...], Image.Image]()
         self.found: list[Image.Image] = []
 
     def add(self, cell: int, replaced: dict[int, int]) -> int | None:
-        """Add the surroundings of a cell with tokens replaced by place -> the number of the square; None behind the picture's
-        end."""
+        """Add the surroundings of a cell with tokens replaced by cell. Return the number of the square, or None past the
+        picture's end."""
         if cell >= len(self._tokens):
             return None
         tokens = tuple(replaced.get(place, token) for place, token in enumerate(self._tokens))
@@ -79,18 +78,20 @@ class Squares:
 
 
 class LookAlikes:
-    """Decodes places on request, while nothing runs on the device."""
+    """Decodes cells on request, while nothing runs on the device."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._probs: OrderedDict[Any, list[list[tuple[int, float]]]] = OrderedDict()
-        self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
+        self._one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """Return the pictures of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this place
-        of the first ones, "drafts": [[draft, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a draft
-        tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a sentence}.
-        `asked` is checked here: anybody can send anything."""
+        """Return the pictures of a cell, or {"error": a sentence}. `asked` is checked here: anybody can send anything.
+
+        "picture": a strip of squares; "squares": how many; "tokens": the cell's token in each of the first ones; "drafts":
+        [[draft, its neighbours...]]; "liked": [[token, probability]]; "tree": the square of each node of a draft tree, None
+        past the picture's end, or None if no tree was sent.
+        """
         try:
             place = self._checked(asked)
             if on_zero_gpu():
@@ -158,8 +159,8 @@ class LookAlikes:
         }
 
     def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
-        """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before
-        it."""
+        """Return the model's likeliest tokens by cell, each with its probability given all tokens before; none for the first
+        cell."""
         key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
         if key not in self._probs:
             encoded = pipe.read(prompt).encoded
@@ -181,8 +182,8 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """Return the nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root,
-    "at": the root's place}."""
+    """Return the nodes of a draft tree that was sent: {"tokens", "parents": an earlier node for each but the root, "at": the
+    root's cell}. Raise ValueError for anything else."""
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     roots = [at]
@@ -202,7 +203,7 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:
-    """Return the surroundings of a cell; at the rim of the picture the cell is not in their middle."""
+    """Return the surroundings of a cell; at the picture's edge the cell is not in their middle."""
     size, wide = image.width // grid, min(grid, 2 * AROUND + 1)
     left, top = (min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid))
     return image.crop((left, top, left + wide * size, top + wide * size))

@@ -1,4 +1,4 @@
-"""The methods to choose from, with a sentence each: those of the comparison in the settings, the others in a fold."""
+"""The method choosers, with a sentence for each method: those of the comparison in the settings, the others in a fold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lantern_demo.ui.run_view import COLOURS
 
 
 def method_chooser(usual: bool) -> gr.HTML:
-    """Return the methods of the comparison, or the others."""
+    """Return the chooser of the comparison's methods if `usual`, else of the others."""
     chosen = [method.id for method in METHODS.values() if method.default]
     value = methods_view(METHODS.values(), chosen, usual)
     return component("methods", ["methods"], value, elem_id="methods" if usual else "others")
@@ -37,8 +37,8 @@ def packed_methods(usable: Sequence[Method], chosen: Sequence[str]) -> list[str]
 
 
 def chosen_of(value: Any) -> Any:
-    """Return the ids that are on, of what the page sends. Raises ValueError when there are none; what is no chooser's value is
-    returned as it is."""
+    """Return the ids that are on in a chooser's value. A value that is no text is returned unchanged. Raise ValueError if no
+    method is on."""
     if not isinstance(value, str):
         return value
     try:

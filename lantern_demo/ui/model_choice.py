@@ -1,4 +1,4 @@
-"""What choosing a model changes on the page: its note, the way a prompt is given, the methods on offer, the settings' presets."""
+"""The page's updates for a chosen model: its note, the kind of its prompt, the methods on offer, the settings' presets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_CLASS = "goldfish (1)"
 class ModelWidgets:
     """The components that depend on the model."""
 
-    model: gr.State  # the id of the one that they are set for
+    model: gr.State  # the id of the model that they are set for
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
@@ -48,8 +48,8 @@ class ModelWidgets:
 
 
 def class_box() -> gr.Dropdown:
-    """Return the 1,000 classes, found by typing a part of the name or the number. They come with the first model that draws
-    classes: the list is a hundred kilobytes."""
+    """Return the box of the 1,000 classes, found by typing a part of the name or the number. The list is a hundred kilobytes,
+    so it comes with the first model that draws classes."""
     return gr.Dropdown(
         [FIRST_CLASS],
         value=FIRST_CLASS,
@@ -70,8 +70,8 @@ def choose(
     methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:
-    """Return the updates for a model of the list, with its preset and its default methods unless others are given. It is loaded
-    when it is first drawn with."""
+    """Return the updates for a model of the list, with its preset and its default methods unless others are given. The model is
+    loaded at its first run."""
     info = service.offered()[model]
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
@@ -103,13 +103,14 @@ def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None)
 
 
 def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:
-    """Return the same updates when a visitor chooses a model, and none for the model from before: Gradio tells of a choice, too,
-    when the box is left as it was, and what the visitor has filled in for its model must stay."""
+    """Return the updates of `choose`, or none if the model is the one from before. Gradio also reports a choice that leaves the
+    box unchanged, and the visitor's input for that model must stay."""
     return {w.model: gr.skip()} if model == before else choose(service, w, model)
 
 
 def note(service: Service, model: str) -> str:
-    """Say what a model draws, needs and lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
+    """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run here, if it cannot. The
+    Markdown has only our own words."""
     info = service.offered()[model]
     lines = [
         info.description,

@@ -1,4 +1,4 @@
-"""The page: what stands where, and what happens when."""
+"""The page: its layout and its events."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
-AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
-# The server does not know under which address the page is seen; the link's first part is added here.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events of the page alone
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # events that are answered even when the queue is full
+# The server does not know the page's address, so the browser adds the link's first part.
 WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
-# The same, and the page's own address becomes it, so that a reload or the way back shows the run again. The theme stays.
+# The same, and the link becomes the page's address, so that a reload or Back shows the run again. The theme stays.
 OWN_LINK = """(link) => {
   if (!link.startsWith("?")) return link;
   const [asked, theme] = [new URLSearchParams(link), new URLSearchParams(location.search).get("__theme")];
@@ -76,11 +76,11 @@ OWN_LINK = """(link) => {
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-# A run is asked for, or was loaded, far below the stage: see web/race.js. A refusal stands beside its button, and nothing moves.
+# A run was requested or loaded far below the stage: see web/race.js. After a refusal, shown at its button, nothing moves.
 RACE_IN_VIEW = "() => raceInView()"
 EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
 RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
-# What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
+# Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
 AS_SHOWN = """(...asked) => {
   const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
   if (prompt) asked[0] = prompt.value;
@@ -93,7 +93,7 @@ STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }
 def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: int | None = None) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
-    Raises ValueError for an unknown model or device, or a number of threads that is none.
+    Raise ValueError for an unknown model or device, or an invalid number of threads.
     """
     service = Service(model, device, threads)
     if on_zero_gpu():
@@ -120,25 +120,14 @@ def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: in
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
         below = folds()
         gr.HTML(_foot(), elem_id="foot")
-
-        w = Widgets(
-            said.words,
-            seed,
-            draw_button,
-            stop_button,
-            below.searching.start,
-            stage,
-            below.results,
-            FinishedRuns(),
-            gr.State(Shown()),
-            gr.State(None),
-            gr.State(Shown()),
-        )
+        states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
+        w = Widgets(said.words, seed, draw_button, stop_button, below.searching.start, stage, below.results, *states)
         choosers = (methods, below.others)
         by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, choosers, knobs)
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, below.searching, said)
-        _wire_restoring(page, service, w, form, examples, below, arriving)
+        _wire_restoring(page, service, w, form, examples, below)
+        _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
             button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
@@ -149,20 +138,20 @@ def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: in
 
 
 def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
-    """Let runs in by the queue alone, so many at a time, and have progress shown on one button, which shows none."""
-    # Without `api_open=False` the endpoints could also be run past it.
+    """Let runs start only through the queue, with limits, and show events' progress on one button, which displays none."""
+    # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
     admission.guard(page, DEVICE["concurrency_id"])
     forget_calls(page)
-    # With every answer to an event Gradio's page goes through all components that any event's progress is to be seen on, and
-    # counts time on them: one is enough.
+    # For every answer Gradio's page visits all components that show any event's progress, and counts time on them: one is
+    # enough.
     for event in page.fns.values():
         event.show_progress_on = [shown_on]
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
-    """Add the prompt, or the class box that takes its place, and the buttons."""
+    """Add the prompt, the class box that replaces it, and the buttons."""
     with gr.Row(elem_id="ask"):
         prompt = gr.Textbox(
             texts.EXAMPLES[0][0],
@@ -183,8 +172,8 @@ def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
 
 
 def _foot() -> str:
-    """HTML of the foot: links to the papers, and on a Space to its repository. They open beside the page, so that none ends a
-    race."""
+    """Return the foot as HTML: links to the papers, and on a Space to its repository. They open in a new tab, so that none ends
+    a race."""
     links, repository = dict(texts.PAPERS), in_repository()
     if repository:
         links[texts.REPOSITORY] = repository
@@ -193,17 +182,16 @@ def _foot() -> str:
 
 
 def wait_for_model(page: gr.Blocks) -> None:
-    """Wait until the model of a page is loaded. Raises ValueError, as `lantern_demo.load` does, when it cannot be loaded."""
+    """Wait until the model of a page is loaded. Raise ValueError, as `lantern_demo.load` does, if it cannot be loaded."""
     page.lantern_service.wait()
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
-    """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may
-    set."""
+    """Serve a page that `build` made. `options` are those of `gr.Blocks.launch`; GRADIO_* variables may set the others."""
     log.set_up()
     if page.lantern_service.warning:
         logging.getLogger(__name__).warning(page.lantern_service.warning)
-    # Gradio uses matplotlib where there is one, which would write to the home folder.
+    # Gradio uses matplotlib if installed, which would write to the home folder.
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
         theme=theme(),
@@ -244,7 +232,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and small print dark enough to read."""
+    """Return Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and small print dark enough to
+    read."""
     fonts = ("ui-sans-serif", "system-ui", "sans-serif")
     base = gr.themes.Default(
         primary_hue="orange", secondary_hue="orange", neutral_hue="slate", font=fonts, font_mono=("ui-monospace", "monospace")
@@ -262,19 +251,19 @@ def theme() -> gr.themes.Base:
 
 
 def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
-    """Draw, Run again, Explore and Stop."""
+    """Wire Draw, Run again, Explore and Stop."""
     prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
     on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **DEVICE}
 
     def wire(
         triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, said: Answer, js: str | None = None
     ) -> Any:
-        """`outputs` are what the run changes beside what is said of it."""
+        """Wire one run. `outputs` are the components that it changes, without those of `said`."""
         told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
         pressed.then(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
-        # The first also after Stop.
+        # `then` also follows Stop.
         failed = partial(_failed, page, w, told, end)
         for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
             settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
@@ -301,8 +290,8 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
 
 
 def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
-    """Return the function that the stage's script calls for a look at a token. It passes the queue and its guard by, and has one
-    of its own. Gradio marks the function, and a method takes no marks."""
+    """Return the function that the stage's script calls for a look at a token. It bypasses the queue and its guard, and has a
+    separate limit. It is no method: Gradio sets attributes on it."""
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
@@ -316,7 +305,8 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
 def _failed(
     page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
 ) -> Updates:
-    """Settle a run that broke off or was refused, and say so where it never began. Gradio itself only shows a passing message."""
+    """Settle a run that broke off or was refused, and report a run that never began. Gradio itself only shows a passing
+    message."""
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
@@ -332,13 +322,38 @@ def _wire_restoring(
     form: Form,
     examples: gr.HTML,
     below: Folds,
-    arriving: gr.HTML,
 ) -> None:
-    """Examples, records, links, and what the page shows at first."""
+    """Wire examples, records and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
         return show_example(service, w, form, shown, getattr(event, "index", None))
+
+    shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
+    shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
+    # The examples follow every change of the prompt: an example stays marked only with its own prompt.
+    form.by_model.prompt.change(
+        None,
+        [form.by_model.prompt],
+        None,
+        js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
+        **QUIET,
+    )
+    said = below.said
+    loaded = below.upload.upload(
+        partial(load_record, service, w, form, said.words), [w.shown, below.upload], [said.words, *outputs], **QUIET, **DEVICE
+    )
+    below.upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+    loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
+    form.model.input(
+        partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
+    )
+
+
+def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML) -> None:
+    """Wire the first view: a link's run, or a recording, and the progress of the model."""
+    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def first(request: gr.Request) -> Updates:
         linked = from_link(service, w, form, dict(request.query_params))
@@ -358,26 +373,6 @@ def _wire_restoring(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
-    shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
-    # Of the prompt's changes the examples are told, whoever made them: a mark stays only beside its own prompt.
-    form.by_model.prompt.change(
-        None,
-        [form.by_model.prompt],
-        None,
-        js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
-        **QUIET,
-    )
-    said = below.said
-    loaded = below.upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, below.upload], [said.words, *outputs], **QUIET, **DEVICE
-    )
-    below.upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
-    loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
-    form.model.input(
-        partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
-    )
     answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)

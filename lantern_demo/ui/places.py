@@ -1,4 +1,4 @@
-"""Tell a visitor whose run waits how many are before it."""
+"""Show a visitor whose run waits how many requests are before it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lantern_demo.ui.components import status_html
 from lantern_demo.ui.gradio_patches import ahead_of
 
 SECONDS = 0.25  # between two looks at the queue
-JOINING = 4  # looks until a run that was asked for in the same moment has joined
+JOINING = 4  # looks until a run that was requested in the same moment has joined
 
 
 def places(page: gr.Blocks, concurrency_id: str) -> Callable[[gr.Request], AsyncIterator[str]]:
-    """Return an event that runs beside one that waits, and says its place in the queue of `concurrency_id` whenever that has
-    changed."""
+    """Return an event that runs along with a waiting one, and yields that one's position in the queue of `concurrency_id` when
+    it changes."""
 
     async def tell(request: gr.Request) -> AsyncIterator[str]:
         told, looks = 0, 0

@@ -1,4 +1,4 @@
-"""The prompt in parts on the page, for models that know few words, and what is said of a prompt that they cannot draw."""
+"""The prompt in parts on the page, for models that know few words, and the notices about prompts that they cannot draw."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def refusal(info: ModelInfo, prompt: str) -> str | None:
 
 
 def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:
-    """Return notes on the words that a model drew without, if they are more than marks, or a prompt that is offered instead."""
+    """Return notes on the words that a model drew without, or a prompt that is offered instead. Punctuation alone needs
+    neither."""
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
         return [], None

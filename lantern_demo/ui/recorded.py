@@ -23,10 +23,10 @@ from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
-THUMBNAIL = 96  # pixels a side of an example's picture, twice as many as it is shown with
+THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
 THUMBNAIL_QUALITY = 60  # of WebP
 SWEEPS = "/recorded/{name}/sweeps"
-MEGABYTES = 4  # of a record that a visitor hands in
+MEGABYTES = 4  # of a record that a visitor uploads
 DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
@@ -45,7 +45,8 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Return the address of the sweeps, and how many there are: they weigh as much as the run with all else."""
+        """Return the address of the sweeps and their number: they weigh as much as the rest of the run. None if there are no
+        sweeps."""
         if not self.sweeps:
             return None
         return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
@@ -58,7 +59,7 @@ def recorded_runs() -> tuple[Recorded, ...]:
 
 
 def sweeps(request: Request) -> JSONResponse:
-    """GET /recorded/{name}/sweeps: what knobs did to an example, for the page's sliders."""
+    """GET /recorded/{name}/sweeps: the recorded sweeps of an example, for the page's sliders."""
     found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
     if not found:
         return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
@@ -71,12 +72,12 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
 
 
 def read(path: Path) -> Recorded:
-    """Return an example that `save` wrote. Raises ValueError for a record that is none."""
+    """Return an example that `save` wrote. Raise ValueError for an invalid record."""
     return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
-    """Return a run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
+    """Return a run as a file holds it. The bytes depend only on the run: gzip's own date is left out."""
     whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
@@ -87,7 +88,7 @@ def unpack(data: bytes) -> Recorded:
 
 
 def read_record(data: bytes) -> dict[str, Any]:
-    """Return the record in a file. Raises ValueError with a sentence that says what is wrong with it."""
+    """Return the record in a file. Raise ValueError with a sentence that names the fault."""
     if len(data) > MEGABYTES * 2**20:
         raise ValueError(f"the record has {len(data) / 2**20:.1f} MB, at most {MEGABYTES} are allowed")
     try:
@@ -98,8 +99,8 @@ def read_record(data: bytes) -> dict[str, Any]:
 
 
 def checked(found: Any) -> dict[str, Any]:
-    """Return a record of the known fields of a parsed one, an older one as it would be written now. Raises ValueError as
-    `read_record` does."""
+    """Return a record of the known fields of a parsed one; an older one gets today's fields. Raise ValueError as `read_record`
+    does."""
     record = parsed(found)
     for entry in record["methods"].values():
         events = entry["events"]
@@ -114,14 +115,14 @@ def _no_number(name: str) -> float:
 
 
 class FinishedRuns:
-    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or the way back
-    shows them again."""
+    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or Back shows
+    them again."""
 
     def __init__(self, most: int = 200) -> None:
         self._most, self._packed = most, OrderedDict[str, bytes]()
 
     def keep(self, record: dict[str, Any], pictures: dict[str, str]) -> str:
-        """Keep a run -> its name."""
+        """Keep a run and return its name."""
         name = secrets.token_urlsafe(9)
         self._packed[name] = pack(record, pictures)
         while len(self._packed) > self._most:
@@ -129,13 +130,13 @@ class FinishedRuns:
         return name
 
     def get(self, name: str) -> Recorded | None:
-        """Return the run of a name, or None when it is kept no more."""
+        """Return the run of a name, or None if it is no longer kept."""
         found = self._packed.get(name)
         return None if found is None else unpack(found)
 
 
 def cards() -> dict[str, Any] | None:
-    """Return the value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on
+    """Return the value of the examples' component: for each its prompt and a small picture drawn by vanilla. The first is on
     the stage."""
     found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])} for run in recorded_runs()]
     return {"cards": found, "picked": 0} if found else None

@@ -1,4 +1,4 @@
-"""What brings a run to the page without drawing it: an example, a record from a file, or a link."""
+"""Bring a run to the page without drawing it: an example, a record from a file, or a link."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
-FIRST_QUALITY = 66  # of WebP: every visit pays for these pictures before it has asked for any
+FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a visitor fills in."""
+    """The fields that a visitor fills in."""
 
     model: gr.Dropdown
     by_model: ModelWidgets
@@ -38,7 +38,7 @@ class Form:
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
-    """Show a recorded run, and fill in what gives it again."""
+    """Show a recorded run, and fill in the form from it."""
     runs = recorded_runs()
     if not isinstance(index, int) or not 0 <= index < len(runs):
         return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
@@ -50,8 +50,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
-    """Return the stage's first value, and the scripts of a look with their part of it: the first recorded run. Every visit pays
-    for its pictures, so they are packed closer."""
+    """Return the stage's first value, made from the first recorded run, and the scripts of a look with their part of it. Every
+    visit downloads its pictures, so they are compressed more."""
     view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
@@ -61,16 +61,16 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
 
 
 def show_first(service: Service, w: Widgets) -> Updates:
-    """Return the numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor
-    may be typing."""
+    """Return the numbers and files of the first recorded run, which is on the stage already. The form stays: the visitor may be
+    typing."""
     run = recorded_runs()[0]
     shown = _presented(service, w, run, run.source, {})
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
 def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: Shown, data: Any) -> Updates:
-    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded. What is
-    refused is `told` beside the button."""
+    """Show a record that a visitor uploads. If its model is loaded, its pictures are drawn from its tokens. `told` shows a
+    refusal at the button."""
     if shown.running:
         return {told: status_html(texts.STILL_RUNNING, "error")}
     try:
@@ -93,7 +93,7 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
-    """Return notes on pictures that were drawn anew from a record's tokens; none where they are the recorded ones."""
+    """Return notes on pictures that were drawn from a record's tokens; [] if they are the recorded ones."""
     hashes = [entry["image_sha256"] for entry in record["methods"].values()]
     if [image_hash(image) for image in images] == hashes:
         return []
@@ -102,9 +102,9 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 
 
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
-    """Show the run that a link names, or the recording of what it asks for; None when it asks for nothing.
+    """Show the run that a link names, or the recording of the run that it requests; None when it requests nothing.
 
-    Where there is neither, the form has what the link asks for, and the lanes say that nothing is drawn yet.
+    Without either, fill in the form from the link and show that nothing is drawn yet.
     """
     offered = service.offered()
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
@@ -134,7 +134,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
 
 
 def _example_of(asked: link.Asked) -> int | None:
-    """Return which recorded run a link asks for, if one."""
+    """Return the index of the recorded run that a link requests, or None."""
     wanted = (asked.model, asked.prompt, asked.methods, asked.settings.as_dict())
     for index, run in enumerate(recorded_runs()):
         record = run.record
@@ -152,7 +152,7 @@ def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """Return the form as it was for a run."""
+    """Return the form's updates for a recorded run."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
     filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
     return {form.model: model, form.seed: settings.seed, **filled}

@@ -1,4 +1,4 @@
-"""What a visitor's page shows of a run, as data: the lanes of its methods, and where the run comes from."""
+"""The state of a run on a visitor's page: the lanes of its methods, and the source of the run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lantern_demo.ui.service import Progress
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
 
 
-Token = tuple[int, str, int]  # the place, e, r or t for how it was accepted, and the token
+Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What a lane shows. `entry` is the method's part of the run record once it has finished."""
+    """The state of a lane. `entry` is the method's part of the run record once it has finished."""
 
     method: str
     phase: Phase
@@ -49,7 +49,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run that is shown comes from: drawn just now, recorded with the code, or loaded from a visitor's file."""
+    """The source of a shown run: drawn just now, recorded with the code, or loaded from a visitor's file."""
 
     kind: Literal["live", "recorded", "loaded"]
     text: str
@@ -57,19 +57,19 @@ class Source:
 
 @dataclass
 class Shown:
-    """A run on a visitor's page: the lanes, and of the methods that finished the record and the pictures.
+    """A run on a visitor's page: the lanes, and the record and pictures of the methods that finished.
 
-    A run hands it to the page's state once and from then on changes it in place. To hand it over with every frame would cost the
-    server more with every method that is done.
+    A run hands it to the page's state once and then mutates it. To hand it over with every frame would cost the server more
+    with every finished method.
     """
 
     lanes: dict[str, Lane] = field(default_factory=dict)
     record: dict[str, Any] | None = None
     pictures: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
-    told: dict[str, list[Token]] = field(default_factory=dict)  # by method, what has been drawn so far
-    request: Request | None = None  # None of a run that was not drawn here
-    run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
+    told: dict[str, list[Token]] = field(default_factory=dict)  # by method, the tokens drawn so far
+    request: Request | None = None  # None for a run that was not drawn here
+    run: str = field(default_factory=lambda: secrets.token_hex(4))  # distinguishes one run's updates from another's
     exploring: bool = False
     settled: bool = False  # the run is over and the page shows its results; a step that had begun may still be noted
 

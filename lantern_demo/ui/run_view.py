@@ -20,8 +20,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
-# In the order of the methods: Okabe and Ito's colours, which colour-blind people can tell apart, and a violet. A method that is
-# added begins again at the front.
+# In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish, and a violet. Further methods
+# begin again at the front.
 PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
@@ -35,8 +35,8 @@ def stem(method: str) -> str:
 
 
 def lane_view(lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None) -> dict[str, Any]:
-    """Return texts, never markup, that a card shows of a lane. `vanilla` is the lane that speedups are against; `settings` are
-    those of a lane that has finished."""
+    """Return texts, never markup, that a card shows of a lane. Speedups are relative to the lane `vanilla`; `settings` are
+    those of a finished lane."""
     method = METHODS[lane.method]
     done = lane.phase == "done"
     return {
@@ -64,7 +64,7 @@ def _speedup(lane: Lane, vanilla: Lane | None) -> str:
 
 
 def _number(lane: Lane) -> str:
-    """Say how far a lane is, how many tokens its method changed, or why it failed."""
+    """Return a lane's progress, the tokens that its method changed, or why it failed."""
     if lane.phase == "failed":
         return lane.message
     if lane.phase == "stopped":
@@ -76,12 +76,12 @@ def _number(lane: Lane) -> str:
     return texts.changed_in_short(lane.entry)
 
 
-STALL = 10  # times the median step: a step that takes longer is told apart
+STALL = 10  # times the median step: a longer step counts as a stall
 
 
 def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own
-    pass is none."""
+    """Return the seconds of decoding in steps that took over STALL times the median step, and in all others. The prompt's own
+    pass is never a stall."""
     ends = entry["events"]["milliseconds"]
     steps = [(end - start) / 1000 for start, end in pairwise(ends)]
     most = STALL * median(steps) if steps else 0.0
@@ -90,7 +90,7 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
 
 
 def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
-    """Say what disturbed a method's time, if anything. `vanilla` is the entry that its speedup is against."""
+    """Describe the disturbances of a method's time, if any. `vanilla` is the entry that its speedup is relative to."""
     told = [texts.waited(entry)] if entry["disturbed"] else []
     long, usual = stalls(entry)
     if long:
@@ -128,8 +128,7 @@ def results_view(
     run: str | None = None,
     sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the stage's value for a run that is over. `run`: the id of one that was live; `sweeps`: as
-    `Recorded.sweeps_told`."""
+    """Return the stage's value for a finished run. `run`: the id of a live one; `sweeps`: as `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
@@ -156,7 +155,7 @@ def _result(
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
-    # Every visit pays for each digit, and no more of them are shown: of what rises only by how much it does.
+    # Every visit downloads each digit: round to the digits that are shown, and send differences of rising numbers.
     for rising in ("milliseconds", "committed"):
         events[rising] = [round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])]
     return {
@@ -177,7 +176,7 @@ def _result(
 
 
 def _shorter(trial: Sequence[Any]) -> list[Any]:
-    """Return a trial with four digits of its fractions."""
+    """Return a trial with four significant digits of its fractions."""
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 

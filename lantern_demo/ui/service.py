@@ -1,4 +1,4 @@
-"""The loaded models, and the runs on the device. On ZeroGPU a run is another process, so the arguments and items of `_frames`
+"""The loaded models and the runs on the device. On ZeroGPU a run is another process, so the arguments and items of `_frames`
 can be pickled."""
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-# From half of its picture on a method has previews: they sharpen cells that are painted already. All but its first wait so many
-# times as long as the last preview took.
+# A method has previews from half of its picture on: they sharpen cells that are painted already. Before each but the first a
+# run waits so many times as long as the last preview took.
 PREVIEW_SHARE = 16
-# The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are charged: 120, which is all that
-# a visitor without an account has in a day.
+# The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are charged: 120, the daily quota
+# of a visitor without an account.
 MOST_LEASED = 80
-# Seconds until the first step: a lent GPU starts a process, and a published model has gigabytes to bring there.
+# Seconds until the first step: a lent GPU starts a process, and the gigabytes of a published model are moved there.
 SMALL_STARTS, LARGE_STARTS = 4, 10
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # the first part to be made ready
@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a method is that draws."""
+    """The progress of a method that draws."""
 
     committed: int  # tokens
     steps: int
@@ -68,7 +68,7 @@ class Progress:
 @dataclass(frozen=True)
 class Frame:
     """The changes since the last one: the progress of methods, and a preview of one of them (JPEG) when requested. It has no
-    lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
+    lanes while a part is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
@@ -91,8 +91,7 @@ class Service:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, threads: int | None = None) -> None:
-        """Starts to load a model and to prepare it, and does not wait for it. Raises ValueError for an unknown model or
-        device."""
+        """Start to load a model and to prepare it, without waiting for it. Raise ValueError for an unknown model or device."""
         self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
         self._first_info = info_of(model)
@@ -103,18 +102,18 @@ class Service:
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
-        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep
-        # between operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on
+        # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores OpenMP lets them sleep
+        # between operations: steps took 1.9 times as long. So one thread does all timed work, and no other long-lived thread
         # computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
         self._first: Future[None] = Future()
         if on_zero_gpu():
-            # There `spaces` stands in for CUDA in the thread that imported it and in no other, until the page is launched.
+            # Until the page is launched, `spaces` emulates CUDA only in the thread that imported it.
             self._load_first(model)
         else:
-            # A thread that ends with the load, for the reason given below.
+            # A thread that ends with the load, for the reason given above.
             threading.Thread(target=self._load_first, args=(model,), name="load", daemon=True).start()
-        # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
+        # A no-op except on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
         self._redraw = spaces.GPU(duration=REDRAW_LEASE)(self._pictures)
 
@@ -133,18 +132,18 @@ class Service:
             self._first.set_result(None)
 
     def _prepare(self, pipe: Pipeline) -> None:
-        """Choose trees and warm up, before anybody waits for it; a device that is only lent for a run is not there yet."""
+        """Choose trees and warm up before a visitor waits for it. A device that is only lent for runs is not there yet."""
         if not on_zero_gpu():
             with self._turn:
                 self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
                 self._worker.submit(pipe.palette).result()
-        # Half a million objects of libraries are there for good. Python would look at them all once, for half a second, in the
-        # middle of one of the first races.
+        # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of one
+        # of the first races.
         gc.collect()
         gc.freeze()
 
     def wait(self) -> None:
-        """Wait until the model that the program was started with is loaded and prepared. Raises ValueError, as `load` does, when
+        """Wait until the model that the program was started with is loaded and prepared. Raise ValueError, as `load` does, if
         it cannot be."""
         self._first.result()
 
@@ -154,7 +153,7 @@ class Service:
 
     @property
     def state(self) -> Literal["loading", "ready", "failed"]:
-        """Of the model that the program was started with."""
+        """Return the state of the program's first model."""
         if not self._first.done():
             return "loading"
         return "failed" if self._first.exception() else "ready"
@@ -165,14 +164,14 @@ class Service:
         return self._turn.locked()
 
     def offered(self) -> dict[str, ModelInfo]:
-        """Return the models by id, the one that the program was started with first."""
+        """Return the models by id, the program's first model first."""
         return {self.default: self._first_info, **{name: info for name, info in REGISTRY.items() if name != self.default}}
 
     def loaded(self) -> list[Pipeline]:
         return list(self._loaded.values())
 
     def pipeline(self, model: Any) -> Pipeline:
-        """Return the pipeline of a model, loaded at its first request. Raises ValueError with the value and the allowed ones."""
+        """Return the pipeline of a model, loaded at its first request. Raise ValueError with the value and the allowed ones."""
         if not isinstance(model, str) or model not in self.offered():
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {shown(model)}")
         if model == self.default:
@@ -190,7 +189,7 @@ class Service:
                     self._loaded[model] = pipe
                 except ValueError:
                     raise
-                except Exception as error:  # such as memory that did not suffice after all; the loaded models go on
+                except Exception as error:  # such as too little memory; the loaded models go on
                     _LOG.exception("model %s could not be loaded", model)
                     raise ValueError(texts.load_failed(model, error)) from error
             return self._loaded[model]
@@ -200,10 +199,10 @@ class Service:
         return isinstance(model, str) and model in self.offered() and model not in self._loaded
 
     def unmet(self, info: ModelInfo) -> str | None:
-        """Return why a model cannot be loaded here, or None; a loaded one can."""
+        """Return why a model cannot be loaded here, or None; None also for a loaded one."""
         if info.id in self._loaded or info.id == self.default:
             return None
-        # On ZeroGPU a model must be there before the page is launched, also one that ships with the code.
+        # On ZeroGPU a model must be loaded before the page is launched, even one that ships with the code.
         if on_zero_gpu() or (on_space() and info.published is not None):
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
@@ -219,19 +218,19 @@ class Service:
     def request(
         self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any], trees: dict[str, dict[str, Any]] | None = None
     ) -> Request:
-        """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for a value that is not
+        """Check a comparison's values; None stands for the default. Raise ValueError with a sentence for a value that is not
         allowed."""
         pipe = self.pipeline(self.default if model is None else model)
         return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
 
     def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
-        """Race the methods: a Frame now and then, for each its Generation with its last token, or MethodFailed. Callers take
-        turns.
+        """Race the methods, one caller after the other. Yield a Frame now and then, and for each method its Generation with its
+        last token, or MethodFailed.
 
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for unfinished
         methods.
         """
-        with self._turn:  # a caller that waited in the worker would keep the one before from going on
+        with self._turn:  # a caller that waited in the worker would block the one before
             frames, outcomes, start = (
                 self._leased(request, previews),
                 dict.fromkeys(request.methods, Outcome("stopped")),
@@ -253,13 +252,13 @@ class Service:
     def palette(self, model: str) -> bytes | None:
         """Return the colours of a model's tokens, three bytes each, or None where it is not loaded."""
         pipe = self._loaded.get(model)
-        # On ZeroGPU nothing is decoded but in a run: there only colours that came with the model are known.
+        # On ZeroGPU only a run can decode: here only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
             return None
         return pipe.palette().numpy().tobytes()
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        """Return the pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
+        """Return the pictures of token ids. Raise ValueError if the model is not loaded, or the ids are not its own."""
         pipe = self._loaded.get(model)
         if pipe is None:
             raise ValueError(f"{model} is not loaded here")
@@ -270,13 +269,13 @@ class Service:
             return self._compute(self._redraw, model, tokens)
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Return whether a model that is loaded here draws its pictures with the network of a record, according to the record's
+        """Return whether a loaded model draws its pictures with the network of a record, according to the record's
         `trained`."""
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """Return the result of a short call in the thread that computes, or None while a run has the device: nothing delays a
-        timed run."""
+        """Return the result of a short call in the thread that computes, or None during a run: nothing may delay a timed
+        run."""
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -286,7 +285,7 @@ class Service:
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
         """Return the result of a call in the thread that computes, in the context of the caller. On ZeroGPU the context
-        identifies the client, whose share of the GPU is spent, and whether it is still connected."""
+        identifies the client, whose GPU quota is spent, and whether it is still connected."""
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
@@ -298,9 +297,9 @@ class Service:
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
-        # A lender takes its device back without asking; the finished pictures should be on their way by then.
+        # ZeroGPU takes its device back without notice; the finished pictures should be sent by then.
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
-        if pipe.info.published is not None:  # whose text encoder is as large as the rest
+        if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
         with closing(pipe.race(request, seconds)) as events:
             for method, event in events:
@@ -311,14 +310,8 @@ class Service:
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = (
-                        *before,
-                        *(
-                            (place, kind[0], token)
-                            for place, kind, token in zip(event.places, event.kinds, event.tokens, strict=True)
-                        ),
-                    )
-                    changed[method] = Progress(event.committed, event.index, event.seconds, fresh)
+                    fresh = zip(event.places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
+                    changed[method] = Progress(event.committed, event.index, event.seconds, (*before, *fresh))
                 elif event is not None:
                     pictured.pop(method, None)
                     if changed:
@@ -341,15 +334,15 @@ class Service:
                 changed, due = {}, perf_counter() + FRAME_SECONDS
 
     def _note(self, model: str, done: Generation) -> None:
-        """Keep how long a run took; here, since the leased process forgets."""
+        """Keep a run's duration, here, since the leased process forgets."""
         s = done.stats
         took = s.text_seconds + s.capture_seconds + s.decode_seconds + s.image_seconds
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
         """Return the seconds of a shared GPU to request: until the model is on it, then for each method its run and the capture
-        of its steps. The time of a method is an estimate at first, later that of the longest run, twice since each is warmed up.
-        Unused seconds are given back, but a visitor with less than 1.5 times as much left is refused."""
+        of its steps. The time of a method is an estimate at first, later twice that of the longest run, since each is warmed
+        up. Unused seconds are given back, but a visitor with less than 1.5 times as much left is refused."""
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
         estimate = 2.0 if small else 2 + 0.006 * info.tokens
@@ -358,7 +351,7 @@ class Service:
 
 
 def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
-    """Return the result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
+    """Return the result of a call in a thread that ends with it, and its helpers too: see `Service.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
 
@@ -377,8 +370,8 @@ def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None
 
 
 def run_seconds() -> float:
-    """Return the most seconds that a comparison may keep the device: of LANTERN_RUN_SECONDS, else two minutes on a Space and an
-    hour elsewhere. Raises ValueError for a variable that is no valid number."""
+    """Return the most seconds that a comparison may keep the device: LANTERN_RUN_SECONDS, else two minutes on a Space and an
+    hour elsewhere. Raise ValueError for an invalid number."""
     given = os.environ.get(RUN_SECONDS)
     if not given:
         return 120.0 if on_space() else 3600.0
@@ -392,17 +385,17 @@ def run_seconds() -> float:
 
 
 def on_zero_gpu() -> bool:
-    """Return whether the device is lent for the time of a call only."""
+    """Return whether the device is lent only for the time of a call."""
     return os.environ.get("SPACES_ZERO_GPU") == "true"
 
 
 def on_space() -> bool:
-    """Return whether strangers may ask: there a request must not start a download of many gigabytes."""
+    """Return whether strangers may send requests: there a request must not start a download of many gigabytes."""
     return bool(os.environ.get("SPACE_ID"))
 
 
 def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
-    """Return a preview, or None where it cannot be made: the run goes on without."""
+    """Return a preview (JPEG), or None if it fails: the run goes on without one."""
     try:
         return jpeg(pipe.preview(tokens))
     except Exception as error:

@@ -26,7 +26,7 @@ from lantern_demo.ui.service import Frame, Service
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is explored: a setting of a method."""
+    """A setting to explore, and its method."""
 
     setting: str
     method: str
@@ -46,11 +46,11 @@ SWEEPS = {
 
 @dataclass(frozen=True)
 class Explorer:
-    """Its components."""
+    """The components of the explorer."""
 
     knob: gr.Dropdown
     start: gr.Button
-    answer: Answer  # how far it is, beside its button
+    answer: Answer  # its progress, at its button
     plot: gr.HTML
 
 
@@ -128,7 +128,7 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
                 if isinstance(event, Frame):
-                    yield {e.answer.words: gr.skip()}  # only between two answers can a run be stopped
+                    yield {e.answer.words: gr.skip()}  # a run can be stopped only between two answers
                 else:
                     done[event.method] = event
         if "vanilla" in done:
@@ -148,7 +148,7 @@ def _point(sweep: Sweep, setting: float, event: Generation) -> dict[str, Any]:
 
 
 def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:
-    """Draw a sweep of an example, as its file keeps it: of every value the passes, what was changed, and the tokens."""
+    """Draw a sweep of an example, as its file keeps it: passes, changed tokens and token ids of every value."""
     sweep, points = SWEEPS[name], []
     for value in sweep.values:
         done = pipe.generate(prompt, sweep.method, seed=seed, **{sweep.setting: value})

@@ -55,7 +55,7 @@ LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
 KEEP_TITLE = "Record and link"
 KEEP_NOTE = (
-    "The record holds what it takes to run this again: prompt, settings, trees, versions, every token and every step. "
+    "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
     "Load a record here to replay it or to run it again on this machine. Each PNG holds prompt, seed and settings."
 )
 
@@ -65,7 +65,7 @@ REPOSITORY = "Code, docs and licence"
 
 KNOB_TITLE = "Turn the knob"
 OTHERS_TITLE = "Other methods"
-OTHERS_INFO = "They are drawn beside those that are chosen in Settings."
+OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
@@ -79,12 +79,13 @@ TABLE_HEAD = (
 )
 
 TIMING = """
-- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs all of them alike. Each draws
-  the tokens that it draws alone. Where memory does not hold all methods, they run one after the other, and the page says so.
+- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs all of them equally. Each
+  draws the tokens that it draws alone. Where memory does not hold all methods, they run one after the other, with a note on
+  the page.
 - The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading the prompt and decoding the
-  picture are timed apart. Previews, files and the network are not timed. Every method is warmed up first.
+  picture are timed separately. Previews, files and the network are not timed. Every method is warmed up first.
 - **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a processor for more than a tenth
-  of its seconds, the page says that the machine was busy.
+  of its seconds, the page reports a busy machine.
 - **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
 """
 
@@ -111,8 +112,7 @@ REDRAWN = (
     "may change a colour level or two."
 )
 OTHER_DECODER = (
-    "The tokens are the recorded ones. The pictures are drawn from them anew and look different: this model has another picture "
-    "decoder here."
+    "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
 )
 LOADING_FIRST = "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
@@ -120,7 +120,7 @@ RECORDED = "A recording of {date} on {device}: {prompt}"
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
 KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
-LOADED = "A loaded record. It names {device} and {date}; nothing of it was measured here."
+LOADED = "A loaded record. It names {device} and {date}; none of it was measured here."
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
@@ -131,8 +131,8 @@ LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
 LOOK_NOT_LOADED = "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
-STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
-NO_METHOD_FINISHED = "No method finished; the lanes say why."
+STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
+NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 METHOD_SENTENCES = {
     "vanilla": "One pass for every token. The baseline.",
@@ -144,11 +144,11 @@ METHOD_SENTENCES = {
 BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "relaxed", "lantern++": "relaxed"}
 
 
-EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla; the other settings stay as they are."
+EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla; the other settings stay unchanged."
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
-# The same for a look at a token; they come with its scripts.
+# The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This token: {what}",
     "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
@@ -179,7 +179,7 @@ LOOK: dict[str, Any] = {
     "prefill": "The model drew it after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms and committed {tokens} tokens.",
     "sideBySide": "Drawn side by side with the other rows of this pass: {missing} of the tokens before it were not there yet.",
-    "neverDrafted": "This token was never drafted: it lay behind the window of every pass before.",
+    "neverDrafted": "This token was never drafted: it lay beyond the window of every earlier pass.",
     "draftedOnce": "Drafted once; the",
     "draftedOften": "Drafted {count} times ({chain}); the last",
     "stoodOnce": "draft stood for 1 pass",
@@ -205,7 +205,7 @@ LOOK: dict[str, Any] = {
     "treeNode": "Token {token}: {state}",
 }
 
-# What the page's scripts say; {names} are filled in there.
+# The texts of the page's scripts, which fill in {names}.
 WEB: dict[str, Any] = {
     "prompt": {
         "title": "What to draw, in parts",
@@ -236,7 +236,7 @@ WEB: dict[str, Any] = {
     },
     "stage": "The race",
     "hint": "Click a picture to see how each token was drafted, and why it was accepted.",
-    # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
+    # The headline names the fastest by the shown clock, and the line below it reports the other clock.
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
         "noFewer": "{method} needed {passes} passes, one for each token after the first.",
@@ -275,7 +275,7 @@ WEB: dict[str, Any] = {
     "changed": "{count} of {of} changed",
     "kinds": {"e": "draft accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
     **LOOK,
-    "changedTitle": "Speed in seconds against what was changed",
+    "changedTitle": "Speedup in seconds against changed tokens",
     "changedNote": "Higher is faster; further left is closer to the model.",
     "changedAxis": "tokens changed",
     "speedupAxis": "speedup",
@@ -301,7 +301,7 @@ WEB: dict[str, Any] = {
         "independent": "Independent random numbers draw another picture from the same distribution.",
         "checked": "How every method is checked:",
     },
-    "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page tries again by itself.",
+    "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page keeps trying.",
     "back": "The server is back. Reload to draw again; your prompt, methods and seed stay.",
     "reload": "Reload",
     "lostRace": "The connection broke during the race. The cards show how far it came.",
@@ -328,7 +328,7 @@ def changed_of(entry: dict[str, Any]) -> int:
 
 
 def changed_in_short(entry: dict[str, Any]) -> str:
-    """Say that number on a card."""
+    """Return the number of changed tokens for a card."""
     return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 
@@ -355,7 +355,7 @@ def kept(record: dict[str, Any]) -> str:
 
 
 def one_thread(device: str) -> str:
-    """Return a device's name as it is written now; older records have another plural."""
+    """Return a device's name in today's spelling; older records have another plural."""
     return device.replace("(1 threads)", "(1 thread)")
 
 
@@ -375,7 +375,7 @@ def needs(download: str, memory: dict[str, str]) -> str:
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
-    """Name the methods that a model lacks, and say why it has no drafter; Markdown."""
+    """Name the methods that a model lacks, and the reason; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
@@ -406,7 +406,7 @@ def passes(steps: int) -> str:
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """Say that single steps took far longer than the rest, and give the run's seconds without them."""
+    """Report that single steps took far longer than the rest, and the run's seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
@@ -417,14 +417,14 @@ def waited(entry: dict[str, Any]) -> str:
 
 
 def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
-    """Say how long runs waited for a processor."""
+    """Report how long runs waited for a processor."""
     shares = sorted({f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries}, key=int)
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
 
 
 def in_turn(labels: list[str], reason: str) -> str:
-    """Say why methods did not race. labels: theirs, where others did race."""
+    """Explain why methods did not race. labels: theirs, where others did race."""
     if labels:
         return f"{', '.join(labels)} could not race with the others: {reason}."
     return f"The methods ran one after the other, not as a race: {reason}."
@@ -432,7 +432,7 @@ def in_turn(labels: list[str], reason: str) -> str:
 
 def finished(seed: int, failed: int) -> str:
     text = f"Done, with seed {seed}."
-    return text if not failed else f"{text} Some methods failed; their lanes say why."
+    return text if not failed else f"{text} Some methods failed; their lanes show why."
 
 
 def starting(seed: int, anew: bool) -> str:

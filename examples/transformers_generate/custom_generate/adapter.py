@@ -1,9 +1,9 @@
-"""Models of transformers as the decoding loop sees them: a text, or a picture of a Chameleon or a Janus, guided or not.
+"""Adapt models of transformers to the decoding loop: for text, or for pictures of a Chameleon or a Janus, guided or not.
 
-Tokens are the numbers 0 to `vocabulary` - 1 that are drawn; ids are those of the model's own vocabulary. The loop has one row.
-States of the target are laid side by side in it, [1, n, V + rows * H]: the scores [V] that tokens are drawn from, guided and
-processed already, then the model's states of each row [H], which a drafter reads. Where there is no drafter the scores are all. A
-drafter's outputs are [rows, n, H]; the width tells which of the two is meant.
+Tokens are numbers from 0 to `vocabulary` - 1. Ids belong to the model's own vocabulary. The loop has one row. Its states of the
+target are [1, n, V + rows * H]. The first V are the scores that tokens are drawn from, after guidance and processors. The
+others are the model's states [H] of each row, which a drafter reads, and are absent without a drafter. A drafter's outputs are
+[rows, n, H]. The width distinguishes the two.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Table = Callable[[Tensor], Tensor]  # ids [...] -> their vectors [..., H]
 
 
 class TextReader:
-    """How a causal model reads tokens: its own `forward`, on a row for the prompt and, with guidance, a negative one."""
+    """Runs a causal model through its own `forward`, on a row for the prompt and, with guidance, a negative one."""
 
-    tokens: int | None = None  # how many there are to draw; None: what `generate` was asked for
-    alone, ends = False, True  # whether the result is without the prompt; whether stopping criteria apply
+    tokens: int | None = None  # how many to draw; None: as many as `generate` requests
+    alone, ends = False, True  # whether the result excludes the prompt; whether stopping criteria apply
     drafting = False  # whether a drafter reads the states
 
     def __init__(self, model: Any, prompts: Sequence[Tensor], masks: Sequence[Tensor | None], scale: float) -> None:
@@ -43,26 +43,27 @@ class TextReader:
         self.vocabulary: int = model.config.get_text_config().vocab_size
 
     def ids(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Drawn tokens as ids of the model's vocabulary."""
+        """Return drawn tokens as ids of the model's vocabulary."""
         return tokens
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """The vectors [C, e] of the picture's codes, as its decoder compares them, and tokens' codes [V] int64. None: a text."""
+        """Return codebook vectors [C, e], as the picture decoder compares them, and tokens' codes [V] int64; None for text."""
         return None
 
     def through(self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores [n, V] behind ids [n, T], processed as `generate` does."""
+        """Process the scores [n, V] after ids [n, T] as `generate` does."""
         return processors(ids, scores)
 
     def prefill(self, cache: Any) -> Outputs:
-        """The last logits [rows, 1, V] of the prompt, and the states [rows, T, H] of all its positions."""
+        """Return the last logits [rows, 1, V] of the prompt, and the states [rows, T, H] of all its positions."""
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         mask = self.mask if self.padded else None
         return self.outputs(self.prompt, True, past_key_values=cache, use_cache=True, position_ids=positions, attention_mask=mask)
 
     def read(self, tokens: Tensor, depths: Tensor, sees: Tensor, cache: Any, past: int) -> Outputs:
-        """Logits [rows, n, V] and states [rows, n, H] of a tree's nodes behind `past` positions: tokens and depths [n] int64, and
-        which each sees, [n, n] bool. Eager and SDPA take an additive mask of four dimensions as it is."""
+        """Return logits [rows, n, V] and states [rows, n, H] of a tree's nodes after `past` positions.
+
+        Tokens and depths are [n] int64, the mask `sees` [n, n] bool. Eager and SDPA use a 4-D additive mask unchanged."""
         seen = torch.nn.functional.pad(self.mask, (0, past - self.mask.shape[1]), value=1).bool()
         behind = [seen[:, None, None].expand(-1, -1, len(sees), -1), sees.expand(len(seen), 1, -1, -1)]
         allowed, dtype = torch.cat(behind, -1), self.model.dtype
@@ -71,22 +72,21 @@ class TextReader:
         return self.outputs(tokens.expand(len(seen), -1), False, past_key_values=cache, use_cache=True, **around)
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
-        """Logits of ids [rows, n], of the last one alone where they are the prompt, and states [rows, n, H] behind the last
-        norm."""
+        """Return logits of ids [rows, n] and states [rows, n, H] after the last norm. A prompt has only the last logits."""
         out = self.model(input_ids=ids, logits_to_keep=1 if first else 0, output_hidden_states=self.drafting, **around)
         return out.logits, out.hidden_states[-1] if self.drafting else None
 
     def head(self, states: Tensor) -> Tensor:
-        """Logits [rows, n, V] of states [rows, n, H]."""
+        """Return logits [rows, n, V] of states [rows, n, H]."""
         return self.model.get_output_embeddings()(states)
 
     def embed(self, tokens: Tensor, table: Table) -> Tensor:
-        """Vectors [n, H] of drawn tokens [n], through the table of the vocabulary where they are words of it."""
+        """Return vectors [n, H] of drawn tokens [n], from the vocabulary's table unless image tokens have another."""
         return table(tokens)
 
 
 class ChameleonReader(TextReader):
-    """A Chameleon or Anole that draws a picture: it draws from its image tokens alone, which are ids of its vocabulary."""
+    """A Chameleon or Anole that draws a picture from its image tokens alone, which are ids of its vocabulary."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -98,7 +98,7 @@ class ChameleonReader(TextReader):
         return [self.listed[token] for token in tokens]
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """As `TextReader.codes`: its decoder takes vectors as they are stored."""
+        """Return codes as in `TextReader.codes`. Its decoder takes the stored vectors."""
         code = self.model.model.vocabulary_mapping.bpe2img
         vectors = self.model.model.vqmodel.quantize.embedding.weight
         return vectors, torch.tensor([code[token] for token in self.listed], device=vectors.device)
@@ -119,7 +119,7 @@ class ChameleonReader(TextReader):
 
 
 class JanusReader(TextReader):
-    """A Janus that draws a picture: image tokens have embeddings and a head of their own."""
+    """A Janus that draws a picture. Image tokens have separate embeddings and a separate head."""
 
     alone, ends = True, False
 
@@ -129,7 +129,7 @@ class JanusReader(TextReader):
         self.tokens = self.model.model.vision_model.config.num_image_tokens
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """As `TextReader.codes`: its decoder takes vectors of unit length, and tokens are codes."""
+        """Return codes as in `TextReader.codes`. Its decoder takes vectors of unit length, and tokens are codes."""
         vectors = self.model.model.vqmodel.quantize.embedding.weight
         return torch.nn.functional.normalize(vectors.float(), dim=-1), torch.arange(len(vectors), device=vectors.device)
 
@@ -148,9 +148,9 @@ class JanusReader(TextReader):
 def reader_of(
     model: Any, input_ids: Tensor, processors: LogitsProcessorList, kwargs: dict[str, Any], image: bool, guidance: float | None
 ) -> tuple[TextReader, LogitsProcessorList]:
-    """How the model is read, and the logits processors without guidance: transformers' own reads a token at a time.
+    """Return the model's reader, and the logits processors without guidance, since transformers' own reads one token at a time.
 
-    input_ids [1, T] int64. Raise ValueError for models and prompts that cannot be read.
+    input_ids [1, T] int64. Raises ValueError for unsupported models and prompts.
     """
     if model.config.is_encoder_decoder or any(kwargs.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
         raise ValueError("the prompt is more than ids; allowed are decoders that read a prompt of input_ids alone")
@@ -162,7 +162,7 @@ def reader_of(
     kind, mask = model.config.model_type, kwargs.get("attention_mask")
     if image and kind == "janus":
         scale = 5.0 if guidance is None else guidance
-        told = model.generation_config  # the unconditional row: padding for all but what begins the text and the picture
+        told = model.generation_config  # the unconditional row is padding but for the start tokens of text and picture
         kept = (input_ids == told.bos_token_id) | (input_ids == told.generation_kwargs["boi_token_id"])
         prompts = [input_ids] if scale == 1 else [input_ids, input_ids.masked_fill(~kept, told.pad_token_id)]
         return JanusReader(model, prompts, [mask] * len(prompts), scale), rest
@@ -177,35 +177,35 @@ def reader_of(
     return (ChameleonReader if image else TextReader)(model, prompts, masks, scale), rest
 
 
-# Processors that look at the scores alone. A draft's scores go through them, so that its distribution is like the target's.
+# Processors that depend on the scores alone. A draft's scores go through them, so that its distribution is like the target's.
 _WARPERS = ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 WARPERS = tuple(getattr(logits_process, f"{name}LogitsWarper") for name in _WARPERS)
 
 
 @dataclass
 class Prompt:
-    """What a run is drawn from. The target writes the states of the prompt's positions, and the drafter reads them."""
+    """The prompt of a run. The target writes the states of the prompt's positions, and the drafter reads them."""
 
     ids: Tensor  # [rows, T] int64, padded on the left
-    real: Tensor | None  # [rows, T] bool, which of them are no padding; None: all
+    real: Tensor | None  # [rows, T] bool, False at padding; None: no padding
     states: Tensor | None = None  # [rows, T, H] in the model's dtype
 
 
 class ModelCache:
-    """A cache of transformers: what lies behind the nodes of the step at hand is dropped when they are written."""
+    """A cache of transformers. Before a step writes its nodes, it drops all slots from the first of them on."""
 
     def __init__(self, cache: Any, prefix: int, slots: int) -> None:
         self.cache, self.length, self.slots = cache, prefix, slots
-        self.drawn = list[int]()  # tokens that stand in it behind the prompt
+        self.drawn = list[int]()  # its tokens after the prompt
 
     def drop(self, first: int) -> None:
-        """Forget the slots from the first on."""
+        """Drop the slots from the first on."""
         if (spare := self.length + len(self.drawn) - first) > 0:
             self.cache.crop(-spare)
         del self.drawn[first - self.length :]
 
     def move(self, source: Tensor, slots: Tensor) -> None:
-        """As `decoding.cache.KVCache.move`."""
+        """Implement `decoding.cache.KVCache.move`."""
         for layer in self.cache.layers:
             for stored in (layer.keys, layer.values):
                 # index_select copies first, so that source and destination may overlap
@@ -216,24 +216,24 @@ class ModelCache:
 
 
 class ModelTarget:
-    """`decoding.interfaces.Target` over a model of transformers, see the module."""
+    """Implements `decoding.interfaces.Target` with a model of transformers, see the module."""
 
     def __init__(self, reader: TextReader, prompt: Tensor, processors: LogitsProcessorList) -> None:
-        """prompt [1, T] int64: the ids that processors see."""
+        """`prompt` [1, T] int64 holds the ids that processors see."""
         self.reader, self.prompt, self.processors = reader, prompt, processors
         self.warpers = LogitsProcessorList(p for p in processors if isinstance(p, WARPERS))
         self.vocab_size = reader.vocabulary
-        self.drafted = 0  # the width of the states that a drafter reads beside the scores
+        self.drafted = 0  # width of the states after the scores, which a drafter reads
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Scores [1, n, V] of its own states, and of a drafter's outputs [rows, n, H]."""
+        """Return scores [1, n, V] of the target's states, or of a drafter's outputs [rows, n, H]."""
         if hidden.shape[-1] == self.vocab_size + self.drafted:
             return hidden[..., : self.vocab_size]
         scores = self._guided(self.reader.head(hidden))
         return self.reader.through(self.warpers, self.prompt.expand(len(scores), -1), scores).unsqueeze(0)
 
     def new_cache(self, rows: int, length: int) -> Any:
-        """As `decoding.interfaces.Target.new_cache`. Raise ValueError where a layer forgets positions."""
+        """Implement `decoding.interfaces.Target.new_cache`. Raises ValueError if a layer discards positions."""
         cache = DynamicCache(config=self.reader.model.config.get_text_config())
         if strange := [type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer]:
             raise ValueError(f"the model's cache has a {strange[0]}; allowed are layers that keep all positions")
@@ -241,39 +241,39 @@ class ModelTarget:
         return ModelCache(cache, prefix, prefix + length)
 
     def prefill(self, condition: Prompt, cache: Any) -> Tensor:
-        """The last position's state, [1, 1, width]; those of all go to the condition."""
+        """Return the last position's state [1, 1, width], and store the states of all positions in the condition."""
         raw, states = self.reader.prefill(cache.cache)
         condition.states = states
         return self._side_by_side(self._processed(raw, [[]]), None if states is None else states[:, -1:])
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any) -> Tensor:
-        """As `decoding.interfaces.Target.forward`, of nodes behind all that is committed."""
+        """Implement `decoding.interfaces.Target.forward` for nodes after all committed tokens."""
         first = int(slots[0])
         cache.drop(first)
         mask = tokens.new_ones(1, 1, dtype=torch.bool) if visible is None else visible[:, first:]
         raw, states = self.reader.read(tokens, positions - first, mask, cache.cache, first)
         paths, before, written = list[list[int]](), list(cache.drawn), tokens.tolist()
         cache.drawn += written
-        if self.processors:  # nodes are numbered level by level, so that a node's ancestors come in the order of its path
+        if self.processors:  # nodes are numbered level by level, so a node's ancestors come in path order
             for row in mask.tolist():
                 paths.append(before + [token for token, seen in zip(written, row, strict=True) if seen])
         return self._side_by_side(self._processed(raw, paths), states)
 
     def _side_by_side(self, scores: Tensor, states: Tensor | None) -> Tensor:
-        """Scores [n, V] and states [rows, n, H] -> [1, n, width] float32."""
+        """Concatenate scores [n, V] and states [rows, n, H] -> [1, n, width] float32."""
         if states is not None and self.drafted:
             scores = torch.cat([scores, states.transpose(0, 1).flatten(1).to(scores.device, scores.dtype)], -1)
         return scores.unsqueeze(0)
 
     def _guided(self, raw: Tensor) -> Tensor:
-        """Logits [rows, n, V] -> scores [n, V] float32: as they are, since some processors look at their signs, or guided."""
+        """Guide logits [rows, n, V] -> scores [n, V] float32. A single row is unchanged, as some processors need its signs."""
         if raw.shape[0] == 1:
             return raw[0].float()
         told, untold = raw.float().log_softmax(-1).unbind()
         return torch.add(untold, told - untold, alpha=self.reader.scale)
 
     def _processed(self, raw: Tensor, paths: Sequence[Sequence[int]]) -> Tensor:
-        """Logits [rows, n, V] behind n rows of drawn tokens -> [n, V] float32, as `generate` draws from them."""
+        """Guide and process logits [rows, n, V] after n rows of drawn tokens -> [n, V] float32, as in `generate`."""
         scores = self._guided(raw)
         if not self.processors:
             return scores

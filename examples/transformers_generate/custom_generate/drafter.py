@@ -1,8 +1,8 @@
 """EAGLE-1's drafter in its published format, for models of transformers: fc([embedding; state]) and one LLaMA layer.
 
-Slot i pairs the target's state at position i with the token at position i + 1; the target's head reads the layer's output.
-EAGLE's own drafters have no norm before attention, LANTERN's drafter of Anole has one, and norms of queries and keys by head.
-Facts: SafeAILab/EAGLE, eagle/model/cnets.py; jadohu/LANTERN, models/drafters/cnets_anole.py.
+Slot i pairs the target's state at position i with the token at position i + 1. The target's head reads the layer's output.
+EAGLE's own drafters have no norm before attention. LANTERN's drafter of Anole has one, and norms of queries and keys by head.
+Sources: SafeAILab/EAGLE, eagle/model/cnets.py; jadohu/LANTERN, models/drafters/cnets_anole.py.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ALLOWED |= {f"{LAYER}self_attn.{name}_norm.{part}" for name in "qk" for part in 
 
 
 def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
-    """The tensors of a drafter on the device and in the dtype of the reader's model: of a file, or of a folder with one of FILES.
+    """Read a drafter's tensors from a file, or a folder with one of FILES, to the device and dtype of the reader's model.
 
-    Raise ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
+    Raises ValueError, which names lantern_drafter, for a path without a drafter or a drafter that does not fit the model.
     """
     path = Path(path)
     file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
@@ -42,7 +42,7 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
         safe = file.suffix == ".safetensors"
         found = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
         weights = {name: x for name, x in found.items() if not name.endswith("rotary_emb.inv_freq")}
-    except Exception as error:  # each library has faults of its own
+    except Exception as error:  # each library raises other errors
         raise ValueError(f"lantern_drafter is {file}, which cannot be read as .safetensors or a PyTorch file: {error}") from error
     if wrong := sorted(NEEDED - set(weights)) + sorted(set(weights) - ALLOWED):
         raise ValueError(f"lantern_drafter is {file}, which is not of EAGLE-1's format: it lacks or has {', '.join(wrong)}")
@@ -55,12 +55,12 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
 
 
 class EagleDrafter:
-    """Implements `decoding.interfaces.Drafter`. What its tensors do not tell is as in the target."""
+    """Implements `decoding.interfaces.Drafter`. Sizes that its tensors do not show are the target's."""
 
     guided = False
 
     def __init__(self, weights: dict[str, Tensor], reader: TextReader, positions: int) -> None:
-        """positions: how many there may be, the prompt's counted."""
+        """`positions` is their greatest number, the prompt's included."""
         text, self.weights, self.reader = reader.model.config.get_text_config(), weights, reader
         self.dim, self.eps = text.hidden_size, getattr(text, "rms_norm_eps", 1e-6)
         self.head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -68,18 +68,18 @@ class EagleDrafter:
         self.rope = angles(positions, self.head_dim, theta).to(reader.prompt.device)
 
     def table(self, ids: Tensor) -> Tensor:
-        """Ids of the vocabulary [...] -> their vectors [..., H]: its own, or the model's."""
+        """Return the vectors [..., H] of ids [...], from the drafter's own table or the model's."""
         own = self.weights.get("embed_tokens.weight")
         return self.reader.model.get_input_embeddings()(ids) if own is None else F.embedding(ids, own)
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
-        """As `decoding.interfaces.Drafter.new_cache`; rows are the reader's."""
+        """Implement `decoding.interfaces.Drafter.new_cache`, with the reader's number of rows."""
         heads, like = self.weights[f"{PRODUCTS[0]}.weight"].shape[0] // self.head_dim, self.weights["fc.weight"]
         rows, prefix = self.reader.prompt.shape
         return PaddedCache(1, rows, heads, prefix + length, self.head_dim, dtype=like.dtype, device=like.device)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Prompt) -> None:
-        """As `decoding.interfaces.Drafter.prefill`, of the prompt with its states."""
+        """Implement `decoding.interfaces.Drafter.prefill` for the prompt with its states."""
         assert condition.states is not None
         n = condition.ids.shape[1]
         cache.start(n, condition.real)
@@ -91,8 +91,9 @@ class EagleDrafter:
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
     ) -> Tensor:
-        """As `decoding.interfaces.Drafter.forward`, of its own outputs or of the target's states [1, n, V + rows * H], see
-        `adapter.ModelTarget`."""
+        """Implement `decoding.interfaces.Drafter.forward`.
+
+        `hidden` is the drafter's outputs or the target's states [1, n, V + rows * H], see `adapter`."""
         rows = len(self.reader.prompt)
         if hidden.shape[-1] != self.dim:
             hidden = hidden[0, :, -rows * self.dim :].unflatten(-1, (rows, self.dim)).transpose(0, 1)
@@ -101,7 +102,7 @@ class EagleDrafter:
     def run(
         self, embedded: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: PaddedCache
     ) -> Tensor:
-        """embedded and hidden [R, n, H] -> outputs [R, m, H] of the last m slots."""
+        """Run the layer on embedded and hidden [R, n, H] -> outputs [R, m, H] of the last m slots."""
         x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
         rope = rotations(self.rope[cache.positions(positions)])
@@ -112,7 +113,7 @@ class EagleDrafter:
         return x + self.product(PRODUCTS[6], F.silu(self.product(PRODUCTS[4], y)) * self.product(PRODUCTS[5], y))
 
     def attend(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
-        """What the last `asked` queries of x [R, n, H], normalised, find; heads may share keys and values."""
+        """Compute the attention of the last `asked` queries of normalised x [R, n, H]. Heads may share keys and values."""
         q, k, v = (self.product(name, x).unflatten(-1, (-1, self.head_dim)) for name in PRODUCTS[:3])
         k = self.head_norm("k", k)
         k, v = (part.repeat_interleave(q.shape[2] // part.shape[2], 2) for part in (k, v))
@@ -123,15 +124,15 @@ class EagleDrafter:
         return self.product(PRODUCTS[3], found.transpose(1, 2).flatten(2))
 
     def product(self, name: str, x: Tensor) -> Tensor:
-        """x [..., D] through a linear layer."""
+        """Apply a linear layer to x [..., D]."""
         return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """x [..., H] through a norm of the layer, or as it is where it has none."""
+        """Apply a norm of the layer to x [..., H], or return x unchanged without one."""
         weight = self.weights.get(f"{LAYER}{name}.weight")
         return x if weight is None else F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * weight
 
     def head_norm(self, name: str, x: Tensor) -> Tensor:
-        """Queries or keys [R, m, heads, d], normalised by head where the drafter does."""
+        """Normalise queries or keys [R, m, heads, d] by head if the drafter has such norms."""
         weight, bias = (self.weights.get(f"{LAYER}self_attn.{name}_norm.{part}") for part in ("weight", "bias"))
         return x if weight is None or bias is None else F.layer_norm(x, x.shape[-1:], eps=1e-5) * weight + bias

@@ -3,23 +3,23 @@
     model.generate(**inputs, custom_generate="examples/transformers_generate", trust_remote_code=True, lantern_method="sjd")
     model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")
 
-transformers copies the folder and runs the copy, which imports lantern_demo: it must be installed or on the path. Cache, logits
-processors and stopping criteria are prepared as for transformers' own sampling, and every draft goes through the processors with
-the tokens before it. All methods but LANTERN's two are exact. One prompt at a time, with attention
-eager or sdpa. Beside transformers' own arguments:
+transformers copies the folder and runs the copy. It imports lantern_demo, which must be installed or on the path. Cache, logits
+processors and stopping criteria are prepared as for transformers' own sampling. Every draft goes through the processors with
+the tokens before it. All methods but LANTERN's two are exact. Each call decodes one prompt, with eager or sdpa attention.
+Arguments in addition to transformers' own:
 
 - lantern_method: vanilla; sjd, whose drafts are a chain of the model's own guesses; eagle1, lantern and lantern++, whose drafts
   are a static tree of a drafter.
-- lantern_window: how many tokens a pass of sjd reads.
-- lantern_drafter: the path of a drafter, see `drafter`; every call reads it anew.
+- lantern_window: number of tokens that a forward pass of sjd reads.
+- lantern_drafter: path of a drafter, see `drafter`. Every call reads it again.
 - lantern_tree: a static tree by name or as paths, "0 1 00".
 - lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: a tensor [V, k or more] of
-  each token's nearest others; else they come from the codebook of a Chameleon or a Janus.
-- lantern_noise: "shared" draws every token with noise of its place, so that exact methods draw the same tokens, up to rounding;
-  "own" is the papers' rejection sampling, which LANTERN's two always do.
-- lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator.
-- lantern_image: draw a picture, with Janus through the embeddings and the head of its image tokens, with Chameleon (Anole) from
-  its image tokens alone. lantern_guidance: the scale of Janus's guidance, 5 by default. Emu3 needs neither: give it
+  each token's nearest others. By default they come from the codebook of a Chameleon or a Janus.
+- lantern_noise: "shared" fixes the noise of every position, so that exact methods draw the same tokens, up to rounding;
+  "independent" is the papers' rejection sampling, which LANTERN's two always use.
+- lantern_seed: 0 to 2**32 - 1. None: drawn from PyTorch's own generator.
+- lantern_image: draw a picture. Janus uses the embeddings and the head of its image tokens. Chameleon (Anole) draws from its
+  image tokens alone. lantern_guidance: the scale of Janus's guidance, 5 by default. Emu3 needs neither. It takes
   `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as with transformers alone.
 """
 
@@ -56,17 +56,17 @@ TREE = "mc_sim_7b_63"
 
 @dataclass
 class SpeculativeOutput(GenerateDecoderOnlyOutput):
-    """What `return_dict_in_generate=True` returns: `sequences`, and what the drafts came to under vLLM's names, with `steps`."""
+    """The result of `return_dict_in_generate=True`: `sequences`, and counts of drafts under vLLM's names, with `steps`."""
 
     speculative_decoding: dict[str, Any] | None = None
 
 
 def generate(model: Any, lantern_image: bool = False, lantern_guidance: float | None = None, **arguments: Any) -> Any:
-    """What transformers calls for the folder's name; arguments are those of `generate` and of `decode_with`."""
-    if lantern_image and lantern_guidance is None:  # Janus's text mode hands it on in its configuration alone
+    """Entry point that transformers calls for the folder's name, with the arguments of `generate` and `decode_with`."""
+    if lantern_image and lantern_guidance is None:  # Janus's text mode passes it only in its configuration
         lantern_guidance = getattr(arguments.get("generation_config"), "guidance_scale", None)
     given = {"lantern_image": lantern_image, "lantern_guidance": lantern_guidance, **arguments}
-    # of the class itself: a model may have a `generate` of its own, which is where this call comes from
+    # the class's method, since a model may override `generate` and call this function from there
     return GenerationMixin.generate(model, custom_generate=decode_with, **given)
 
 
@@ -90,10 +90,10 @@ def decode_with(
     lantern_neighbours: Tensor | None = None,
     **model_kwargs: Any,
 ) -> Tensor | SpeculativeOutput:
-    """Decode behind the prompt input_ids [1, T] int64; the module says what the other arguments mean.
+    """Continue the prompt input_ids [1, T] int64. The module documents the other arguments.
 
-    Returns ids [1, T + n] int64, of a Janus picture its n image tokens alone [1, n]; a `SpeculativeOutput` with
-    `return_dict_in_generate`. Raise ValueError for what cannot be decoded.
+    Return ids [1, T + n] int64, or only the n image tokens [1, n] of a Janus picture. With `return_dict_in_generate`, return a
+    `SpeculativeOutput`. Raises ValueError for invalid arguments.
     """
     if lantern_method not in ROWS:
         raise ValueError(f"lantern_method is {lantern_method!r}; allowed are {', '.join(ROWS)}")
@@ -142,7 +142,7 @@ def decode_with(
 
 
 def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor, stopping_criteria: Any) -> bool:
-    """Add a step's tokens to those that are drawn, until a criterion stops; whether one did."""
+    """Append a step's tokens to `drawn` until a stopping criterion holds, and return whether one did."""
     for token in reader.ids(tokens):
         drawn.append(token)
         if reader.ends and bool(stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()):
@@ -151,7 +151,7 @@ def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor
 
 
 def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
-    """Return the drafts of a method. Raises ValueError for those that cannot be."""
+    """Return the drafts of a method. Raises ValueError for an invalid window or tree."""
     if row.drafts is not StaticTree:
         return Window(window) if row.drafts is Window else DraftConfig()
     try:
@@ -161,8 +161,9 @@ def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
 
 
 def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor | None:
-    """Each token's nearest others [V, k] int64, nearest first: a table's, or those of the model's own codebook. Raise ValueError
-    where there is neither."""
+    """Return each token's nearest others [V, k] int64, nearest first, from a table or the model's own codebook.
+
+    Raises ValueError without either."""
     if columns == 0:
         return None
     if table is not None:

@@ -1,1 +1,1 @@
-"""Speed against quality: what every method and setting gains, and what its pictures lose. See `command`."""
+"""Speed against quality: the gain of every method and setting, and the loss of its pictures. See `command`."""

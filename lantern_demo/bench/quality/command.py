@@ -1,9 +1,9 @@
 """Measure speed against quality on scenes: `python -m lantern_demo.bench quality --out runs/quality`.
 
-Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the
-same seeds. What they gain is measured in rounds as `bench speed` does; what their pictures lose is measured against pictures that
-vanilla draws with other seeds. The folder --out then holds front.json and front.md, and the pictures as token ids: a command that
-was interrupted goes on from those. With --processes N the drawing is shared by N processes.
+Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed ones do so again with one
+knob moved at a time. The gain in speed is measured in rounds as in `bench speed`. The loss of quality is measured against
+pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md and the pictures as token ids. An
+interrupted command continues from these ids. With --processes N, N processes share the drawing.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for numbers of pictures that are no whole captions, or one caption alone."""
+    """Raise ValueError for numbers of pictures that are not whole captions, or only one caption."""
     for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
         if count % SEEDS or count == SEEDS:
             raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
 
 
 def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
-    """As `play`, with the picture's `tvd`, None at temperature 0: see `lantern_demo.bench.tvd`."""
+    """Return the entry of `play` with the picture's `tvd` (see `lantern_demo.bench.tvd`), None at temperature 0."""
     method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
     done = play(pipe, point, prompt, seed)
     config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy)
@@ -62,7 +62,7 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
 
 
 def run(args: argparse.Namespace) -> Report:
-    """Draw, measure and report -> the report. Raises ValueError for what cannot be run, RuntimeError when a method fails."""
+    """Draw, measure and return the report. Raises ValueError for invalid arguments, RuntimeError if a method fails."""
     pipe = load(args.model, args.device, args.dtype)
     scenes = truth(pipe.info.folder, max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> Report:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the command. Raises ValueError for what cannot be run."""
+    """Run the command. Raises ValueError for invalid arguments."""
     args = parser().parse_args(argv)
     check(args)
     report = run(args)

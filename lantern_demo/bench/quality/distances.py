@@ -1,7 +1,6 @@
-"""How far two sets of pictures lie apart, in the features [N, D] of some network.
+"""Distances between two sets of pictures, in the features [N, D] of some network, computed in numpy float64.
 
-All in numpy, float64. None has a meaning by itself: hold each against the same distance between two sets that one method drew
-with different seeds.
+No distance has an absolute meaning. Compare each with that between two sets that one method drew with different seeds.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class Moments:
 
     @cached_property
     def root(self) -> Array:
-        """The symmetric square root of the covariance [D, D]."""
+        """Return the symmetric square root of the covariance [D, D]."""
         values, vectors = numpy.linalg.eigh(self.covariance)
         return (vectors * numpy.sqrt(values.clip(0))) @ vectors.T
 
 
 def moments(features: Any) -> Moments:
-    """Features [N, D] -> their moments, the covariance over N - 1. Raises ValueError for fewer than two."""
+    """Compute the moments of features [N, D], the covariance over N - 1. Raises ValueError for fewer than two."""
     given = checked(features, 2)
     mean = given.mean(0)
     centred = given - mean
@@ -47,14 +46,13 @@ def moments(features: Any) -> Moments:
 
 
 def frechet(a: Any, b: Any) -> float:
-    """The Frechet distance of the normal distributions with the sets' moments (Heusel et al. 2017): features [N, D], or their
-    `Moments`.
+    """Compute the Frechet distance of two sets, given as features [N, D] or their `Moments` (Heusel et al. 2017).
 
-    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. Biased upward, the more the
-    fewer pictures: only sets of the same size compare. The root of b is taken once per `Moments`, so give a reference as b.
+    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. The upward bias grows as sets
+    shrink: only sets of the same size compare. The root of b is computed once per `Moments`, so pass a reference as b.
     """
     a, b = (x if isinstance(x, Moments) else moments(x) for x in (a, b))
-    # The trace of the root needs only the eigenvalues of a symmetric product; rounding leaves some a little below 0.
+    # The trace of the root needs only the eigenvalues of a symmetric matrix. Rounding leaves some a little below 0.
     product = numpy.linalg.eigvalsh(b.root @ a.covariance @ b.root)
     shared = numpy.sqrt(product.clip(0)).sum()
     apart = ((a.mean - b.mean) ** 2).sum() + numpy.trace(a.covariance) + numpy.trace(b.covariance) - 2 * shared
@@ -65,15 +63,15 @@ def between(a: Array, b: Array) -> Array:
     """Return the Euclidean distances [N, M] between features [N, D] and [M, D]."""
     squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None] - 2 * (a @ b.T)
     if a is b:
-        numpy.fill_diagonal(squares, 0.0)  # the difference of large numbers leaves a little
+        numpy.fill_diagonal(squares, 0.0)  # the difference of large numbers leaves a rounding error
     return numpy.sqrt(squares.clip(0))
 
 
 def diversity(features: Any, groups: Any) -> Array:
-    """The mean distance of each picture to the other ones of its caption: features [N, D], captions [N] -> [N].
+    """Compute the mean distance [N] of each picture to the others of its caption, from features [N, D] and captions [N].
 
-    Its mean over pictures is the diversity per caption over seeds. Per picture, because drawn again a caption must not be
-    compared with itself. Raises ValueError for a caption of one picture.
+    Its mean over pictures is the diversity per caption over seeds. It is computed per picture because a resampled caption must
+    not be compared with itself. Raises ValueError for a caption of one picture.
     """
     given, captions = checked(features, 2), numpy.asarray(groups)
     found = numpy.empty(len(given))

@@ -1,4 +1,4 @@
-"""The pictures of every point, as token ids. What is drawn is on the disk at once, so that hours of it can be interrupted."""
+"""Draw the pictures of every point as token ids. Each is saved immediately, so that hours of drawing can be interrupted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens d
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
-Counts = dict[str, int]  # how many pictures, by point; none of those that are not in it
+Counts = dict[str, int]  # how many pictures, by point; 0 for absent points
 Record = dict[str, Any]  # of a picture: its point, its number there, its tokens and how many steps they took
-Model = tuple[str, str, str]  # what a process loads: id, device and format
+Model = tuple[str, str, str]  # id, device and format of the model that a process loads
 
 
 class Job(NamedTuple):
-    """Picture number `picture` of a point; it has that seed, whatever else is drawn, and of the floor another."""
+    """Picture number `picture` of a point. Its seed depends only on this number and on whether the point is the floor."""
 
     point: Point
     picture: int
@@ -41,13 +41,13 @@ class Job(NamedTuple):
 
 
 def jobs_of(points: list[Point], counts: Counts, prompts: list[str]) -> list[Job]:
-    """Return all pictures to draw, so ordered that an interrupted run has as many of every point."""
+    """Return all pictures to draw, ordered so that an interrupted run has equally many of every point."""
     jobs = [Job(point, n, prompts[n]) for point in points for n in range(counts.get(point.name, 0))]
     return sorted(jobs, key=lambda job: job.picture)
 
 
 def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
-    """What is drawn, by which code and by the weights that its tokens depend on."""
+    """Return everything that the tokens depend on: points, settings, code and weights."""
     folder = pipe.info.folder
     return {
         "command": {**command, "points": {p.name: p.settings for p in points}},
@@ -59,18 +59,19 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
 
 
 def file_of(folder: Path, identity: Record) -> Path:
-    """Return the file of the pictures of an identity: what another code, model or command drew lies in another file."""
+    """Return the file for the pictures of an identity. Another code, model or command has another file."""
     return folder / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
 
 
 def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1) -> list[Record]:
-    """Draw what `file` lacks of these jobs, by `pipe` or by processes that load `model` themselves -> all its records.
+    """Draw the jobs that `file` lacks and return all its records.
 
-    A picture is on the disk as soon as it is drawn, so that an interrupted command goes on. None: nothing is kept.
+    One process draws with `pipe`, several load `model` themselves. Each picture is saved immediately, so that an interrupted
+    command can continue. If `file` is None, nothing is saved.
     """
     records: list[Record] = []
     if file is not None and file.exists():
-        records = [json.loads(line) for line in file.read_text().split("\n")[:-1]]  # but a line that was cut off
+        records = [json.loads(line) for line in file.read_text().split("\n")[:-1]]  # without a truncated last line
     done = {(record["point"], record["picture"]) for record in records}
     left = [job for job in jobs if (job.point.name, job.picture) not in done]
     call = partial(picture_of, pipe) if processes == 1 else partial(_drawn_by, model)
@@ -95,7 +96,7 @@ def _drawn_by(model: Model, job: Job) -> Record:
 
 @torch.inference_mode()
 def picture_of(pipe: Pipeline, job: Job) -> Record:
-    """Draw a picture without warm-up or previews, neither of which changes its tokens."""
+    """Draw a picture without warm-up or previews, which do not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
     config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, drafts_of(method.drafts, knobs))

@@ -13,7 +13,7 @@ from lantern_demo.settings.drafts import settings_of
 from lantern_demo.settings.knobs import KNOBS, short_name, swept_by
 from lantern_demo.settings.settings import Settings, method_of
 
-# main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved.
+# main: a method at the preset; again: vanilla with other seeds, the noise floor; sweep: one knob moved.
 Group = Literal["main", "again", "sweep"]
 
 FLOOR = "vanilla again"
@@ -21,17 +21,17 @@ FLOOR = "vanilla again"
 
 @dataclass(frozen=True)
 class Point(Row):
-    """A row of the benchmark of speed, the tree always told. `knob` is the setting that a sweep moved."""
+    """A row of the speed benchmark whose settings name the tree. `knob` is the setting that a sweep moved."""
 
     group: Group = "main"
     knob: str | None = None
 
 
 def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
-    """Return all points of vanilla and these methods, each with the tree that `tree` comes to on this machine."""
+    """Return all points of vanilla and these methods, each with the tree that `tree` selects on this machine."""
     base = pipe.settings(tree=tree)
     named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
-    # the settings that ask for a method's very tree, so that all processes and all points of a method use the same
+    # settings that request exactly this tree, so that all processes and all points of a method share it
     trees = {name: settings_of(pipe.tree_of(METHODS[name], base).policy) for name in named}
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
@@ -43,7 +43,7 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
 
 
 def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
-    # The first value of a bound is exact decoding with the method's own tree: what the tree does without the relaxation.
+    # The first value of a bound is exact decoding with the method's own tree. It isolates the effect of the tree.
     for knob, values in swept_by(method_of(method)).items():
         for value in values:
             if value != getattr(base, knob):

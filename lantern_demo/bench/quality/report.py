@@ -27,7 +27,7 @@ HOW = (
 
 
 def markdown(report: Report) -> str:
-    """The tables of a report, with what they are of."""
+    """Return the tables of a report with a heading."""
     m, v, rows = report["machine"], report["versions"], report["rows"]
     head = (
         f"{report['model']['id']} ({report['dtype']}) on {m['device']}; {report['pictures']} pictures of every method, "
@@ -35,7 +35,7 @@ def markdown(report: Report) -> str:
         f"{v['torch']}, {report['created'][:10]}"
     )
     parts = [head, "Speed:", _speed(rows), "What is found of what was asked for:", _attributes(report)]
-    # A measure depends on how many pictures it is of, so that only rows of as many stand in one table.
+    # A measure depends on the number of pictures, so each table has rows with the same number.
     for count in sorted({row["pictures"] for row in rows if row["measures"]}, reverse=True):
         of_it = [row for row in rows if row["measures"] and row["pictures"] == count]
         parts += [f"The losses, {count} pictures:", *(_losses(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS))]
@@ -67,7 +67,7 @@ def _share(told: dict[str, Any]) -> str:
 
 
 def _losses(rows: list[Row]) -> str:
-    """Measures down, points across, a few to a table: a dozen measures of many points fit no page otherwise."""
+    """Return a table with a row per measure and a column per point."""
     floors = {key: told["floor"] for row in rows for key, told in row["measures"].items()}
     lines = [
         [told.title, _signed(floors[key], floors[key], ""), *(_cell(row["measures"].get(key), floors[key]) for row in rows)]

@@ -1,7 +1,7 @@
-"""How sure a measure is: intervals of shares, and the bootstrap over captions of differences to a noise floor.
+"""Uncertainty of measures: intervals of shares, and the bootstrap over captions of differences to a noise floor.
 
-Pictures of one caption resemble each other, so captions are what is drawn again, each with all its pictures. Two sets of pictures
-of the same captions are drawn again together: what a caption adds to both then leaves the spread of their difference.
+Pictures of one caption resemble each other, so the bootstrap resamples captions, each with all its pictures. Two sets of the
+same captions are resampled together: a caption's effect on both then cancels in the spread of their difference.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 Indices = NDArray[numpy.int64]
 Values = NDArray[numpy.float64]
-# What a set of pictures, given by their indices [n], repeats allowed, measures.
+# From the indices [n] of a set of pictures, repeats allowed, to its value.
 Measure = Callable[[Indices], float]
 
-# Of all intervals. About a dozen measures a method are looked at: at 95 in 100 nearly every other lossless method would miss
-# one of them by chance, at 99 in 100 one in nine does.
+# Of all intervals. Each method has about a dozen measures. At 95 in 100, nearly every other lossless method would miss one of
+# them by chance. At 99 in 100, one in nine does.
 LEVEL = 0.99
 RESAMPLES = 200
 
 
 class Difference(NamedTuple):
-    """A measure of one set of pictures, that of another, the first minus the second, and the interval of that."""
+    """A measure of two sets of pictures, the first minus the second, and the interval of this difference."""
 
     value: float
     floor: float
@@ -36,8 +36,7 @@ class Difference(NamedTuple):
 
 
 def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """The interval of a share of `right` among `of` (Wilson 1927): the shares from which it is no further off than z standard
-    errors.
+    """Return the interval of the share `right` / `of` (Wilson 1927): the shares that are at most z standard errors from it.
 
     Raises ValueError unless 0 <= right <= of and of > 0.
     """
@@ -46,15 +45,15 @@ def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     z, p = NormalDist().inv_cdf((1 + level) / 2), right / of
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    # At the ends the interval reaches exactly to 0 and 1; rounding may not.
+    # Exactly 0 and 1 at the ends, in spite of rounding.
     return (0.0 if right == 0 else middle - half), (1.0 if right == of else middle + half)
 
 
 def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0) -> Iterator[Indices]:
-    """`count` times the indices of pictures whose captions were drawn again with repeats, every caption with all its pictures.
+    """Yield `count` resamples: picture indices of captions drawn with replacement, each caption with all its pictures.
 
-    `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions for the same seed, in whatever
-    order their pictures lie.
+    `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions for the same seed, in any
+    order of their pictures.
     """
     captions = numpy.asarray(groups)
     pictures = [(captions == caption).nonzero()[0] for caption in numpy.unique(captions)]
@@ -64,22 +63,21 @@ def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0) -> Iterator[In
 
 
 def mean_of(values: Any) -> Measure:
-    """The mean of values [N], one a picture, as a measure."""
+    """Return the mean of values [N], one per picture, as a measure."""
     given = numpy.asarray(values, dtype=numpy.float64)
     return lambda index: float(given[index].mean())
 
 
 def bootstrap(measure: Measure, groups: Any, count: int = RESAMPLES, seed: int = 0) -> Values:
-    """The measure of every one of the `resamples` -> [count]."""
+    """Compute the measure [count] of every one of the `resamples`."""
     return numpy.array([measure(index) for index in resamples(groups, count, seed)], dtype=numpy.float64)
 
 
 def compared(value: float, values: Values, floor: float, floors: Values, level: float = LEVEL) -> Difference:
-    """The difference of two measures by their values on the same resamples, [count] each, one or more.
+    """Compute the difference of two measures from their values on the same resamples, [count >= 1] each.
 
-    The percentile interval, which leaves out (1 - level) / 2 at either end, is moved so that the resamples' mean lies on the
-    measured difference. Repeats move a distance upward; in a difference this all but cancels, and what is left of it is no part
-    of the spread.
+    The percentile interval leaves out (1 - level) / 2 at either end. It is shifted so that the resamples' mean equals the
+    measured difference: repeats raise a distance, and a difference cancels most of this bias but not all.
     """
     moved = values - floors
     low, high = numpy.quantile(moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2))

@@ -1,4 +1,4 @@
-"""Tell by tokens alone how likely the target finds a picture."""
+"""Compute the likelihood of a picture's tokens under the target."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training.own import encode_prompts
 
-FLOOR = 1e-9  # the least probability a token counts with, 20.7 nats: one impossible token must not make a picture's mean infinite
-POSITIONS = 2048  # rows of logits that are held at once
+FLOOR = 1e-9  # least probability of a token, 20.7 nats: one impossible token must not make a picture's mean infinite
+POSITIONS = 2048  # rows of logits in memory at once
 
 
 @torch.inference_mode()
 def nll(
     target: LlamaGen, encoder: PromptEncoder, prompts: list[str], tokens: Tensor, sampling: Sampling, batch: int = 16
 ) -> Tensor:
-    """Mean -log p of a token of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU, in nats.
+    """Compute the mean -log p per token, in nats, of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU.
 
-    The probabilities p are the very ones that they were to be drawn from: the guided ones after temperature, top-k and top-p; a
-    greedy `sampling` reads the plain softmax. A token of less than FLOOR counts as FLOOR.
-    Raises ValueError for another number of prompts than pictures, or pictures of another length than the model's.
+    p is the sampling distribution: guided, after temperature, top-k and top-p, or the plain softmax for a greedy `sampling`.
+    Probabilities below FLOOR count as FLOOR.
+    Raises ValueError if the number of prompts and pictures differs, or a picture's length differs from the model's.
     """
     config = target.config
     if tokens.shape != (len(prompts), config.tokens):
