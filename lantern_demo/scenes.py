@@ -215,6 +215,8 @@ def read(prompt: str) -> Reading:
     while at < len(words):
         length = next((n for n in range(longest, 0, -1) if tuple(words[at : at + n]) in phrases), 0)
         part, index, least = phrases[tuple(words[at : at + length])] if length else ("", 0, 0)
+        if after_noun and part != "noun":
+            number = None
         if part == "noun":
             if after_noun:
                 nouns.pop()
@@ -224,8 +226,6 @@ def read(prompt: str) -> Reading:
             number = index
         elif part:
             said.setdefault(part, index)
-        if part not in ("count", "noun"):
-            number = None
         after_noun = part == "noun"
         at += max(length, 1)
     if nouns:

@@ -32,11 +32,12 @@ function readPrompt(book, prompt) {
     let [length, phrase] = [book.longest, undefined];
     while (length && !(phrase = book.phrases.get(words.slice(at, at + length).join(" ")))) length--;
     const { part, index, several } = phrase ?? {};
+    if (afterNoun && part !== "noun") number = null;
     if (part === "noun") {
       if (afterNoun) nouns.pop(); // it qualifies this one
       nouns.push({ index, count: book.nouns[index].mass ? 0 : (number ?? (several ? 1 : 0)) });
-    } else if (part && part !== "count") said[part] ??= index;
-    number = part === "count" ? index : part === "noun" ? number : null;
+    } else if (part === "count") number = index;
+    else if (part) said[part] ??= index;
     afterNoun = part === "noun";
     at += length || 1;
   }
