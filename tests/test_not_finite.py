@@ -129,6 +129,6 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
+    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.eager else 4))
     plain, fixed = runs(method, (all_nan, 2), None)
     assert plain == fixed and fixed[1] == NO_PROBS

@@ -132,7 +132,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
     ):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(loop, "Runner", lambda steps: (graphs.Runner if steps.exact else graphs.GraphRunner)(steps))
+    monkeypatch.setattr(loop, "Runner", lambda steps: (graphs.Runner if steps.eager else graphs.GraphRunner)(steps))
     real = graphs.GraphRunner._capture
 
     def capture(self: graphs.GraphRunner, slots: int, drafts: bool) -> Any:

@@ -53,7 +53,7 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
 
 @pytest.mark.parametrize("method", ["vanilla", "lantern++", "zipar"])
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
+    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.eager else 4))
     of = model_of("llamagen")
     for how in ({}, {"num_tokens": 3}):
         assert summary(of.run(of.joined, method, **how)) == summary(of.run(of.modules, method, **how))

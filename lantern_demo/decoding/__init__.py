@@ -1,19 +1,19 @@
-"""Draft, verify, commit: fast decoding of autoregressive image models that keeps their distribution, or changes it within a
-bound. Nothing here knows a network, a setting or a page.
+"""Speculative decoding of autoregressive image models: draft, verify, commit. It keeps the model's distribution, or changes it
+within a bound. Nothing in this package depends on a network, a setting or a page.
 
-`interfaces` has the protocols of target, drafter and verifier. `config` has the values of a run, `methods` the table of methods.
+`interfaces` has the protocols of target, drafter and verifier, `config` a run's configuration, `methods` the table of methods.
 Read in this order:
 
 1. `reference`: every acceptance rule at one node, one token at a time, in plain Python.
-2. `noise`, `sampling`: how a token is drawn from logits.
+2. `noise`, `sampling`: draw a token from logits.
 3. `rules`: the same rules as tensors; a new rule is a class.
 4. `trees`, `drafting`: draft trees, and the proposers that fill them; then `window` (SJD) and `opt_tree` (OPT-Tree).
-5. `verify`: which drafts are accepted, and the token after them.
-6. `step`: one step. `results`: the one row of integers that the host reads of it.
+5. `verify`: accept drafts, and draw the token after them.
+6. `step`: one step. `results`: its outcome as the one row of integers that the host reads.
 7. `loop`: a run from the prompt to the last token. `graphs`: the same steps as captured CUDA graphs.
-8. `zipar`: rows drawn side by side, in steps of their own.
+8. `zipar`: rows of a picture drawn in parallel, with separate steps.
 
-`cache` holds keys and values, `timing` is the clock, and `evidence` tells why a draft was accepted or refused.
+`cache` holds keys and values, `timing` is the clock, and `evidence` reports why a draft was accepted or refused.
 
 One step, as `step.TreeSteps` takes it:
 

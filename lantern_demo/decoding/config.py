@@ -1,4 +1,5 @@
-"""What a run is asked to do, and whether it goes together."""
+"""The configuration of a run, `Config`, and a row of the table of methods, `Method`. `Config` checks that its values fit each
+other, and `check_models` that they fit the models."""
 
 from __future__ import annotations
 
@@ -18,26 +19,26 @@ NOISE = ("shared", "independent")
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table of `methods`: where drafts come from, and the rule that they are accepted by, which is the exact one
-    where there are none. `lossless`: every token follows the target's own distribution. `summary` is a sentence for people.
-    `default`: a comparison that names no methods has it."""
+    """One row of the table of `methods`: the source of the drafts, and the rule that accepts them. A method without drafts has
+    the exact rule. `lossless`: every token follows the target's own distribution. `summary` is one sentence for the page.
+    `default`: part of a comparison that names no methods."""
 
     id: str
     label: str
     drafts: type[DraftConfig]
-    rule: Rule  # with the values that it has where no setting gives others
+    rule: Rule  # with its default values
     lossless: bool
     summary: str
     default: bool = True
 
     @property
     def needs_drafter(self) -> bool:
-        """Whether it cannot do without a drafter."""
+        """Whether it cannot run without a drafter."""
         return self.drafts.needs_drafter
 
     @property
     def alone(self) -> bool:
-        """Whether the target draws token by token."""
+        """Whether the target draws token by token, without drafts."""
         return self.drafts is DraftConfig
 
     @property
@@ -48,18 +49,18 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A run's configuration. Raises ValueError for values that do not go together."""
+    """A run's configuration. Raises ValueError for values that do not fit each other."""
 
     method: Method
     num_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    rule: Rule = field(default_factory=Rule)  # of the method's class, and so is the tree
+    rule: Rule = field(default_factory=Rule)  # rule and tree are of the method's classes
     tree: DraftConfig = field(default_factory=DraftConfig)
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
-    prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused
-    engine: str = "auto"  # fixed on a CUDA device, with models that implement it
+    prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
+    engine: str = "auto"  # "auto" is "fixed" on a CUDA device
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
     row: int | None = None  # tokens in a row of the picture; None: all
     noise: str = "independent"  # or "shared", where the method allows it (see `shared`)
@@ -89,8 +90,7 @@ class Config:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
-        """Raise ValueError when the method needs a drafter and there is none, or the tree or the table does not fit the
-        vocabulary."""
+        """Raise ValueError if the method needs a missing drafter, or if tree or neighbour table do not fit the vocabulary."""
         if self.method.needs_drafter and drafter is None:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
@@ -102,9 +102,9 @@ class Config:
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are compared with the target's own draws. That leaves a relaxed rule's distribution as it is where a
-        rejection takes near(x) and no more, and the prefix fixes the drafts. At temperature 0 there is no noise, and all rules
-        compare that count no neighbours."""
+        """Whether drafts are compared with the target's own draws. A relaxed rule keeps its distribution this way only if a
+        rejection removes no more than near(x), and the prefix fixes the drafts. At temperature 0 there is no noise, and every
+        rule without neighbours compares."""
         if self.sampling.greedy:
             return not columns(self.rule)
         return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.fixed_by_prefix))
@@ -116,7 +116,7 @@ class Config:
 
     @property
     def rows(self) -> int:
-        """R."""
+        """The rows R of `interfaces`."""
         return self.prefix_rows or (1 if self.sampling.cfg_scale == 1 else 2)
 
     @property
@@ -126,7 +126,7 @@ class Config:
 
     @property
     def positions(self) -> int:
-        """Tokens that what it makes has room for."""
+        """Tokens that caches and buffers have room for."""
         return self.room or self.num_tokens
 
     @property
@@ -136,10 +136,9 @@ class Config:
 
     @property
     def nodes(self) -> int:
-        """How many tokens a pass reads at most."""
+        """The most tokens that a pass reads."""
         return nodes_at_most(self.row_length, self.tree.lead) if isinstance(self.tree, ZipAR) else self.tree.nodes
 
     def no_draft(self, missing: int) -> bool:
-        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to
-        draft for."""
+        """Whether a step with `missing` tokens left needs no drafts: the last token is the bonus token after the root."""
         return self.tree.nodes == 1 or missing == 1

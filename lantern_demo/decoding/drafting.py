@@ -1,8 +1,8 @@
-"""Where drafts come from. A `DraftConfig` is a value: the shape of a run's drafts. Its `Proposer` fills one draft tree per step.
+"""Sources of drafts. A `DraftConfig` describes the shape of a run's drafts; its `Proposer` fills one draft tree per step.
 
-Static trees have fixed paths (EAGLE-1, LANTERN++). Dynamic trees grow where the drafter is sure (EAGLE-2, LANTERN). `window`,
-`opt_tree` and `zipar` have the others. Proposers read no number back to the host, unless they say so, so that steps can be
-captured.
+A `StaticTree` has fixed paths (EAGLE-1, LANTERN++). A `DynamicTree` grows where the drafter is confident (EAGLE-2, LANTERN).
+`window` and `opt_tree` have further proposers. A proposer reads no number back to the host unless `needs_host_sync` is set, so
+that steps can be captured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .sampling import NOTHING, Sampling, draw_in_turn, guide, not_finite, probab
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
-AddNoise = Callable[[Tensor, Tensor], Tensor]  # scores [m, V], and the position [1] that they draw -> scores with noise
+AddNoise = Callable[[Tensor, Tensor], Tensor]  # scores [m, V], the position [1] whose token they draw -> scores with noise
 
 
 class RunContext(NamedTuple):
@@ -28,7 +28,7 @@ class RunContext(NamedTuple):
     sampling: Sampling
     device: torch.device
     vocabulary: int
-    positions: int  # tokens that there is room for
+    positions: int  # tokens that buffers have room for
     add_noise: AddNoise | None = None  # None unless the run shares its noise
 
 
@@ -38,23 +38,23 @@ class Passes(Protocol):
     position: Tensor  # [1] int64, the position of the picture whose token the root draws
 
     def sync(self) -> Tensor:
-        """Read the tokens committed since the step before. Return the last output [R, 1, H], the root's."""
+        """Read the tokens committed since the previous step. Return the last output [R, 1, H], the root's."""
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """Read m nodes of one depth (1 = the root's children). Return their outputs [R, m, H]. tokens [m] are the nodes' tokens,
-        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
-        of this tree wrote, then those of its own pass."""
+        """Read m nodes of one depth (1 = the root's children), tokens [m], with their parents' outputs hidden [R, m, H]. Return
+        the nodes' outputs [R, m, H]. mask [m, w + m] bool marks the tree slots that a node sees: the w slots of earlier passes
+        over this tree, then those of this pass."""
 
 
 class Proposer:
-    """Fills draft trees. This one drafts nothing: its tree is the root alone."""
+    """Fills draft trees. The base class drafts nothing: its tree is the root alone."""
 
     depth = 0  # of the deepest node
     draws = 0  # uniforms per step
-    slots = 0  # tree slots that the drafter fills at most
-    needs_host_sync = False  # the host reads numbers in every step, which then cannot be captured
-    tree: Tree | None  # where it is the same in every step
-    state: tuple[Tensor, ...] = ()  # tensors kept from step to step, changed in place
+    slots = 0  # most tree slots that the drafter fills
+    needs_host_sync = False  # the host reads numbers in every step, so that steps cannot be captured
+    tree: Tree | None  # if it is the same in every step
+    state: tuple[Tensor, ...] = ()  # tensors kept between steps, updated in place
 
     def __init__(self, device: torch.device | str) -> None:
         self.tree = static_tree((), device)
@@ -63,7 +63,7 @@ class Proposer:
         """Start a run with its first token root [1] int64."""
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """Return the tree after the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
+        """Return the tree after root [1] int64, the last committed token; uniforms [draws] in [TINY, 1)."""
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
@@ -73,10 +73,10 @@ class Proposer:
 
 @dataclass(frozen=True)
 class DraftConfig:
-    """The shape of a run's drafts. This one drafts nothing."""
+    """The shape of a run's drafts. The base class drafts nothing."""
 
     needs_drafter: ClassVar[bool] = False
-    fixed_by_prefix: ClassVar[bool] = False  # the drafts depend on the tokens before them and on no random number
+    fixed_by_prefix: ClassVar[bool] = False  # drafts depend on the tokens before them, and on no random number
 
     @property
     def nodes(self) -> int:
@@ -85,7 +85,7 @@ class DraftConfig:
 
     @property
     def width(self) -> int:
-        """Children of a node, at most."""
+        """The most children of a node."""
         return 0
 
     @property
@@ -94,7 +94,7 @@ class DraftConfig:
         return 0
 
     def proposer(self, run: RunContext) -> Proposer:
-        """Return what fills the draft trees of a run."""
+        """Return the `Proposer` of a run."""
         return Proposer(run.device)
 
 
@@ -106,8 +106,8 @@ def check_at_least_one(name: str, value: int) -> None:
 
 @dataclass(frozen=True)
 class StaticTree(DraftConfig):
-    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths
-    that make no tree."""
+    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for
+    paths that form no tree."""
 
     paths: tuple[Path, ...]
 
@@ -134,8 +134,9 @@ class StaticTree(DraftConfig):
 
 @dataclass(frozen=True)
 class DynamicTree(DraftConfig):
-    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes after the first level. The best `nodes` are kept,
-    the root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
+    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes after the first level. The tree is the best
+    `nodes` proposals, the root included; its deepest level is depth + 1. Raises ValueError when the beam cannot fill the
+    nodes."""
 
     top_k: int = 10
     depth: int = 4
@@ -168,7 +169,7 @@ class DynamicTree(DraftConfig):
 
 @dataclass(frozen=True)
 class ZipAR(DraftConfig):
-    """No drafts: rows drawn side by side (see `zipar`), each `lead` tokens ahead of the next. Raises ValueError for a lead below
+    """No drafts: rows drawn in parallel (see `zipar`), each `lead` tokens ahead of the next. Raises ValueError for a lead below
     1."""
 
     lead: int = 4
@@ -178,27 +179,27 @@ class ZipAR(DraftConfig):
 
 
 def nodes_at_most(row: int, window: int) -> int:
-    """How many nodes a pass has at most in a picture with rows of `row` tokens."""
+    """Return the most nodes of a pass over a picture with rows of `row` tokens."""
     return 1 if window >= row else row // window + 1
 
 
 class StaticProposer(Proposer):
-    """Fills a tree of fixed paths with tokens drawn from the drafter without replacement. With shared noise they are the top of
-    its noisy scores (Kool and others 2019), at temperature 0 of its scores. Otherwise they are drawn in turn with uniforms."""
+    """Fills a tree of fixed paths with tokens drawn from the drafter without replacement. With shared noise they are the top
+    tokens of its noisy scores (Kool and others 2019), at temperature 0 of its scores. Otherwise uniforms draw them in turn."""
 
     def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
         self.tree: Tree = tree
         self.add_noise = (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
         self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
         self.draws = 0 if self.add_noise is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
-        self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, which draws are no nodes
+        self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, draws that are no nodes
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.sync()
         assert tree.drawn_at is not None
         last = tree.levels[-1].span.stop
         tokens = root.new_empty(last + 1)
-        tokens[::last] = root  # and where no draw is, since any valid token will do
+        tokens[::last] = root  # also the entry for missing draws, where any valid token will do
         nothing = zero(root.device)
         probs, masses, best, used = list[Tensor](), [nothing], list[Tensor](), 0
         for depth, level in enumerate(tree.levels):
@@ -226,8 +227,8 @@ class StaticProposer(Proposer):
 
 
 class DynamicProposer(Proposer):
-    """A `DynamicTree`, whose children are fixed by the prefix: all proposals of the beam gather in a pool, scored by the sum of
-    log-probabilities along the path, and the best are the tree."""
+    """Fills a `DynamicTree`, whose children the prefix fixes. All proposals of the beam enter a pool, scored by the sum of
+    log-probabilities along the path. The best form the tree."""
 
     def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
         self.policy, self.sampling, self.tree = policy, sampling, None
@@ -253,21 +254,21 @@ class DynamicProposer(Proposer):
 def grow(
     root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
 ) -> tuple[Tree, Tensor, Tensor]:
-    """The tree and its tokens [n] int64 (0 in the root's position) of a dynamic policy, and whether a log-probability is no
-    number, [1] bool.
+    """Return the tree of a dynamic policy, its tokens [n] int64 (0 for the root), and whether a log-probability is not finite,
+    [1] bool.
 
     root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
-    depth, mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes'
-    parents in the beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals
-    have probability, the nodes left over are attached to the tree as padding that no child table names, so they are never
-    accepted. Raises ValueError when the vocabulary is smaller than the beam."""
+    depth, mask [m, w + m]) returns those [m, V] of the beam's children at that depth. parent_rows are the parents' rows in the
+    previous beam (depth 1: the root, row 0), and mask is that of `Passes.expand`. If too few proposals have a probability above
+    0, padding fills the tree: nodes that no child table names, so that they are never accepted. Raises ValueError when the
+    vocabulary is smaller than the beam."""
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
     depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
     highest = [scores[:1]]
-    # the root is the pool's first entry, and better than all
+    # the root is the pool's first entry, and scores above all others
     pool_scores, pool_tokens, pool_parents = [best, scores], [first_node, tokens], [first_node.expand(1 + beam)]
     parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
@@ -282,8 +283,8 @@ def grow(
         tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
         in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
-    # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold
-    # their ancestors, ties and -inf included. A score that is no number would come before the root's.
+    # A child never scores above its parent and follows it in the pool. So after a stable sort the best entries always include
+    # their ancestors, even with ties and -inf. A NaN would sort before the root.
     pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
@@ -295,11 +296,11 @@ def grow(
 
 @lru_cache(maxsize=16)
 def _levels(policy: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
-    """What does not change from tree to tree of a policy."""
+    """Return the tensors that all trees of a policy share."""
     beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
-    counts = [1, beam, *([beam * beam] * policy.depth)]  # of the pool's entries by depth
+    counts = [1, beam, *([beam * beam] * policy.depth)]  # entries of the pool by depth
     depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)  # [pool]
-    first = torch.arange(1, beam + 1, device=device)  # where the entries of depth 1 are
+    first = torch.arange(1, beam + 1, device=device)  # pool entries of depth 1
     best = torch.ones(1, device=device)  # above all scores
-    itself = torch.eye(beam, dtype=torch.bool, device=device)  # what the beam at depth 1 sees
+    itself = torch.eye(beam, dtype=torch.bool, device=device)  # mask of the beam at depth 1
     return depths, nodes, nodes[:1], first, best, itself

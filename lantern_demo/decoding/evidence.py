@@ -1,5 +1,6 @@
-"""Tell why drafts were accepted or refused: judge the nodes of one step's accepted path again, and read the numbers. The decoding
-loop never does so. A caller that shows the numbers asks for them after a step, outside the run's clock."""
+"""Why drafts were accepted or refused: `with_evidence` judges the nodes of a step's accepted path again, and reads back the
+numbers. The decoding loop never does so. A caller that shows the numbers requests them after a step, outside the run's
+clock."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from .verify import Children, RejectionVerifier, SharedNoiseVerifier, decide, de
 
 @torch.inference_mode()
 def with_evidence(step: Step) -> Step:
-    """Return the step with the numbers that each tried draft was judged by, and without the tensors that it kept. A step that
-    kept none is returned as it is: one without drafts, or one of fixed shapes."""
+    """Return the step with the numbers that each tried draft was judged by, and without the tensors that it kept. A step
+    without kept tensors is returned unchanged: it has no drafts, or fixed shapes."""
     if step.kept is None:
         return step
     verifier, draft, out, scores, uniforms = step.kept
@@ -23,7 +24,7 @@ def with_evidence(step: Step) -> Step:
     nodes = [node for node in step.path if inner_rows[node] >= 0]
     at = torch.tensor(nodes, device=scores.device)
     rows = tree.inner_rows.index_select(0, at)
-    # the nodes of drafts that were tried, in draw order, by row
+    # by row, the tried drafts in draw order: (draw number, node)
     tried: list[list[tuple[int, int]]] = []
     for node, chosen in zip(nodes, [*step.path[1:], -1], strict=False):
         found = [(i, child) for i, child in enumerate(children[node]) if child >= 0]
@@ -54,6 +55,6 @@ def with_evidence(step: Step) -> Step:
         Judged(child, *(numbers[row][i] for numbers in values))
         for row, children_of in enumerate(tried)
         for i, child in children_of
-        if there[row][i]  # else the drafter's distribution had ended before it
+        if there[row][i]  # otherwise the drafter's distribution was exhausted before this draw
     ]
     return replace(step, judged=judged)

@@ -1,10 +1,11 @@
-"""Runners of steps: one by one on any device, or as captured CUDA graphs, and those that outlive their run.
+"""Runners of steps: `Runner` runs them one by one on any device, `GraphRunner` as captured CUDA graphs. `Engines` keeps runners
+for later runs.
 
-Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one after the copy of its results:
-device work, whatever the host or a consumer does meanwhile. Timing events inside the graph separate its parts, where
-torch can record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are
-read once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
-events, a step counts as verify as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
+Timing of graphs: a step's seconds lie between two CUDA events, one before its replay and one after the copy of its results.
+They are device time, independent of the host and of a consumer. Timing events inside the graph separate its parts, where torch
+can record them (`external=True`). A replay overwrites them, and steps are launched ahead of the results read. So they are read
+once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
+events, a step counts wholly as verify. Warm-up and capture are the clock's part "capture", which is outside the decode seconds.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from .interfaces import Verifier
 from .results import Step
 from .timing import Clock, Part
 
-WARM_UP = 2  # steps before a runner's first capture, in which libraries set themselves up; one before the others
-AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
+WARM_UP = 2  # steps before a runner's first capture, in which libraries initialise; one before later captures
+AHEAD = 4  # most replays in flight: enough that the device never waits for the host
 MOST = 16  # idle runners: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 
@@ -38,9 +39,9 @@ class Steps(Protocol):
 
     config: Config
     verifier: Verifier
-    exact: bool  # the host reads each step before the next one
+    eager: bool  # the host reads each step before the next one
     results: Tensor  # [steps, *] int64, a row per step of fixed shapes
-    done: Step | None  # of an exact step
+    done: Step | None  # of an eager step
 
     @property
     def caches(self) -> list[Any]: ...
@@ -53,29 +54,29 @@ class Steps(Protocol):
 
 
 class Runner:
-    """Runs steps eagerly, each part timed where it runs."""
+    """Runs steps eagerly, and times each part as it runs."""
 
-    ahead = 1  # how many may be in flight
+    ahead = 1  # most steps in flight
     reason = ""  # why it fell back to a slower engine; empty: it did not
-    clock: Clock  # of the run at hand
+    clock: Clock  # of the current run
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
 
     @property
     def name(self) -> str:
-        """The engine: "plain" for exact steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
-        return "plain" if self.steps.exact else "fixed"
+        """The engine: "plain" for eager steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
+        return "plain" if self.steps.eager else "fixed"
 
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        """Prepare steps of these buckets and kinds, so that `launch` need not."""
+        """Prepare steps of these buckets and kinds, so that `launch` does not have to."""
 
     def launch(self, index: int, slots: int, drafts: bool) -> None:
         """Start step `index` (from 1, in order)."""
         self.steps.step(slots, drafts, self.clock.measure)
 
     def result(self, index: int, drafts: bool) -> Step:
-        """Wait for a step and read it, once, in order; its seconds are on the clock from then on."""
+        """Wait for a step and read it, once, in order. The clock then includes its seconds."""
         return self.steps.done or self.steps.unpack(self.steps.results[index].tolist(), drafts)
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class Runner:
 
 @dataclass
 class _Captured:
-    """One graph, and the events inside it (none: torch cannot record them)."""
+    """One graph, and the events inside it (empty: torch cannot record them)."""
 
     graph: Any
     marks: list[torch.cuda.Event]
@@ -92,16 +93,16 @@ class _Captured:
 
 
 class GraphRunner(Runner):
-    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured at its first use; all share one memory pool.
-    When torch refuses a capture the steps run eagerly, and `reason` states why. Memory that runs out and a faulty device are no
-    refusals: their errors are raised. `free` releases memory that idle runners hold and returns whether there was any."""
+    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured at its first use; all share one memory pool. When
+    torch refuses a capture the steps run eagerly, and `reason` states why. Out-of-memory errors and faults of the device are
+    raised. `free` releases memory that idle runners hold and returns whether there was any."""
 
     name = "graphs"
 
     def __init__(self, steps: Steps, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(steps)
         self.ahead, self.device, self.free = AHEAD, steps.config.torch_device, free
-        # copied to without waiting
+        # pinned, so that copies to it do not wait
         self.host = torch.empty(steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda)
         self.pool: Any = None
         self.graphs: dict[tuple[int, bool], _Captured] = {}
@@ -145,23 +146,23 @@ class GraphRunner(Runner):
             captured.seconds = 0.0
 
     def _graph(self, slots: int, drafts: bool) -> _Captured | None:
-        """Return the graph of a bucket and kind; None once a capture was refused."""
+        """Return the graph of a bucket and kind; None after a refused capture."""
         key = (slots, drafts)
         if key not in self.graphs and not self.reason:
-            # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
+            # The end of the measure waits for the device. A fault of the device itself raises there, and nothing can run on it.
             with self.clock.measure("capture"):
                 try:
                     self.graphs[key] = self._captured(slots, drafts)
-                except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
+                except RuntimeError as error:  # the type of CUDA's errors and of torch's own
                     why = str(error).splitlines()[0] if str(error) else type(error).__name__
                     self.ahead, self.name, self.reason = Runner.ahead, "fixed", f"without graphs: {why}"
-                    _STREAMS.pop(self.device, None)  # it may be at fault
+                    _STREAMS.pop(self.device, None)  # the stream may be at fault
                     if (memory := _out_of_memory(error)) is not None:
                         raise memory from None
         return None if self.reason else self.graphs.get(key)
 
     def _captured(self, slots: int, drafts: bool) -> _Captured:
-        """Call `_capture`, and once more where idle runners released memory."""
+        """Call `_capture`, and again if idle runners released memory."""
         try:
             return self._capture(slots, drafts)
         except RuntimeError as error:
@@ -170,7 +171,7 @@ class GraphRunner(Runner):
         return self._capture(slots, drafts)
 
     def _capture(self, slots: int, drafts: bool) -> _Captured:
-        """Warm up and capture. The state of the steps and the current stream are restored, also after an error."""
+        """Warm up and capture. Restore the state of the steps and the current stream, also after an error."""
         steps, here = self.steps, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
             _STREAMS[self.device] = torch.cuda.Stream(self.device)
@@ -182,14 +183,14 @@ class GraphRunner(Runner):
                 for _ in range(1 if self.graphs else WARM_UP):
                     steps.step(slots, drafts)
                     restore(steps, kept)
-            # thread_local: another thread's allocations are no fault of this capture
+            # thread_local: another thread's allocations must not end this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
                 before = iter(marks)
                 steps.step(slots, drafts, lambda _: nullcontext(next(before).record() if marks else None))
                 if marks:
                     next(before).record()
         finally:
-            # a capture that cannot be ended raises before torch itself goes back to the stream from before
+            # a failed end of a capture raises before torch restores the previous stream
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
             restore(steps, kept)
@@ -204,7 +205,7 @@ def restore(steps: Steps, copies: list[Tensor]) -> None:
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """Return the out-of-memory error that an error is or hides: ending a failed capture may raise another error."""
+    """Return the out-of-memory error that an error is or hides: the end of a failed capture may raise another error."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return error
@@ -221,8 +222,7 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0 when these cannot be
-    read."""
+    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0 if these cannot be read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
     except (RuntimeError, ValueError):  # ValueError: one of them was never recorded
@@ -232,21 +232,21 @@ def shares(marks: list[Any]) -> list[float]:
 
 
 class Engines:
-    """Idle runners by what their runs have in common, at most `most` of them; the one longest unused goes first. Capturing takes
-    as long as a decode, and a graph keeps the tensors of its capture. So a run borrows a whole runner, overwrites its tensors,
-    and returns it. Two live runs never share a runner: the second one of the same shape gets another."""
+    """Keeps at most `most` idle runners by the key that their runs share; the one longest unused goes first. Capturing takes as
+    long as a decode, and a graph keeps the tensors of its capture. So a run borrows a whole runner, overwrites its tensors, and
+    returns it. Two live runs never share a runner: the second one of the same shape gets another."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self._idle: list[tuple[Hashable, Runner]] = []  # the last used last
+        self._idle: list[tuple[Hashable, Runner]] = []  # the most recently used last
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._idle)
 
     def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
-        """Return an idle runner of this key with empty caches, or a new one. Where memory is short for a new one, the idle ones
-        are released first."""
+        """Return an idle runner of this key with empty caches, or a new one. If memory is short for a new one, release the idle
+        ones first."""
         with self._lock:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             runner = None if at is None else self._idle.pop(at)[1]
@@ -262,7 +262,7 @@ class Engines:
         return make()
 
     def give(self, key: Hashable, runner: Runner) -> None:
-        """Return a runner after its run. One whose capture was refused is dropped."""
+        """Take a runner back after its run. Drop one whose capture was refused."""
         if runner.reason:
             return
         with self._lock:

@@ -1,8 +1,8 @@
-"""The decoding loop: prefill, then draft, verify and commit until all tokens are there. One for every method; vanilla is the tree
-of the root alone, and rows that are drawn side by side have steps of their own (see `zipar`).
+"""The decoding loop, `decode`: prefill, then draft, verify and commit until all tokens are drawn. All methods share it: vanilla
+is the tree of the root alone, and ZipAR's rows have separate steps (see `zipar`).
 
-There are two engines, of one step (see `step`). "plain" waits for the host in every step: it suits processors. "fixed" runs steps
-of fixed shapes without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to
+Two engines take the same steps (see `step`). "plain" waits for the host in every step, which suits processors. "fixed" runs
+steps of fixed shapes without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to
 rounding.
 """
 
@@ -35,19 +35,19 @@ class Decoded:
 
     tokens: list[int]  # in raster order
     steps: int
-    accepted_lengths: list[int]  # one uncut entry per step
-    mean_accepted_length: float  # tokens per step, without the prefill's and those past the last one; 0 without steps
+    accepted_lengths: list[int]  # one entry per step, not cut at the image's end
+    mean_accepted_length: float  # tokens per step, without the prefill's and those cut at the end; 0 without steps
     seconds: dict[str, float]  # per part of the clock
     decode_seconds: float
-    waited_seconds: float | None  # of decode_seconds, those without a processor; None on a GPU
+    waited_seconds: float | None  # the decode seconds in which the thread had no processor; None on a GPU
     tokens_per_second: float
-    nodes: int  # of the draft tree, root included
+    nodes: int  # nodes of the draft tree, root included
     engine: str  # "plain", "fixed" or "graphs"
-    engine_reason: str  # why it is not what it could be, if so
+    engine_reason: str  # why it fell back to a slower engine; empty: it did not
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
-    """What fills a run's draft trees, and what verifies them."""
+    """Return a run's proposer and verifier."""
     run = RunContext(config.sampling, config.torch_device, vocabulary, config.positions)
     if config.shared:
         shared = SharedNoiseVerifier(config, vocabulary)
@@ -64,22 +64,22 @@ def decode(
     engines: Engines | None = None,
     make_parts: Callable[[Config, int], tuple[Proposer, Verifier]] = parts_of,
 ) -> Iterator[Step | Decoded]:
-    """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run.
-    `engines` keeps what the fixed engine has set up for later runs. `make_parts` is `parts_of`, or adds an observer to it.
-    The models are not called before the first `next`; closing the iterator early is allowed at any time. Raises ValueError at
-    the call for models that do not go with the configuration."""
+    """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be shared with other parts of a run.
+    `engines` keeps runners of fixed shapes for later runs. `make_parts` is `parts_of`, or adds an observer to it. No model is
+    called before the first `next`, and the iterator may be closed at any time. Raises ValueError at the call for models that do
+    not fit the configuration."""
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
     return _events(target, drafter, condition, config, clock, engines, make_parts)
 
 
-# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend on which of several is chosen.
+# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend on which of them is chosen.
 ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def _device_work(device: torch.device) -> AbstractContextManager[Any]:
-    """Work on a device: without gradients, on a GPU with that one current and one kind of attention. Never yield inside: the
+    """Return the context of work on a device: no gradients, and on a GPU that device and `ATTENTION`. Never yield inside: the
     modes would leak into the consumer."""
     if device.type != "cuda":
         return torch.inference_mode()
@@ -90,48 +90,49 @@ def _device_work(device: torch.device) -> AbstractContextManager[Any]:
 
 
 class Run:
-    """The steps of one run, on a runner of its own or, where steps have fixed shapes, on one that `engines` lends. Up to `ahead`
-    steps are in flight, so that reading a result is the only wait, once per step."""
+    """The steps of one run, on a new runner or, with fixed shapes, on one that `engines` lends. Up to `ahead` steps are in
+    flight, so that reading a result is the only wait, once per step."""
 
     def __init__(
         self, target: Target, drafter: Drafter | None, config: Config, clock: Clock, engines: Engines | None, make_parts: Any
     ) -> None:
-        """make_parts is that of `decode`."""
+        """make_parts: as in `decode`."""
         self.target, self.drafter, self.config = target, drafter, config
         self.proposer, self.verifier = make_parts(config, target.vocab_size)
         self.draws = self.verifier.draws + self.proposer.draws
         cuda = config.torch_device.type == "cuda"
         if config.engine == "fixed" and self.proposer.needs_host_sync:
             raise ValueError(f"engine is 'fixed'; method {config.method.id} reads numbers back in every step: 'plain' or 'auto'")
-        self.exact = self.proposer.needs_host_sync or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
-        self.engines = None if self.exact else engines
+        self.eager = self.proposer.needs_host_sync or not (config.engine == "fixed" or (config.engine == "auto" and cuda))
+        self.engines = None if self.eager else engines
         self.runner = self._make() if self.engines is None else self.engines.take(self._key, self._make)
         self.runner.clock, self.steps = clock, self.runner.steps
-        self.steps.config = config  # of which a lent one knows the run before
-        self.flying: deque[tuple[bool, int]] = deque()  # of steps that are not read: whether they draft, and tokens at most
+        self.steps.config = config  # a lent runner has the previous run's
+        self.flying: deque[tuple[bool, int]] = deque()  # of steps not read yet: whether they draft, and their most tokens
         self.launched, self.open = 0, True
 
     def _make(self) -> Runner:
         config = self.config
         if isinstance(config.tree, ZipAR):
-            steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.exact)
+            steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.eager)
         else:
-            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.exact)
-        if self.exact or config.torch_device.type != "cuda":
+            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.eager)
+        if self.eager or config.torch_device.type != "cuda":
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.engines is None else self.engines.clear)
 
     @property
     def _key(self) -> tuple[object, ...]:
-        """All that a runner's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
+        """Everything that a runner's steps depend on, except for values set in each run. The steps read the prefix length from
+        the device."""
         c = self.config
         shape = (c.torch_device, c.rows, c.positions, c.row_length, c.tree, c.sampling, c.rule, c.shared)
-        return (*shape, id(self.target), id(self.drafter), id(c.neighbours))  # of things that a kept runner holds on to
+        return (*shape, id(self.target), id(self.drafter), id(c.neighbours))  # ids of objects that a kept runner refers to
 
     def prefill(self, condition: Any) -> int:
-        """Read the prompt and draw the first token. Raises ValueError for a condition of another number of rows, and
-        FloatingPointError where no token can be drawn."""
-        config, target, verifier = self.config, self.target, self.steps.verifier  # graphs hold on to a verifier
+        """Read the prompt and draw the first token. Raise ValueError for a condition with another number of rows, and
+        FloatingPointError if no token can be drawn."""
+        config, target, verifier = self.config, self.target, self.steps.verifier  # graphs hold on to their verifier
         uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, self.draws)
         hidden = target.prefill(condition, self.steps.caches[0])
         if hidden.shape[0] != config.rows:
@@ -146,9 +147,9 @@ class Run:
         return int(root)
 
     def next(self, committed: int) -> Step:
-        """Draft, verify and commit a step, with so many tokens before it."""
+        """Draft, verify and commit a step after `committed` tokens."""
         while len(self.flying) < self.runner.ahead:
-            most = committed + sum(tokens for _, tokens in self.flying)  # once all that is in flight has come in
+            most = committed + sum(tokens for _, tokens in self.flying)  # after all steps in flight
             upcoming = self.steps.upcoming(most, bool(self.flying))
             if upcoming is None:
                 break
@@ -159,8 +160,8 @@ class Run:
         return self.runner.result(self.launched - len(self.flying) + 1, self.flying.popleft()[0])
 
     def close(self, whole: bool) -> None:
-        """Hand the runner back; steps may be in flight when the consumer gave up. After a fault nobody shall have it again.
-        whole: without one."""
+        """Return the runner to `engines`; steps may be in flight if the consumer stopped early. whole: no fault occurred. After
+        a fault no run reuses the runner."""
         if self.open:
             self.open = False
             self.runner.close()
@@ -177,7 +178,7 @@ def _events(
     engines: Engines | None,
     make_parts: Callable[[Config, int], tuple[Proposer, Verifier]],
 ) -> Iterator[Step | Decoded]:
-    """The steps and the result of a run."""
+    """Yield the steps and the result of a run."""
     run: Run | None = None
     whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
@@ -185,7 +186,7 @@ def _events(
             with clock.measure("prefill"):
                 run = Run(target, drafter, config, clock, engines, make_parts)
                 tokens.append(run.prefill(condition))
-            if run.engines is not None and config.num_tokens > 1:  # the next run is to find everything in place
+            if run.engines is not None and config.num_tokens > 1:  # so that later runs capture nothing
                 run.runner.prepare(run.steps.shapes())
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
@@ -196,20 +197,26 @@ def _events(
                 tokens.extend(step.tokens[:missing])
                 places.extend(step.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
-                    run.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
+                    run.close(True)  # early, so that the last step has all of the run's seconds
             counted = replace(step, index=len(lengths), committed=len(tokens), seconds=clock.decode_seconds)
             yield replace(counted, tokens=step.tokens[:missing], kinds=step.kinds[:missing], places=places[before:])
         whole = True
     except GeneratorExit:
-        whole = True  # given up by the consumer, not by a fault
+        whole = True  # the consumer stopped; this is no fault
         raise
     finally:
         if run is not None:
             with _device_work(config.torch_device):
                 run.close(whole)
+    in_order = [token for _, token in sorted(zip(places, tokens, strict=True))]
+    yield _result(in_order, lengths, clock, config.nodes, run.runner)
+
+
+def _result(tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner) -> Decoded:
+    """Sum up a run from its tokens in raster order and the accepted length of each step."""
     steps, seconds = len(lengths), clock.decode_seconds
-    yield Decoded(
-        tokens=[token for _, token in sorted(zip(places, tokens, strict=True))],
+    return Decoded(
+        tokens=tokens,
         steps=steps,
         accepted_lengths=lengths,
         mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
@@ -217,7 +224,7 @@ def _events(
         decode_seconds=seconds,
         waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.nodes,
-        engine=run.runner.name,
-        engine_reason=run.runner.reason,
+        nodes=nodes,
+        engine=runner.name,
+        engine_reason=runner.reason,
     )

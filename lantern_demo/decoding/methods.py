@@ -1,5 +1,5 @@
-"""The methods as data: drafts and an acceptance rule each. A new method is a new row, of those that a comparison has by default,
-of the others, or one that a program hands to `register`."""
+"""The table of methods: each row has a kind of drafts and an acceptance rule. A new method is a new row: of those that a
+comparison has by default, of the others, or one that a program passes to `register`."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ METHODS: dict[str, Method] = {row.id: row for row in (*_BY_DEFAULT, *(replace(ro
 
 
 def register(method: Method) -> Method:
-    """Offer a method of one's own beside the others, in this process: its drafts and its rule with the rule's values. Raises
-    ValueError for an id that there is already, and for a row that cannot be run."""
+    """Add a method to this process: its drafts, and its rule with the rule's values. Return it. Raise ValueError for an id in
+    use, and for a row that cannot be run."""
     name, rule = method.id, method.rule
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9+-]{0,39}", name):
         raise ValueError(f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -")
@@ -77,7 +77,7 @@ def register(method: Method) -> Method:
 
 
 def default_methods(available: Iterable[Method]) -> list[str]:
-    """The ids that a comparison has which names none: those by default, and without a drafter all lossless ones."""
+    """Return the ids for a comparison that names no methods: the default ones, and without a drafter all lossless ones."""
     found = list(available)
     with_drafter = any(method.needs_drafter for method in found)
     return [method.id for method in found if method.default or (method.lossless and not with_drafter)]

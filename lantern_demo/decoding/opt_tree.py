@@ -1,12 +1,13 @@
-"""A tree that is chosen again in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
+"""OPT-Tree (arXiv 2406.17276): a draft tree chosen in every step. It grows where the drafter is confident, and stops where the
 next guess is not worth a node.
 
-How likely a guess is to be the target's own draw is known before it is checked. With shared noise the drafter draws by its own
-scores with the noise of the position, and the target by its own: the more the winner stands out among the drafter's, the likelier
-it is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
-reaches a guess is the product along its path (section 3 of the paper). A guess is kept where that is at least `chance`, which is
-what a node costs in tokens on a machine: expected tokens and cost are sums over nodes, so that each is worth its own or not. The
-drafter goes on after the likeliest guess alone, as long as what it may find there is worth a pass of its own."""
+The chance that a guess is the target's own draw is estimated before verification. With shared noise both models add the same
+noise to their own scores. The more the drafter's winner stands out, the likelier it is the target's winner too. `SHARPNESS`
+divides the noisy scores so that their softmax is that chance. The chance that verification reaches a guess is the product along
+its path (section 3 of the paper). A guess is kept if that is at least `chance`, the cost of a node in tokens on a machine.
+Expected tokens and cost are sums over nodes, so each node is decided separately. The drafter continues after the likeliest
+guess alone, for as long as the guesses expected there are worth a pass.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ from .drafting import DraftConfig, Head, Passes, Proposer, RunContext
 from .sampling import NO_DRAFT_PROBS, guide, scores
 from .trees import Draft, Tree, whole_tree
 
-# Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted:
-# 841 steps of chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in
-# 10 of those above 0.8.
+# The divisor, of 0.4 to 4, under which the softmax of noisy scores best predicts, by likelihood, whether the first guess is
+# accepted. Measured on 841 steps of chains of six guesses of the bundled model (8 pictures). Of the guesses predicted at 0.4 to
+# 0.6, 4 in 10 were accepted; of those above 0.8, 9 in 10.
 SHARPNESS = 0.9
 WIDTH, DEPTH = 3, 7  # children of a node, and levels, at most
-CHANCE = 0.15  # where nothing is fitted
-# The drafter goes on after a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
-# come to twice that, and of its first guesses 6 in 10 are right.
+CHANCE = 0.15  # the default, if nothing is fitted
+# The drafter continues after a guess with this many times `chance`. Its pass costs about as much as a node, so that the two
+# need twice `chance`, and 6 in 10 of its first guesses are right.
 WORTH_A_PASS = 3.2
 
 
 @dataclass(frozen=True)
 class OptTree(DraftConfig):
-    """Guesses that verification reaches with a chance of at least `chance`. Raises ValueError for one that is none."""
+    """Guesses that verification reaches with a chance of at least `chance`. Raises ValueError for a chance outside (0, 1)."""
 
     chance: float = CHANCE
 
@@ -61,7 +62,7 @@ class OptTree(DraftConfig):
 
 
 class OptTreeProposer(Proposer):
-    """An `OptTree`. Each level's chances are read back to the host, which decides on the next one."""
+    """Fills an `OptTree`. The host reads back each level's chances, and decides on the next level."""
 
     needs_host_sync = True
     slots = DEPTH - 1
@@ -101,7 +102,7 @@ class OptTreeProposer(Proposer):
 
 @lru_cache(maxsize=1024)
 def comb(counts: tuple[int, ...], width: int, device: torch.device) -> Tree:
-    """The tree whose node at depth d, the first of its level, has counts[d] children; its child table has `width` columns."""
+    """Return the tree in which the first node of level d has counts[d] children; its child table has `width` columns."""
     parents, depths, above = [0], [0], 0
     for depth, count in enumerate(counts, 1):
         first = len(parents)

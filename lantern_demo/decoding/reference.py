@@ -1,4 +1,5 @@
-"""Every rule at one node, one token at a time, in plain Python. Tests compare everything else with it; nothing else runs it.
+"""Reference for the acceptance rules: every rule at one node, one token at a time, in plain Python. Tests compare all other
+code with it; no other code runs it.
 
 p and q are lists of probabilities, the target's and the drafter's; u are uniforms in [0, 1).
 """
@@ -13,13 +14,12 @@ Near = Callable[[Probs, int], list[int]]  # p so far, a draft -> the other token
 
 
 def vanilla(p: Probs, u: float) -> int:
-    """The first token at which the running sum of p passes u."""
+    """Return the first token at which the running sum of p passes u."""
     return next(token for token, total in enumerate(accumulate(p)) if total > u * sum(p))
 
 
 def shared(scores: Probs, noise: Probs, drafts: Sequence[int]) -> tuple[int | None, int]:
-    """With shared noise the target draws by itself, and a draft is right when it equals what came out: its rank, and that
-    token."""
+    """Draw the target's own token with shared noise. Return the rank of the draft that equals it, or None, and the token."""
     own = max(range(len(scores)), key=lambda token: scores[token] + noise[token])
     return (drafts.index(own) if own in drafts else None), own
 
@@ -27,9 +27,8 @@ def shared(scores: Probs, noise: Probs, drafts: Sequence[int]) -> tuple[int | No
 def relaxed(
     p: Probs, drafts: Sequence[int], q: Probs | None, u: Sequence[float], near: Near
 ) -> tuple[int | None, Probs, Probs | None]:
-    """Drafts are tried in the order in which they were drawn from q without replacement (None: fixed by the prefix, as if q(x)
-    were 1). The rank of the one that is accepted, None where none is; the probabilities p that are left, from which the next
-    token is drawn then; and q."""
+    """Try drafts in the order in which they were drawn from q without replacement (None: fixed by the prefix, as if q(x) were
+    1). Return the rank of the accepted draft or None, the remaining p, from which the next token is then drawn, and q."""
     for rank, x in enumerate(drafts):
         group = near(p, x)
         if u[rank] * (q[x] if q else 1.0) < p[x] + sum(p[y] for y in group):
@@ -41,12 +40,12 @@ def relaxed(
 
 
 def exact(p: Probs, drafts: Sequence[int], q: Probs | None, u: Sequence[float]) -> tuple[int | None, Probs, Probs | None]:
-    """Recursive rejection: a draft stands for nothing but itself, and every token follows p."""
+    """Apply recursive rejection: near(x) is x alone, and every token follows p."""
     return relaxed(p, drafts, q, u, lambda p, x: [])
 
 
 def lantern(neighbours: Sequence[Sequence[int]], k: int, delta: float) -> Near:
-    """LANTERN: the nearest tokens, as many of the first k as together have at most delta."""
+    """Return near of LANTERN: the longest prefix of the first k neighbours with a total probability of at most delta."""
 
     def near(p: Probs, x: int) -> list[int]:
         sums = accumulate(p[y] for y in neighbours[x][:k])
@@ -56,10 +55,10 @@ def lantern(neighbours: Sequence[Sequence[int]], k: int, delta: float) -> Near:
 
 
 def lantern_plus_plus(neighbours: Sequence[Sequence[int]], k: int, bound: float) -> Near:
-    """LANTERN++: at most lambda - 1 times what x has itself."""
+    """Return near of LANTERN++: as LANTERN, with delta = (lambda - 1) p(x)."""
     return lambda p, x: lantern(neighbours, k, (bound - 1) * p[x])(p, x)
 
 
 def normalised(probs: Probs) -> Probs:
-    """What sums to 1."""
+    """Return the probabilities divided by their sum."""
     return [chance / sum(probs) for chance in probs]

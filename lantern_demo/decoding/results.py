@@ -1,4 +1,5 @@
-"""The result of a step: packed on the device into one row of integers, which is all that the host reads, and unpacked there."""
+"""The result of a step. `pack_step` packs it on the device into one row of integers, all that the host reads, and `unpack_step`
+makes a `Step` of the row."""
 
 from __future__ import annotations
 
@@ -19,43 +20,43 @@ class Compared(NamedTuple):
     """A draft that was compared with the target's own draw."""
 
     node: int
-    drawn: int  # the token that the target itself drew there
-    near: int  # 0: it is the draft; j: it is the j-th of the draft's neighbours, which count; -1: neither
-    tokens: int  # how many tokens stand for the draft, itself counted
+    drawn: int  # the token that the target drew there
+    near: int  # 0: the draft; j: the j-th of its neighbours that count; -1: neither
+    tokens: int  # tokens that stand for the draft, itself included
 
 
 class Judged(NamedTuple):
     """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
 
     node: int
-    p: float  # the target's probability of it, without what siblings that were tried before it took along
+    p: float  # the target's probability of it, after the rejections of the siblings tried before it
     score: float  # see `rules.Rule.score`
     threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the
-    image's end the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
+    """The outcome of one step, on the host. Step 0 is the prefill, whose token the target draws alone, without a tree. At the
+    image's end the loop cuts `tokens` and `kinds`, but neither `accepted_length` nor `path`."""
 
-    index: int  # this, `committed` and `seconds` are the loop's to know
+    index: int  # the loop sets this, `committed` and `seconds`
     tokens: list[int]  # newly committed tokens: those of the accepted nodes after the root, then the bonus token
     accepted_length: int  # accepted drafts and the bonus token
-    committed: int = 0  # tokens so far
+    committed: int = 0  # tokens so far, this step's included
     seconds: float = 0.0  # decode seconds so far
     kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; `with_evidence` fills it in
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; set by `with_evidence`
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    kept: Kept | None = field(default=None, repr=False, compare=False)  # of an exact step with drafts, for `with_evidence`
-    # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
+    kept: Kept | None = field(default=None, repr=False, compare=False)  # from an exact step with drafts, for `with_evidence`
+    # positions of the tokens in the picture, in raster order from 0; steps leave it empty if these are the next ones
     places: list[int] = field(default_factory=list)
 
 
 class Kept(NamedTuple):
-    """The tensors of one step that `with_evidence` reads. They take memory for as long as the step is kept."""
+    """The tensors of one step that `with_evidence` reads. They use memory for as long as the step is kept."""
 
     verifier: Verifier
     draft: Draft
@@ -65,7 +66,7 @@ class Kept(NamedTuple):
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
-    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
+    """Return all that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
     tree = draft.tree
     relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
     parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
@@ -73,7 +74,7 @@ def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
 
 
 def row_length(size: int, deepest: int) -> int:
-    """The most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
+    """Return the most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
     return 4 + 3 * deepest + 2 * size
 
 

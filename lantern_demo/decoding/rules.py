@@ -1,5 +1,5 @@
-"""Acceptance rules: the mathematics that decides whether a draft is accepted, and the distribution after its rejection.
-`reference` has the same for one node and one token at a time in plain Python; read it first.
+"""Acceptance rules: the decision whether a draft is accepted, and the distribution after a rejection. `reference` has the same
+for one node and one token at a time in plain Python; read it first.
 
     near(x)  = x and the tokens that stand for it, which have probability S in all; with the exact rule S = 0.
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children.
@@ -26,15 +26,15 @@ class Members(NamedTuple):
     """The sets near(x) of drafts x [P, C]."""
 
     ids: Tensor  # [P, C, 1 + k] int64, x first, then its k nearest neighbours
-    mass: Tensor  # [P, C, 1 + k] float32, p of them
-    member: Tensor  # [P, C, 1 + k] bool, which of them are in near(x); none where there is no draft
+    mass: Tensor  # [P, C, 1 + k] float32, their p
+    member: Tensor  # [P, C, 1 + k] bool, which ids are in near(x); no id if there is no draft
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The exact rule, of which all others are kinds."""
+    """The exact rule, and the base class of all others."""
 
-    k: ClassVar[int] = 0  # neighbours that may stand for a draft. Where there are any, a rejection takes near(x) and no more
+    k: ClassVar[int] = 0  # neighbours that may stand for a draft; if any, a rejection removes only near(x)
 
     @property
     def relaxes(self) -> bool:
@@ -42,36 +42,36 @@ class Rule:
         return False
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
-        """Return the distributions [P, V] that drafts are compared with, of p and of the q that the drafts were drawn from (None:
-        the prefix fixes the drafts)."""
+        """Return the distributions [P, V] that drafts are compared with, from p and from the q that the drafts were drawn from
+        (None: the prefix fixes the drafts)."""
         return p
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
-        """Return near(x) under p of drafts with their neighbours ids [P, C, 1 + k]; drafted [P, C] bool marks the drafts."""
+        """Return near(x) under p of drafts with neighbours, ids [P, C, 1 + k]; drafted [P, C] bool marks the drafts."""
         return Members(ids, mass_of(p, ids), drafted.unsqueeze(-1))
 
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
-        """Return the score of each draft, [P, C]; depth [P, 1] is that of the nodes, whose drafts lie one deeper."""
+        """Return the score of each draft, [P, C]; depth [P, 1] is that of the nodes, one above their drafts."""
         return members.mass[..., 0]
 
     def threshold(self, u: Tensor, q: Tensor | None, p: Tensor) -> Tensor:
-        """Return the threshold that a score must exceed, [P, C] or [P, 1], from uniforms u [P, C] and the drafts'
-        probabilities q [P, C] (None: the prefix fixes them); p is what `target` returned."""
+        """Return the threshold that a score must exceed, [P, C] or [P, 1], from uniforms u [P, C] and the drafts' probabilities
+        q [P, C] (None: the prefix fixes them); p comes from `target`."""
         return u if q is None else u * q
 
     def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
         """Return the residual of p after the rejection of one draft per node (C = 1), [P, V], at least 0, not normalised. q is
-        the distribution of the draft, all 0 without a draft."""
-        # a rejected x has less of p than of q, so that nothing of it is left
+        the draft's distribution, all 0 without a draft."""
+        # p(x) < q(x) for a rejected x, so that x is removed too
         return without(p, members) if q is None else (p - q).clamp_(min=0.0)
 
 
 @dataclass(frozen=True)
 class Lantern(Rule):
-    """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose probabilities sum to at
-    most delta. Raises ValueError for values out of range."""
+    """LANTERN (arXiv 2410.03355): near(x) is x and the longest prefix of its first k codebook neighbours whose probabilities
+    sum to at most delta. Raises ValueError for values out of range."""
 
-    k: int = 0  # type: ignore[misc]  # of the class above it is a constant
+    k: int = 0  # type: ignore[misc]  # the base class has a constant
     bound: float = 0.0  # delta, 0 to 1
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Lantern(Rule):
         self.check_bound()
 
     def check_bound(self) -> None:
-        """Raises ValueError for a bound out of range."""
+        """Raise ValueError for a bound out of range."""
         if not 0 <= self.bound <= 1:
             raise ValueError(f"delta is {self.bound}; it must be between 0 and 1")
 
@@ -89,7 +89,7 @@ class Lantern(Rule):
         return self.k > 0 and self.bound > 0
 
     def budget(self, mass: Tensor) -> Tensor | float:
-        """Return the highest probability that neighbours may add; mass [P, C, 1] has the probabilities of the drafts."""
+        """Return the highest probability that neighbours may add, from the drafts' own: `mass` [P, C, 1]."""
         return self.bound
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
@@ -128,8 +128,8 @@ def columns(rule: Rule) -> int:
 
 
 def with_neighbours(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
-    """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C, 1 + k]; neighbours [V, >= k].
-    Raises ValueError for a missing table that the rule needs."""
+    """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C, 1 + k]; neighbours [V, >=
+    k]. Raises ValueError for a missing table that the rule needs."""
     k = columns(rule)
     if not k:
         return x.unsqueeze(-1)
@@ -144,5 +144,5 @@ def mass_of(p: Tensor, ids: Tensor) -> Tensor:
 
 
 def without(p: Tensor, members: Members) -> Tensor:
-    """Return p [P, V] without the members of one draft a node."""
+    """Return p [P, V] without the members of one draft per node."""
     return p.scatter(1, members.ids[:, 0], members.mass[:, 0].masked_fill(members.member[:, 0], 0.0))

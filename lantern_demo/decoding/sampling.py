@@ -1,4 +1,4 @@
-"""From logits to probabilities to tokens: guidance, temperature, top-k, top-p, and draws from given uniforms."""
+"""From logits to tokens: guidance, temperature, top-k and top-p, probabilities, and draws from given uniforms."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-COLD = 1e-3  # temperatures below it are taken with care
-COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quotient by less
+COLD = 1e-3  # below this temperature the largest logit is subtracted first
+COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
 
 NO_PROBS = "the target's logits are not finite numbers; its weights or its number format may be at fault"
 NO_DRAFT_PROBS = "the drafter's logits are not finite numbers; it may not fit its target"
 
-TINY = 2.0**-100  # the smallest uniform. None is 0, so that u * q(x) is 0 only where q(x) is
-# Below this the rest of a distribution is taken as empty; one over it still fits a float32. Of sharper ones fewer siblings are
-# tried.
+TINY = 2.0**-100  # the smallest uniform, above 0: u * q(x) is 0 only where q(x) is
+# Below this sum the rest of a distribution counts as empty; its reciprocal still fits a float32. Of sharper distributions fewer
+# siblings are tried.
 NOTHING = 2.0**-125
 
 
@@ -48,8 +48,8 @@ class Sampling:
 
 
 def guide(logits: Tensor, scale: float) -> Tensor:
-    """Classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32. Row 0 is conditional, row 1
-    unconditional; R = 1 has nothing to guide with and gives row 0. Raises ValueError for another R."""
+    """Apply classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32. Row 0 is conditional,
+    row 1 unconditional; R = 1 returns row 0 without guidance. Raises ValueError for another R."""
     rows = logits.shape[0]
     if rows not in (1, 2):
         raise ValueError(f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)")
@@ -58,21 +58,21 @@ def guide(logits: Tensor, scale: float) -> Tensor:
         return logits[0]
     cond, uncond = logits[0], logits[1]
     if logits.device.type != "cpu":
-        return torch.lerp(uncond, cond, scale)  # the same in one kernel; a CPU's tokens stay what they are
+        return torch.lerp(uncond, cond, scale)  # one kernel; on a CPU its rounding would change tokens
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
 def warp(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The `scores` [n, V] of logits [R, n, V], which nobody reads again."""
+    """Return the `scores` [n, V] of logits [R, n, V], which may be overwritten."""
     return scores(guide(logits, sampling.cfg_scale), sampling, overwrite=True)
 
 
 def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
-    """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
-    then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of
-    the probability lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
-    differences of large numbers badly. Greedy: the logits, without filters. overwrite: the logits may be
-    overwritten."""
+    """Return the scores to which a draw adds Gumbel noise: guided logits [..., V] over the temperature, -inf for the tokens
+    that top-k and then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay. Top-p drops the tokens before which
+    more than top_p of the probability lies, so the best always stays. Unless the temperature is 1, the highest score is 0,
+    since a float32 holds the differences of large numbers badly. Greedy: the logits, without filters. overwrite: the logits may
+    be overwritten."""
     if sampling.greedy:
         return logits
     if sampling.temperature != 1:
@@ -84,8 +84,8 @@ def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tenso
 
 
 def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy: the plain
-    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. overwrite: as there."""
+    """Return probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy:
+    the plain softmax at temperature 1, without filters, for the greedy rules and the draft trees. overwrite: as in `scores`."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
@@ -100,10 +100,10 @@ def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -
 
 
 def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
-    """Logits [..., V], minus infinity for all below the top_k highest."""
+    """Return logits [..., V] with -inf for all below the top_k highest."""
     if not 0 < top_k < logits.shape[-1]:
         return logits
-    if logits.device.type == "cpu":  # in the way that is cheapest on the device
+    if logits.device.type == "cpu":  # the cheapest way on each device
         smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
     else:
         smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
@@ -112,47 +112,46 @@ def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
 
 
 def _behind(probs: Tensor, top_p: float) -> Tensor:
-    """[..., V] bool, the tokens that top-p drops."""
+    """Return the tokens that top-p drops, [..., V] bool."""
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     return torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before > top_p)
 
 
 def not_finite(values: Sequence[Tensor]) -> Tensor:
-    """[1] bool, whether any of some tensors [m] float has a value that is not a finite number."""
+    """Return whether any value of some tensors [m] float is not finite, [1] bool."""
     total = torch.cat(list(values)).sum(0, keepdim=True)
     return total - total != 0
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """Running sums of values [..., V] along the last dimension: a token is drawn off them, and its chance is the width of its
-    step over the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at
-    other tokens."""
+    """Return float64 running sums of values [..., V] along the last dimension. A token's chance is the width of its step over
+    the last sum. float32 would lose the tails: over 16,384 tokens some 1e-4 of the probability moves to other tokens."""
     if values.numel() > values.shape[-1]:
         return values.double().cumsum(-1)
-    # A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to
-    # run. Of several rows each is summed by one block: a single one is summed twice.
+    # A GPU scans a single long row in blocks, in an order of additions that varies from run to run. Of several rows each is
+    # summed by one block, so a single row is summed twice.
     return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
-    """Tokens [m] int64, one by each row of probabilities [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse
-    CDF, which never gives a token of probability 0. V, or below 0, where a row has no mass or is not made of finite numbers."""
+    """Draw tokens [m] int64 by inverse CDF, one from each row of probabilities [m, V] (>= 0, any positive sum) at uniforms u
+    [m] in [0, 1). Never draw a token of probability 0. Return V or a number below 0 for a row whose sum is 0 or not finite."""
     sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens one after the other without replacement by each row of probabilities q [P, V] at uniforms u [P, C] in
-    [TINY, 1). They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row
-    had left before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is not finite,
-    no token was drawn, though there is a valid one in `out`."""
-    residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
+    """Draw C tokens in turn, without replacement, from each row of probabilities q [P, V] at uniforms u [P, C] in [TINY, 1).
+    They go to `out` [C, max(P, 2)] int64; a single row is drawn from twice, see `running_sums`. Return each row's remaining sum
+    before each draw, C times [max(P, 2)] float64. Below NOTHING, as for a row that is not finite, no token was drawn; `out`
+    then has any valid one."""
+    residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = residual.cumsum(-1)  # again: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
+        sums = residual.cumsum(-1)  # summed again: 1e-20 vanishes next to 1, but may be all that is left after a draw
         mass = sums[:, -1:]
-        # The first token at which the sums reach a height above 0 has probability.
+        # The first token at which the sums reach a height above 0 has a probability above 0.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
         masses.append(mass[:, 0])
         if i + 1 < out.shape[0]:
@@ -162,23 +161,23 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
 
 @lru_cache(maxsize=8)
 def zero(device: torch.device) -> Tensor:
-    """[1] float64 on a device."""
+    """Return 0, [1] float64."""
     return torch.zeros(1, dtype=torch.float64, device=device)
 
 
 @lru_cache(maxsize=64)
 def numbers(count: int, device: torch.device) -> Tensor:
-    """0, 1, ... on a device."""
+    """Return 0 to count - 1, int64."""
     return torch.arange(count, device=device)
 
 
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
-    """The uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere, drawn at once from its seed: a
-    step only reads its row, of which the first are the verifier's and the others the proposer's."""
+    """Return the uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere. All are drawn at once
+    from the seed. A step reads only its row: first the verifier's, then the proposer's."""
     generator = torch.Generator(device).manual_seed(seed)
     rows = torch.rand(steps, count, generator=generator, device=device)
-    # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
-    # Here they are multiples of 2^-48.
+    # float32 uniforms have 24 bits: every chance is a multiple of 6e-8, and over 16,384 tokens some 1e-4 of the probability
+    # moves. Here they are multiples of 2^-48.
     if device.type == "cpu":
         rows = rows.double().add_(torch.rand(rows.shape, generator=generator), alpha=2.0**-24)
     return rows.clamp_(min=TINY)

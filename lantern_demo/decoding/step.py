@@ -1,11 +1,11 @@
-"""One step of decoding: draft, verify, commit.
+"""One step of decoding, `TreeSteps`: draft, verify, commit. It has two forms.
 
-It runs in two ways. On a processor reading a number is free, and the step is `exact`. Attention covers the committed slots and
-the tree, and the drafter reads the accepted tokens. The host reads the step before it starts the next one.
+On a CPU reading a number is free, and the step is `eager`. Attention covers the committed slots and the tree, and the drafter
+reads the accepted tokens. The host reads each step before it starts the next one.
 
-On an accelerator the step has fixed shapes and reads nothing, so that it can be captured once and replayed. Its state is in
-tensors that stay in place. Attention covers a bucket of slots [0, S). For a tree of depth D the drafter reads D + 1 slots, and
-those up to `last` count. D + 1 slots move up, and those after the accepted path are garbage beyond the length.
+On an accelerator the step has fixed shapes and reads nothing back, so that it can be captured once and replayed. Its state
+tensors are updated in place. Attention covers a bucket of slots [0, S). For a tree of depth D the drafter reads D + 1 slots,
+and those up to `last` count. D + 1 slots move up, and those after the accepted path are garbage beyond the length.
 
 Vanilla is the step of the root alone, which needs no mask.
 """
@@ -31,7 +31,7 @@ from .trees import Draft, VerifyOutput
 
 
 class TreeSteps:
-    """Takes the steps of a run, and of the next run once `begin` is called. Raises the models' errors."""
+    """Takes the steps of a run, and of the next run after `begin`. Raises the models' errors."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class TreeSteps:
         proposer: Proposer,
         verifier: Verifier,
         draws: int,
-        exact: bool,
+        eager: bool,
     ) -> None:
-        """draws: uniforms of a step."""
-        self.target, self.drafter, self.config, self.exact = target, drafter, config, exact
-        self.proposer, self.verifier, self.alone = proposer, verifier, Proposer(config.torch_device)
-        self.num_tokens = config.num_tokens if exact else config.positions
+        """draws: uniforms per step."""
+        self.target, self.drafter, self.config, self.eager = target, drafter, config, eager
+        self.proposer, self.verifier, self.no_drafts = proposer, verifier, Proposer(config.torch_device)
+        self.num_tokens = config.num_tokens if eager else config.positions
         self.depth, self.size = proposer.depth, config.nodes
         # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
@@ -58,21 +58,21 @@ class TreeSteps:
         # committed slots, in both caches; the step, from 1; the last of the pending slots; the position of the picture whose
         # token the root draws; the last committed token, which the target has not seen
         self.numbers = torch.zeros(5, dtype=torch.int64, device=config.torch_device)
-        self.length, self.number, self.last, self.position, self.root = self.numbers.split(1)
+        self.length, self.number, self.last_pending, self.position, self.root = self.numbers.split(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=config.torch_device)
-        # pending, since the drafter has not seen them: tokens, and the target's states before them
+        # pending, not seen by the drafter: tokens, and the target's states before them
         self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
         self.results = self.numbers.new_zeros(self.num_tokens, row_length(self.size, self.depth))  # a `pack_step` per step
-        self.done: Step | None = None  # of an exact step
+        self.done: Step | None = None  # of an eager step
 
     @property
     def caches(self) -> list[Any]:
-        """The target's and the drafter's."""
+        """The target's cache, and the drafter's if there is one."""
         return [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
-        """Start a run: the cache holds its prefix. hidden [R, T, H] are the target's states of it, root [1] is the first token,
-        uniforms [steps, draws] are the run's."""
+        """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of it, root [1] is the first
+        token, uniforms [steps, draws] are the run's."""
         config, self.prefix = self.config, self.cache.length
         hidden = self._for_drafter(hidden)
         if self.drafter is not None and not config.no_draft(config.num_tokens - 1):
@@ -81,7 +81,7 @@ class TreeSteps:
         self.root.copy_(root)
         self.position.fill_(1)
         self.proposer.begin(root, config.seed)
-        if self.exact:
+        if self.eager:
             self.uniforms, self.tokens, self.hidden = uniforms, self.root.clone(), hidden[:, -1:]
             self.length, self.number = self.prefix, 1  # the host's
             return
@@ -100,8 +100,8 @@ class TreeSteps:
     # -- shapes
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """The step after at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
-        commits at most. None while steps in flight still decide whether another is needed, and whether it drafts."""
+        """Return the step after at most `committed` tokens: the slots that attention covers, whether it drafts, and the most
+        tokens that it commits. None while steps in flight still decide whether another one is needed and whether it drafts."""
         missing = self.config.num_tokens - committed
         if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
             return None
@@ -109,13 +109,14 @@ class TreeSteps:
         return self.bucket(committed), drafts, self.depth + 1 if drafts else 1
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers with at most `committed` tokens after the prefix: one of about four sizes, so that
-        few graphs are captured and short lengths do not pay for long ones. An exact step knows better."""
+        """Return the slots S that attention covers with at most `committed` tokens after the prefix. There are about four
+        sizes: few graphs are captured, and short lengths do not pay for long ones. An eager step covers only the slots in
+        use."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
 
     def shapes(self) -> list[tuple[int, bool]]:
-        """The buckets and kinds (with drafts or without) of all steps that a run can have."""
+        """Return the buckets and kinds (with drafts or without) of all steps that a run can have."""
         buckets = sorted({self.bucket(committed) for committed in range(1, self.num_tokens)})
         found = [(slots, self.depth > 0) for slots in buckets]
         return [*found, (buckets[-1], False)] if self.depth > 0 and buckets else found
@@ -123,17 +124,17 @@ class TreeSteps:
     # -- a step
 
     def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None:
-        """One step over a bucket of slots, with drafts or without. Each part is done within `part` of its name."""
+        """Take one step over a bucket of slots, with drafts or without. Each phase runs within `part` of its name."""
         with part("draft"):
-            self.bucketed = slots
-            if self.exact:
-                self.row = self.uniforms[self.number]
+            self.attended = slots
+            if self.eager:
+                self.step_uniforms = self.uniforms[self.number]
             else:
-                self.row = self.uniforms.index_select(0, self.number)[0]
+                self.step_uniforms = self.uniforms.index_select(0, self.number)[0]
                 self.scratch = self.length + self.arange[: self.ahead]
                 self.committed = self.arange[:slots] < self.length
-            proposer = self.proposer if drafts else self.alone
-            draft = proposer.propose(self.root, self, self.target.head, self.row[self.verifier.draws :])
+            proposer = self.proposer if drafts else self.no_drafts
+            draft = proposer.propose(self.root, self, self.target.head, self.step_uniforms[self.verifier.draws :])
         with part("verify"):
             tree = draft.tree
             at = self.behind(0, tree.size)
@@ -141,17 +142,19 @@ class TreeSteps:
             hidden = self.target.forward(draft.tokens, positions, at, self.visible(tree.mask, 1), self.cache)
             scores = warp(self.target.head(hidden), self.config.sampling)
         with part("commit"):
-            self.commit(draft, hidden, scores, drafts)
+            self.accept(draft, hidden, scores, drafts)
 
-    def commit(self, draft: Draft, hidden: Tensor, scores: Tensor, drafts: bool) -> None:
-        """Accept, move the keys and values of the accepted path up, and write down what happened."""
-        out, depth, in_place = self.verifier.verify(draft, scores, self.position, self.row), 0, False
+    def accept(self, draft: Draft, hidden: Tensor, scores: Tensor, drafts: bool) -> None:
+        """Accept drafts, move the keys and values of the accepted path up, and store the results."""
+        out, depth, in_place = self.verifier.verify(draft, scores, self.position, self.step_uniforms), 0, False
         path, row, last = out.path, pack_step(draft, out), self.target.vocab_size - 1
-        # where the bonus token is none, any valid one: steps may be in flight that start from it
+        # an invalid bonus token becomes a valid one, since steps in flight may start from it
         torch.clamp(out.bonus, 0, last, out=self.root)
-        if self.exact:
+        if self.eager:
             step = self.unpack(row.tolist(), draft)
-            self.done = replace(step, kept=Kept(self.verifier, draft, out, scores, self.row)) if draft.tree.size > 1 else step
+            self.done = (
+                replace(step, kept=Kept(self.verifier, draft, out, scores, self.step_uniforms)) if draft.tree.size > 1 else step
+            )
             depth = step.accepted_length - 1
             path, in_place = path[: depth + 1], step.path[-1] == depth
         else:
@@ -162,7 +165,7 @@ class TreeSteps:
             if self.drafter is not None:
                 self._leave_to_drafter(out, self._for_drafter(hidden.index_select(1, path)), last)
             self.proposer.observe(out, scores)
-        if self.exact:
+        if self.eager:
             self.length, self.number = self.length + depth + 1, self.number + 1
             self.position += depth + 1
         else:
@@ -172,15 +175,15 @@ class TreeSteps:
 
     def _leave_to_drafter(self, out: VerifyOutput, hidden: Tensor, last: int) -> None:
         """Keep the drafter's next input: the accepted tokens, the new root after them, and the states before these."""
-        if self.exact:
+        if self.eager:
             self.tokens, self.hidden = out.tokens[: hidden.shape[1]], hidden
         else:
             torch.clamp(out.tokens, 0, last, out=self.tokens)
             self.hidden.copy_(hidden)
-            self.last.copy_(out.depth)
+            self.last_pending.copy_(out.depth)
 
     def unpack(self, row: list[int], draft: Draft | bool) -> Step:
-        """Read a row of results, of a draft or, in steps of fixed shapes, of one with drafts or without."""
+        """Read a row of results: of a draft or, with fixed shapes, of a step with drafts or without."""
         size, depth = (self.size, self.depth) if draft is True else (1, 0)
         if isinstance(draft, Draft):
             size, depth = draft.tree.size, draft.tree.depth
@@ -190,14 +193,14 @@ class TreeSteps:
 
     def behind(self, first: int, count: int) -> Tensor:
         """Return `count` slots, the first one `first` after the committed ones."""
-        first = int(self.length) + first if self.exact else first
-        return (self.arange if self.exact else self.scratch)[first : first + count]
+        first = int(self.length) + first if self.eager else first
+        return (self.arange if self.eager else self.scratch)[first : first + count]
 
     def visible(self, mask: Tensor, depth: int) -> Tensor | None:
-        """Return which slots nodes see, [n, S] bool: all committed ones, and of the w slots after them those of mask [n, w]. None
-        for a lone node with a slot for each of its `depth` ancestors, itself included."""
+        """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots after them those of mask [n, w].
+        None for a lone node with a slot for each of its `depth` ancestors, itself included."""
         n, width = mask.shape
-        if self.exact:
+        if self.eager:
             return None if n == 1 and width == depth else F.pad(mask, (int(self.length), 0), value=True)
         return self.committed.expand(n, -1).index_copy(1, self.scratch[:width], mask)
 
@@ -207,16 +210,18 @@ class TreeSteps:
             return hidden
         return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)
 
-    # -- the drafter's passes: see `trees.Passes`
+    # -- the drafter's passes: see `drafting.Passes`
 
     def sync(self) -> Tensor:
         assert self.drafter is not None
-        if self.exact:
+        if self.eager:
             at = self.behind(-len(self.tokens), len(self.tokens))
             return self.drafter.forward(self.tokens, self.hidden, at, at, None, self.drafter_cache)
-        at = self.scratch[: self.depth + 1] - (self.last + 1)
-        visible = self.arange[: self.bucketed] <= at.unsqueeze(1)
-        return self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache).index_select(1, self.last)
+        at = self.scratch[: self.depth + 1] - (self.last_pending + 1)
+        visible = self.arange[: self.attended] <= at.unsqueeze(1)
+        return self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache).index_select(
+            1, self.last_pending
+        )
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         assert self.drafter is not None

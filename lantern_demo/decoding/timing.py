@@ -1,4 +1,4 @@
-"""The clock: synchronised device work by named part, nothing else."""
+"""The clock of a run, `Clock`: seconds of synchronised device work in each named part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import perf_counter, thread_time
 
 import torch
 
-Part = Callable[[str], AbstractContextManager[object]]  # of a part's name: what it is done within
+Part = Callable[[str], AbstractContextManager[object]]  # a part's name -> the context that times it
 DECODE_PARTS = ("prefill", "draft", "verify", "commit")
 PARTS = ("text", "capture", *DECODE_PARTS, "image")
 
@@ -42,27 +42,27 @@ class Clock:
         self._device = torch.device(device)
         self._waits = torch.cuda.synchronize if self._device.type == "cuda" else None
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        # those in which the calling thread had no processor; on a GPU it waits for the device by design, and they say nothing
+        # seconds in which the calling thread had no processor; meaningless on a GPU, where it waits for the device
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._segments = {part: _Segment(self, part) for part in PARTS}
 
     def measure(self, part: str) -> _Segment:
-        """The context manager of one part; ValueError for an unknown one."""
+        """Return the context manager of one part. Raise ValueError for an unknown one."""
         if part not in self._segments:
             raise ValueError(f"part is {part!r}; allowed are {', '.join(PARTS)}")
         return self._segments[part]
 
     def synchronize(self) -> None:
-        """Wait until the device has done what was asked; on a CPU it always has."""
+        """Wait until the device has finished its queued work, which on a CPU it always has."""
         if self._waits is not None:
             self._waits(self._device)
 
     @property
     def decode_seconds(self) -> float:
-        """Prefill, draft, verify and accept + commit together."""
+        """The seconds of prefill, draft, verify and commit together."""
         return sum(self.seconds[part] for part in DECODE_PARTS)
 
     @property
     def waited_seconds(self) -> float | None:
-        """Of the decode seconds those without a processor; None on a GPU."""
+        """The decode seconds in which the calling thread had no processor; None on a GPU."""
         return None if self._waits is not None else sum(self.waited[part] for part in DECODE_PARTS)

@@ -1,4 +1,4 @@
-"""Draft trees as tensors: the shape of a tree, a tree with its tokens, and the output of its verification.
+"""Draft trees as tensors: `Tree` is the shape, `Draft` a tree with its tokens, `VerifyOutput` the result of its verification.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
 """
@@ -17,7 +17,7 @@ Path = tuple[int, ...]
 
 
 def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
-    """Paths by depth, in order. Raises ValueError for paths that make no tree."""
+    """Return paths by depth, in order. Raise ValueError for paths that form no tree."""
     ordered = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
     known = {(), *ordered}
     if not ordered:
@@ -37,11 +37,11 @@ class Level:
     """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
     nodes: Tensor  # [P] the nodes
-    parent_rows: Tensor  # [P] rows of their parents in the level above
-    mask: Tensor  # [P, w + P] bool, which tree slots each sees; the root has no tree slot
+    parent_rows: Tensor  # [P] their parents' rows in the level above
+    mask: Tensor  # [P, w + P] bool, the tree slots that each sees; the root has no tree slot
     draws: int  # C, tokens to draw per node
-    own: Tensor  # [P] where their own tokens stand in the row of draws: see `Tree.drawn_at`
-    span: slice  # of the row of draws: their C x max(P, 2) draws, those of one draw number together
+    own: Tensor  # [P] indices of their own tokens in the row of draws: see `Tree.drawn_at`
+    span: slice  # of the row of draws: their C x max(P, 2) draws, grouped by draw number
 
 
 @dataclass(frozen=True)
@@ -50,45 +50,44 @@ class Tree:
 
     parents: Tensor  # [n], the root's is 0
     depths: Tensor  # [n]
-    children: Tensor  # [n, width], node by draw number, -1 for none
+    children: Tensor  # [n, width], node by draw number, -1 for no node
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I], nodes to which the rule is applied
-    inner_rows: Tensor  # [n], a node's position in `inner` or -1
-    nodes: Tensor  # [n], all of them
+    inner_rows: Tensor  # [n], a node's index in `inner` or -1
+    nodes: Tensor  # [n], all nodes
     size: int
-    depth: int  # of the deepest node a path may reach
+    depth: int  # of the deepest node that a path may reach
     width: int
-    levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
-    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and after them a
-    # token that stands for none. These are the indices in it of the nodes' tokens, then of what was drawn at the
-    # inner nodes.
+    levels: tuple[Level, ...] = ()  # this field and the next two: of static trees only
+    # [n + I x width]. One row holds all draws of the drafter: the root's token, the draws of the levels, then a token for
+    # missing draws. These are its indices of the nodes' tokens, then of the draws at the inner nodes.
     drawn_at: Tensor | None = None
-    offered: Tensor | None = None  # [I, width] bool, which draws are nodes; None: those always come first
+    offered: Tensor | None = None  # [I, width] bool, draws that are nodes; None: those always come first
 
     @cached_property
     def onward(self) -> Tensor:
-        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the node itself where there is none
-        and in the last column."""
+        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the node itself for a missing
+        child and in the last column."""
         itself = self.nodes.unsqueeze(1)
         return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
 
     @cached_property
     def rows(self) -> Tensor:
-        """[n], `inner_rows` with 0 for the nodes that are not there."""
+        """[n], `inner_rows` with 0 for nodes that are not inner."""
         return self.inner_rows.clamp(min=0)
 
     @cached_property
     def inner_depths(self) -> Tensor:
-        """[I, 1] int64."""
+        """Depths of the inner nodes, [I, 1] int64."""
         return self.of_inner(self.depths).unsqueeze(1)
 
     def of_inner(self, values: Tensor) -> Tensor:
-        """The rows of the inner nodes in values [n, ...]."""
+        """Return the rows of the inner nodes in values [n, ...]."""
         return values if self.whole else values.index_select(0, self.inner)
 
     @property
     def whole(self) -> bool:
-        """Whether the inner nodes are simply all nodes, in order, as in dynamic trees, where every node may have children."""
+        """Whether all nodes are inner ones, in order, as in dynamic trees, where every node may have children."""
         return self.inner.shape[0] == self.size
 
 
@@ -98,28 +97,29 @@ class Draft:
 
     tree: Tree
     tokens: Tensor  # [n] int64, the root's token first
-    drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for none
-    # [I, V] float32, the distributions they were drawn from without replacement; None when the prefix fixes the children
+    drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for no token
+    # [I, V] float32, the distributions that they were drawn from without replacement; None: the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, what the distributions had left before each draw: below `sampling.NOTHING` there was none, and `drawn`
-    # has any token. None: the whole distribution, drawn from once.
+    # [I, width] float64, the sum of each distribution before each draw: below `sampling.NOTHING` nothing was drawn, and `drawn`
+    # has any token. None: each was whole, and drawn from once.
     rest: Tensor | None = None
-    fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: none is
+    fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: all are finite
 
 
 class VerifyOutput(NamedTuple):
-    """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
+    """The outcome of verifying a draft of n nodes, at most D deep. All tensors stay on the device."""
 
-    path: Tensor  # [D + 1] int64, the accepted nodes, root first; after the end the last one again
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; after the end the last one repeats
     depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
-    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; after it anything
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token, then any tokens
     bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
-    relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
+    relaxed: Tensor | None  # [D] bool, accepted nodes that only the relaxation accepted; None: no node
     target_tokens: Tensor  # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
-    """[n, n] bool, True where the column is the row or an ancestor of it, from parents [n] of a tree at most `depth` deep."""
+    """Return [n, n] bool, True where the column is the row or an ancestor of it, from parents [n] of a tree at most `depth`
+    deep."""
     reach = torch.eye(parents.shape[0], device=parents.device).scatter_(1, parents.unsqueeze(1), 1.0)
     covered = 1
     while covered < depth:  # each round doubles the distance covered
@@ -129,21 +129,21 @@ def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
 
 
 def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
-    """[n, width] int64: each node's reachable children in node order, at most `width`, then -1; parents [n], reachable [n]
+    """Return each node's reachable children in node order, [n, width] int64, with -1 after the last; parents [n], reachable [n]
     bool."""
     size = parents.shape[0]
     node = torch.arange(size, device=parents.device)
     offered = reachable & (node > 0)
     rank = ((parents.unsqueeze(1) == parents) & offered).tril(-1).sum(1)
-    # what is not a child goes to a column that is cut off
+    # nodes that are no children go to a column that is cut off
     table = parents.new_full((size, width + 1), -1)
     table[parents, torch.where(offered, rank, rank.new_full((1,), width)).clamp_(max=width)] = node
     return table[:, :width]
 
 
 def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int) -> Tree:
-    """The tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`; of the
-    children those count that are reachable [n] bool, `width` of a node at most."""
+    """Return the tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`. Only
+    the children that are reachable [n] bool count, at most `width` of a node."""
     children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
     return Tree(
         parents, depths, children, mask, inner=nodes, inner_rows=nodes, nodes=nodes, size=len(nodes), depth=depth, width=width
@@ -151,7 +151,7 @@ def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor
 
 
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
-    """The tree of a list of paths (none: the root alone). Raises ValueError for paths that make no tree."""
+    """Return the tree of a list of paths (empty: the root alone). Raise ValueError for paths that form no tree."""
     return _static_tree(tuple(map(tuple, paths)), torch.device(device))
 
 
@@ -166,7 +166,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     children = [[index.get((*name, draw), -1) for draw in range(width)] for name in names]
     mask, table = ancestor_mask(long(parents), depth), long(children)
     levels, above = [], [0]
-    drawn_at: dict[Path, int] = {(): 0}  # of each draw in their row, by the path that it makes
+    drawn_at: dict[Path, int] = {(): 0}  # index of each draw in their row, by the path that it forms
     end = 1
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
@@ -178,7 +178,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
         levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
-    # Where the draws that are nodes always come first, those after them are as if they were not made.
+    # If the draws that are nodes always come first, the draws after them count as missing.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]

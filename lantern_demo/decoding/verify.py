@@ -1,9 +1,11 @@
-"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token after it.
+"""Verify a draft tree: judge all nodes at once, walk from the root along accepted children, and draw the token after the last
+one.
 
-Two verifiers do it, without a host read, and give one `VerifyOutput`; `pack_step` puts it into the row of integers that the host
-reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
+Two verifiers do so without a host read. Both return a `VerifyOutput`, which `results.pack_step` packs for the host.
+`RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
 
-`SharedNoiseVerifier` compares. Position i of the picture has one vector of Gumbel noise G_i (see `noise`) for everybody:
+`SharedNoiseVerifier` compares tokens. Position i of the picture has one vector of Gumbel noise G_i for all models and methods
+(see `noise`):
 
     target     draws y_i = argmax(scores + G_i); at temperature 0 there is no noise.
     vanilla    draws y_i.
@@ -11,9 +13,10 @@ reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy ru
     exact      accepts a child that equals y_i, else y_i is the bonus token.
     relaxed    accepts the first child x whose set near(x) has y_i; a token belongs to the first set that has it
 
-So every exact method draws vanilla's tokens, whatever the tree and the drafter: drafter-invariant speculative decoding (Daliri et
-al., arXiv 2408.07978) with several drafts (Gumbel-max list sampling, arXiv 2506.05632). LANTERN keeps its published distribution
-where the prefix fixes the children. Where they are drawn it would be another rule's, so that relaxed rules verify by rejection.
+So every exact method draws vanilla's tokens, whatever the tree and the drafter: drafter-invariant speculative decoding (Daliri
+et al., arXiv 2408.07978) with several drafts (Gumbel-max list sampling, arXiv 2506.05632). LANTERN keeps its published
+distribution where the prefix fixes the children. Where the children are drawn it would not, so relaxed rules then verify by
+rejection.
 """
 
 from __future__ import annotations
@@ -63,20 +66,21 @@ class SharedNoiseVerifier:
         else:
             accepted = draft.drawn == tree.of_inner(target).unsqueeze(1)
         path = walk(tree, next_node(tree, first(accepted)))
-        own = target.index_select(0, path)  # after the end the bonus token again
+        own = target.index_select(0, path)  # past the end of the path the bonus token again
         if not self.rule.relaxes:
             return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
         relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
         return VerifyOutput(path, *accepted_tokens(draft, path, own[-1:]), own[-1:], relaxed, target)
 
     def members(self, x: Tensor, scores: Tensor) -> Members:
-        """Return the sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]; none has a token of an earlier set."""
+        """Return the sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]. No set has a token of an earlier
+        one."""
         ids = with_neighbours(self.rule, x.clamp(min=0), self.neighbours)
         return in_turn(self.rule, scores.softmax(-1), ids, x >= 0)[0]
 
 
 class RejectionVerifier:
-    """Verifies by the papers' rejection sampling, at temperature 0 greedy."""
+    """Verifies by the papers' rejection sampling; at temperature 0 by their greedy rule."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         self.rule, self.neighbours, self.greedy = config.rule, config.neighbours, config.sampling.greedy
@@ -84,14 +88,14 @@ class RejectionVerifier:
         self.draws = nodes * (self.width + 1)
 
     def begin(self, seed: int) -> None:
-        """The uniforms are the run's."""
+        """Do nothing: the uniforms are the run's."""
 
     def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
         probs = scores.softmax(-1)
         return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
 
     def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
-        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token after it."""
+        """uniforms [at least n (width + 1)] in [0, 1): per node one for each child, and one for the bonus token after it."""
         tree, rule = draft.tree, self.rule
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
@@ -126,8 +130,8 @@ class Children(NamedTuple):
     q: Tensor | None = None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
-    offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
-    # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
+    offered: Tensor | None = None  # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all
+    # [P, C], the sum of q before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
     # computed
     rest: Tensor | None = None
 
@@ -136,17 +140,17 @@ class Verdict(NamedTuple):
     """The decisions on the drafts of P nodes, each judged as if all siblings before it were rejected."""
 
     accepted: Tensor  # [P, C] bool; the first one counts
-    residual: Tensor  # [P, V] the distribution of the bonus token where none was accepted, not normalised
+    residual: Tensor  # [P, V] the bonus token's distribution if no draft is accepted, not normalised
     mass: Tensor  # [P, C] p of the draft
     score: Tensor  # [P, C]
-    threshold: Tensor  # [P, C] the score had to exceed it; greedy: reach it
+    threshold: Tensor  # [P, C] a score must exceed it; greedy: reach it
     tried: Tensor  # [P, C] bool, which drafts there are
-    relaxed: Tensor | None  # [P, C] bool, of accepted drafts: the exact rule would refuse it; None: it never does
+    relaxed: Tensor | None  # [P, C] bool, of accepted drafts: the exact rule would refuse it; None: never
 
 
 def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
-    """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A draft whose rejection would leave
-    nothing is accepted: in exact arithmetic it always is. Where p is not made of finite numbers nothing is accepted."""
+    """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A draft whose rejection would
+    leave nothing is accepted, as it always is in exact arithmetic. Where p is not finite no draft is accepted."""
     x, tried, qx, weight = drawn(children)
     u, target = u[:, : x.shape[1]], rule.target(p, children.q)
     ids = with_neighbours(rule, x, children.neighbours)
@@ -169,9 +173,9 @@ def in_turn(
     depth: Tensor | float = 0.0,
     to_the_end: bool = False,
 ) -> tuple[Members, Tensor, Tensor]:
-    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool marks the drafts that exist. Each set is
-    found under the p [P, V] that the rejections before it leave. The distribution of a draft is q [P, V] times weight [P, C].
-    Return the sets, the p after the last rejection, and the sum [P, C] after each one. The last rejection is left out unless
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool marks the drafts that exist. Each set
+    is found under the p [P, V] that earlier rejections leave. A draft's distribution is q [P, V] times its weight [P, C].
+    Return the sets, the p after the last rejection, and the sum [P, C] after each one. Skip the last rejection unless
     `to_the_end`."""
     found, left = list[Members](), list[Tensor]()
     q = None if q is None else q.clone()
@@ -191,7 +195,8 @@ def in_turn(
 
 def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return the tokens x [P, C], any token for no draft; which of them are tried; their probabilities without the draws before
-    them; the weight of q at each draw, 0 for untried ones. Without q (the prefix fixes the drafts) the last two are None."""
+    them; the weight of q at each draw, 0 for untried ones. Without q (the prefix fixes the drafts) the last two values are
+    absent: None."""
     tokens, q, rest = children.tokens, children.q, children.rest
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
     if q is None:
@@ -206,8 +211,9 @@ def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | N
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
-    """Judge each draft separately and greedily under p [P, V], the softmax of the logits. A draft x is accepted when it is the
-    argmax, or would be with probability p(x) + S while the others keep theirs. Of equals the first token wins, as in `argmax`."""
+    """Judge each draft separately and greedily under p [P, V], the softmax of the logits. A draft x is accepted if it is the
+    argmax, or would be with probability p(x) + S while the others keep theirs. Of equals the first token wins, as in
+    `argmax`."""
     tokens = children.tokens
     tried, x = tokens >= 0, tokens.clamp(min=0)
     top, best = p.max(-1, keepdim=True)
@@ -219,7 +225,7 @@ def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
 
 
 def first(accepted: Tensor) -> Tensor:
-    """Return the first column, [P] int64, in which accepted [P, C] is true, C for none."""
+    """Return the first column, [P] int64, in which accepted [P, C] is true, or C."""
     at = numbers(accepted.shape[1] + 1, accepted.device)
     return torch.where(accepted, at[:-1], at[-1:]).amin(1)
 
@@ -228,14 +234,14 @@ def first(accepted: Tensor) -> Tensor:
 
 
 def next_node(tree: Tree, rank: Tensor) -> Tensor:
-    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
-    itself."""
+    """Return the next node of a walk from each node, [n] int64: the child of draw number rank [I], or the node itself for C and
+    for a missing child."""
     at = rank.unsqueeze(1)
     return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
 
 
 def walk(tree: Tree, following: Tensor) -> Tensor:
-    """The path [D + 1] from the root along following [n]; after the end the last node again."""
+    """Return the path [D + 1] from the root along following [n]; after its end the last node repeats."""
     path = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         path.append(following.index_select(0, path[-1]))
@@ -243,22 +249,23 @@ def walk(tree: Tree, following: Tensor) -> Tensor:
 
 
 def depth_of(tree: Tree, path: Tensor) -> Tensor:
-    """The depth [1] of a path's last node."""
+    """Return the depth [1] of a path's last node."""
     return tree.depths.index_select(0, path[-1:])
 
 
 def accepted_tokens(draft: Draft, path: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
-    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes after the root, then bonus [1]."""
+    """Return the depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: those of its nodes after the root, then
+    bonus [1]."""
     depth = depth_of(draft.tree, path)
     return depth, torch.cat([draft.tokens.index_select(0, path[1:]), bonus]).scatter_(0, depth, bonus)
 
 
 def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:
-    """The output for a tree of the root alone, after which the target drew token [1]."""
+    """Return the output for a tree of the root alone, after which the target drew token [1]."""
     return VerifyOutput(tree.parents, tree.depths, token, token, None, token)
 
 
 def argmax_or_invalid(scores: Tensor) -> Tensor:
-    """The likeliest tokens [m] of scores or probabilities [m, V]; -2 where no finite number is the highest."""
+    """Return the likeliest tokens [m] of scores or probabilities [m, V]; -2 where no finite number is the highest."""
     top, best = scores.max(-1)
     return torch.where(top.abs() < torch.inf, best, -2)

@@ -1,16 +1,15 @@
-"""Drafts without a drafter: the target drafts the next tokens itself, in the pass before (speculative Jacobi decoding, arXiv
-2410.01699).
+"""Speculative Jacobi decoding (SJD, arXiv 2410.01699): no drafter, since the target's previous pass drafts the next tokens.
 
 A window of W nodes is a chain after the last committed token: W - 1 slots hold drafts. One pass gives the target's distribution
 p_i at every slot i, given the drafts before it, and with shared noise the target's own draw there. Those draws fill the slots
 after the first wrong draft: Jacobi iteration to vanilla's picture. A slot that the last pass has not seen gets the token to its
 left.
 
-By the paper's rule drafts are tried from left to right, each against the distribution q_i that it was drawn from. The slots after
-the first rejection are drawn again from this pass, and its p_i become their q_i. The paper says x_i ~ p_i, and not by which
-random numbers. Here x_i is the token at which the cumulative p_i reaches u. Each position has one u for all passes, so that a
-draft changes less often. A draft depends on earlier passes only through tokens that are given when it is tried, and on its
-position's u: with the exact rule every token follows p. A slot that no pass has seen has a point mass for its distribution.
+By the paper's rule drafts are tried from left to right, each against the distribution q_i that it was drawn from. The slots
+after the first rejection are drawn again from this pass, and its p_i become their q_i. The paper states x_i ~ p_i, but not by
+which random numbers. Here x_i is the token at which the cumulative p_i reaches u. Each position has one u for all passes, so
+that a draft changes less often. A draft depends on earlier passes only through tokens that are fixed when it is tried, and on
+its position's u. So with the exact rule every token follows p. A slot that no pass has seen has a one-hot distribution.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .trees import Draft, Tree, VerifyOutput, static_tree
 
 @dataclass(frozen=True)
 class Window(DraftConfig):
-    """A chain of `nodes` nodes, the root counted, that the target guesses itself. Raises ValueError for fewer than 1."""
+    """A chain of `nodes` nodes, the root included, that the target drafts itself. Raises ValueError for fewer than 1."""
 
     nodes: int = 8
 
@@ -49,7 +48,7 @@ class Window(DraftConfig):
 
 
 class WindowProposer(Proposer):
-    """Fills the window of a run with shared noise. All its tensors stay in place, so that a step can be captured."""
+    """Fills the window of a run with shared noise. Its tensors are updated in place, so that a step can be captured."""
 
     def __init__(self, policy: Window, run: RunContext) -> None:
         self.count = self.depth = policy.nodes - 1
@@ -65,20 +64,20 @@ class WindowProposer(Proposer):
         return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Let the target's own draws be the guesses, and its last one stand in every slot after it."""
+        """Make the target's own draws the next drafts. The last draw fills every slot after it."""
         ahead = (self.number + 1 + out.depth).clamp(max=self.count)
         torch.clamp(out.target_tokens.index_select(0, ahead), min=0, out=self.tokens)
 
 
 class SampledWindowProposer(WindowProposer):
-    """Fills the window of a run with the paper's rule, and keeps the distribution that each draft was drawn from."""
+    """Fills the window of a run by the paper's rule, and keeps the distribution that each draft was drawn from."""
 
     def __init__(self, policy: Window, run: RunContext) -> None:
         super().__init__(policy, run)
-        self.draws = 2 * self.count  # nothing reads them: a seed's tokens depend on how many numbers a step has
-        self.place = self.number.new_zeros(1)  # of the root
+        self.draws = 2 * self.count  # nothing reads these, but a seed's tokens depend on the uniforms per step
+        self.place = self.number.new_zeros(1)  # position of the root's token
         self.probs = self.number.new_zeros(self.count, run.vocabulary, dtype=torch.float32)
-        # a number for every position, as fine as the sums that a token is drawn off
+        # one number per position, as fine as the sums that tokens are drawn from
         self.uniforms = self.number.new_ones(run.positions + 2 * policy.nodes, dtype=torch.float64)
         self.state = (self.tokens, self.place, self.probs)
 
@@ -86,8 +85,8 @@ class SampledWindowProposer(WindowProposer):
         super().begin(root, seed)
         self.place.zero_()
         self.probs.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
-        if not self.uniforms.is_meta:  # which has shapes and no numbers
-            # far from the seeds of other runs, which are mostly small and close together
+        if not self.uniforms.is_meta:  # meta tensors have no numbers
+            # far from other runs' seeds, which are mostly small and close together
             generator = torch.Generator(self.uniforms.device).manual_seed((2654435761 * seed + 12345) % 2**32)
             self.uniforms.uniform_(generator=generator)
 
@@ -95,14 +94,14 @@ class SampledWindowProposer(WindowProposer):
         return replace(super().propose(root, passes, head, uniforms), q=self.probs.clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Move the window on by what was committed, and guess its slots again."""
+        """Move the window on by the committed tokens, and draft its slots again."""
         length = out.depth + 1
         ahead = self.number + length
         probs = scores.index_select(0, ahead.clamp(max=self.count)).softmax(-1)
         self.place.add_(length)
         u = self.uniforms.index_select(0, self.place + 1 + self.number)
         token = draw(probs, u).clamp_(max=probs.shape[1] - 1)
-        last = self.count - length  # of the slots that this pass gave a distribution; below 0 where there is none
+        last = self.count - length  # the last slot with a distribution from this pass; below 0: no slot
         left = torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), out.bonus)
         known = self.number <= last
         torch.where(known, token, left, out=self.tokens)

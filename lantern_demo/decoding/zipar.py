@@ -1,15 +1,15 @@
-"""Rows of a picture drawn side by side (ZipAR, arXiv 2412.04062): a row begins once the row above is `window` tokens ahead, and
+"""ZipAR (arXiv 2412.04062): rows of a picture drawn in parallel. A row begins once the row above is `window` tokens ahead, and
 one pass draws the next token of every open row.
 
-A node of a pass reads a token at its own position in the picture and draws the one after it. It sees the tokens that have been
-read at positions before its own, those of this pass included, and not what open rows above it have yet to draw: so its
-distribution is not the distribution of the model in raster order, and the method is lossy. The first node of a row would read the
-last token of the row above, which is not there yet. The newest token of that row stands in for it, seen like any other, until the
-true token is read at its position. What has not been read is hidden; the released code leaves such slots of the cache zeroed and
-visible.
+A node of a pass reads a token at its own position in the picture and draws the one after it. It sees the tokens read so far at
+earlier positions, those of this pass included. It does not see the tokens that open rows above it have yet to draw. So its
+distribution is not the model's in raster order, and the method is lossy. The first node of a row would read the last token of
+the row above, which is not drawn yet. The newest token of that row stands in for it, seen like any other, until the true token
+is read at its position. Positions not yet read are hidden; the released code leaves their cache slots zeroed and visible.
 
-Which positions a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a
-window as long as a row there is one node a pass, in raster order: vanilla."""
+The positions that a pass reads and draws do not depend on drawn tokens, so all of them are planned before the run. With a
+window as long as a row each pass has one node, in raster order: vanilla.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from .results import Step
 from .sampling import NO_PROBS, warp
 from .timing import Part
 
-Node = tuple[int, int, int]  # the position whose token it reads, the position that it stands at, the position that it draws
+Node = tuple[int, int, int]  # positions: whose token it reads, that it stands at, that it draws
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no position: idle nodes stand
-    there."""
+    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. Idle nodes stand at T, which is no position."""
 
     passes: tuple[tuple[Node, ...], ...]
     table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last
-    since: Tensor  # [T + 1] int64, the first pass that reads a token at a position: from then on it is seen by what lies after it
+    since: Tensor  # [T + 1] int64, the first pass that reads a token at a position: later positions see it from then on
 
 
 def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...]:
-    """The nodes of a pass, the uppermost row first, and after them the one that draws nothing, if there is one."""
+    """Return the nodes of a pass, the uppermost row first. A node that draws nothing comes last, if there is one."""
     lag, found, finishing = min(window, row), [], []
     for r in range(-(-tokens // row)):
         column, first = number - r * lag, r * row
@@ -52,14 +51,14 @@ def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...
             index = first + column
             stands_in = column == 0 and lag < row
             found.append((first - row + lag - 1 if stands_in else index - 1, index - 1, index))
-        elif column == row and lag < row and end < tokens:  # its last token takes the place of what stood in for it
+        elif column == row and lag < row and end < tokens:  # its last token replaces the stand-in
             finishing.append((end - 1, end - 1, tokens))
     return tuple(found + finishing)
 
 
 @lru_cache(maxsize=8)
 def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
-    """The plan of a picture of `tokens` tokens in rows of `row`; window is at least 1."""
+    """Return the plan of a picture of `tokens` tokens in rows of `row`; window is at least 1."""
     lag, size = min(window, row), nodes_at_most(row, window)
     last = max(r * lag + min(row, tokens - r * row) - 1 for r in range(-(-tokens // row)))
     passes = tuple(nodes_of(number, tokens, row, window) if number else () for number in range(last + 1))
@@ -71,22 +70,22 @@ def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
 
 class RowSteps:
     """The passes of one run: nothing is drafted, verified or moved. Keys and values of a position lie in the slot of that
-    position. A pass of fixed shape has as many nodes as there may be open rows, and attention covers the whole cache; an exact
-    one has as many as there are, and attention covers the positions up to the last of them."""
+    position. A pass of fixed shape has as many nodes as rows may be open, and attends to the whole cache. An eager pass has
+    only the nodes that it needs, and attends to the positions up to the last of them."""
 
     done: Step | None = None
 
-    def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, exact: bool) -> None:
+    def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, eager: bool) -> None:
         """draws: uniforms of a step."""
         assert isinstance(config.tree, ZipAR)
-        device, self.target, self.config, self.verifier, self.exact = config.torch_device, target, config, verifier, exact
-        self.num_tokens = config.num_tokens if exact else config.positions
+        device, self.target, self.config, self.verifier, self.eager = config.torch_device, target, config, verifier, eager
+        self.num_tokens = config.num_tokens if eager else config.positions
         self.cache = target.new_cache(config.rows, self.num_tokens + 2 * ALIGNED)
         self.slots = self.cache.slots // ALIGNED * ALIGNED
         self.plan = plan_of(self.num_tokens, config.row_length, config.tree.lead, device)
         self.columns = torch.arange(self.slots, device=device)
         self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
-        self.tokens = torch.zeros_like(self.plan.since)  # of each position, and of what nobody asked for
+        self.tokens = torch.zeros_like(self.plan.since)  # a token per position, and last those that idle nodes draw
         self.number = self.columns.new_ones(1)  # of the pass, from 1
         self.prefix = self.columns.new_zeros(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=device)
@@ -94,43 +93,43 @@ class RowSteps:
 
     @property
     def caches(self) -> list[Any]:
-        """The target's."""
+        """The target's cache, alone."""
         return [self.cache]
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
-        """Start a run, see `step.TreeSteps.begin`."""
+        """Start a run: see `step.TreeSteps.begin`."""
         first = self.cache.length
         self.launched = self.read = 0
-        self.end = self.config.num_tokens  # the run may have fewer tokens than there is room for
+        self.end = self.config.num_tokens  # a run may have fewer tokens than buffers have room for
         self.number.fill_(1)
         self.prefix.fill_(first)
         self.tokens.zero_()[:1] = root
         self.since.zero_()[first : first + len(self.tokens)] = self.plan.since
-        self.uniforms = uniforms if self.exact else self.uniforms
-        if not self.exact:
+        self.uniforms = uniforms if self.eager else self.uniforms
+        if not self.eager:
             self.uniforms[: len(uniforms)].copy_(uniforms)
 
     def state(self) -> list[Tensor]:
-        """All that a pass changes, but for cache slots."""
+        """Return the tensors that a pass changes, except for cache slots."""
         return [self.number, self.tokens, self.results]
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """The next pass, see `step.TreeSteps.upcoming`; None after the last."""
+        """Return the next pass: see `step.TreeSteps.upcoming`. None after the last."""
         if self.launched + 1 >= len(self.plan.passes):
             return None
         self.launched += 1
         nodes = self.plan.passes[self.launched]
         end = self.cache.length + 1 + max(at for _, at, _ in nodes)
-        return (end if self.exact else self.slots), True, len(nodes)
+        return (end if self.eager else self.slots), True, len(nodes)
 
     def shapes(self) -> list[tuple[int, bool]]:
-        """One for all passes."""
+        """Return one shape for all passes."""
         return [(self.slots, True)]
 
     def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None:
-        """Take one pass: read tokens, and draw those after them."""
+        """Take one pass: read tokens, and draw the next ones."""
         with part("draft"):
-            if self.exact:
+            if self.eager:
                 row, nodes = (
                     self.uniforms[self.launched],
                     self.plan.table[:, self.launched, : len(self.plan.passes[self.launched])],
@@ -150,7 +149,7 @@ class RowSteps:
             self.number.add_(1)
 
     def unpack(self, row: list[int], draft: bool) -> Step:
-        """Read a row of results, once, in order. Raises FloatingPointError where probabilities were not finite."""
+        """Read a row of results, once, in order. Raise FloatingPointError if probabilities were not finite."""
         self.read += 1
         places = [index for *_, index in self.plan.passes[self.read] if index < self.end]
         tokens = row[: len(places)]

@@ -1,6 +1,7 @@
-"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text encoder.
+"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text
+encoder.
 
-There are four networks, and a fifth where the folder has a picture decoder; without one, the image tokenizer draws the pictures.
+There are four networks, and a fifth in a folder with a picture decoder; otherwise the image tokenizer draws the pictures.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
 @dataclass(frozen=True)
 class NoDrafter:
-    """Why a model has no drafter, and the command that trains one where that is the way to get one."""
+    """Why a model has no drafter, and the command that trains one if one can be trained."""
 
     why: str
     command: str | None = None
@@ -56,12 +57,12 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
-    no_drafter: NoDrafter | None = None  # None where there is a drafter
-    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer would
-    palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, where they were learnt from pictures
+    no_drafter: NoDrafter | None = None  # None if there is a drafter
+    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer does
+    palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, if they were learnt from pictures
 
     def __post_init__(self) -> None:
-        """The target's states carry what its drafter reads."""
+        """Make the target's states carry the feature layers that its drafter reads."""
         target: Any = self.target
         drafter: Any = self.drafter
         target.feature_layers = () if drafter is None else drafter.config.feature_layers
@@ -72,14 +73,14 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return self.picture.size if self.picture is not None else self.tokenizer.size
 
     def draw(self, tokens: Tensor) -> Tensor:
-        """Token ids [B, G * G] -> pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder where there
-        is one."""
+        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder if
+        there is one."""
         if self.picture is None:
             return self.tokenizer.decode(tokens)
         return self.picture(self.tokenizer.vectors(tokens))
 
     def parts(self) -> dict[str, nn.Module]:
-        """The networks that there are, by the name of their folder."""
+        """The model's networks, by the name of their folder."""
         found = {name: getattr(self, name) for name in PARTS}
         return {name: part for name, part in found.items() if part is not None}
 
@@ -108,7 +109,7 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
 
 
 def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
-    """Write one network's tensors to a folder, and replace those that it held."""
+    """Write one network's tensors to a folder, and replace its old ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
         old.unlink()
@@ -127,7 +128,7 @@ def load_part(folder: Path, part: nn.Module) -> None:
 
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
-    """Raise ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
+    """Raise ValueError if the parts of a model folder do not fit each other: they would fail in the middle of a run."""
     target, drafter = networks.target.config, None if networks.drafter is None else networks.drafter.config
     if drafter is not None:
         try:
@@ -145,9 +146,9 @@ def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
-    """Read a model folder. All but target and drafter stay in float32: they run once per image.
+    """Read a model folder. All networks but target and drafter stay in float32: they run once per image.
 
-    Raise ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.
+    Raise ValueError naming the file when the folder is no model folder, or a tensor is missing, unknown or mis-shaped.
     """
     path = folder / "config.json"
     try:
@@ -155,7 +156,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        # older folders have the name taps
+        # older folders use the name taps
         sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
@@ -170,13 +171,13 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     networks.palette = _palette(folder, tokenizer.codebook_size)
     target.to(dtype)
     drafter.to(dtype)
-    # The rotary tables are float32 whatever the weights are.
+    # The rotary tables are float32 for any number format of the weights.
     target.rope, drafter.rope = target.rope.float(), drafter.rope.float()
     return networks
 
 
 def _palette(folder: Path, codes: int) -> Tensor | None:
-    """The colours of a model folder's tokens, None where it has none. Raise ValueError naming the file when it is damaged."""
+    """Return the colours of a model folder's tokens, or None. Raise ValueError naming the file when it is damaged."""
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None

@@ -1,12 +1,12 @@
-"""Published models: fetch their files and build the networks. Files are mapped into memory where they lie.
+"""Published models: fetch their files and build the networks. Files are mapped into memory without a copy.
 
-`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports what a download would need.
-Without --check it downloads the files.
+`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports the needs of a download. Without --check it
+downloads the files.
 
-A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
-repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter,
-Janus-Pro-1B), under its published file names. A file that is neither .safetensors nor .bin may also lie in the folder itself.
-Target and tokenizer must be there; a missing text encoder is taken from the Hub.
+A local folder may replace the Hub. Each part lies in a sub-folder under its published file names. The sub-folder has the part's
+name (target, drafter, tokenizer, text) or its repository's name: LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl,
+LlamaGen, Anole-7b-v0.1-hf, anole_drafter, Janus-Pro-1B. A file that is neither .safetensors nor .bin may also lie in the folder
+itself. Target and tokenizer must be there; a missing text encoder is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from lantern_demo.models.text import PromptEncoder
 def load(
     info: ModelInfo, device: torch.device, dtype: torch.dtype | None, folder: Path | None = None, drafter: Path | None = None
 ) -> Networks[PromptEncoder]:
-    """A published model's networks, from the Hub or from a local folder.
+    """Return a published model's networks, from the Hub or from a local folder.
 
     Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16
-    as LANTERN has it (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
-    the files, mapped into memory. `drafter` is a folder that `save_drafter` wrote; it replaces the published one.
-    Raise CheckpointError (a ValueError) for what cannot be fetched, read or used.
+    as in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in the files, mapped into
+    memory. `drafter` is a folder from `save_drafter`, which replaces the published one. Raise CheckpointError (a ValueError)
+    for files that cannot be fetched, read or used.
     """
     published = info.published
     assert published is not None
@@ -63,8 +63,8 @@ def load(
 def locate(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Located]:
     """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
 
-    The result lacks the drafter when `published_drafter` is false, or when neither Hub nor folder has one. Raise CheckpointError
-    for files that cannot be had.
+    The result lacks the drafter when `published_drafter` is false, or when neither Hub nor folder has one. Raise
+    CheckpointError for files that neither has.
     """
     assert info.published is not None
     sources = info.published.sources
@@ -109,7 +109,7 @@ def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None)
 
 
 def trained_folder(info: ModelInfo) -> Path:
-    """Where `load` looks for a drafter of a model that was trained on this machine."""
+    """Return the folder in which `load` looks for a drafter that was trained on this machine."""
     return disk_cache.root() / "drafters" / info.id
 
 
@@ -138,12 +138,12 @@ def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, d
 
 
 def has_drafter(info: ModelInfo) -> bool:
-    """Whether a model on offer has a drafter: its own, a published one, or one that was trained here."""
+    """Return whether a model on offer has a drafter: its own, a published one, or one that was trained here."""
     return info.published is None or info.published.drafter is not None or (trained_folder(info) / "config.json").is_file()
 
 
 def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
-    """Why a model has no drafter, and how to get one."""
+    """Return why a model has no drafter, and how to get one."""
     assert info.published is not None
     if folder is not None and info.published.drafter is not None:
         wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
@@ -154,10 +154,11 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
 
 
 def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
-    """Report where a published model's parts lie, how much is still to download and how much memory it takes -> (lines,
-    whether it can be loaded). Nothing is downloaded. Every tensor of files in a local folder is checked.
+    """Report where a published model's parts lie, the bytes still to download and the memory that it needs. Return (lines,
+    whether it can be loaded).
 
-    Raise ValueError for a bad device, dtype or LANTERN_REVISIONS.
+    Nothing is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for a bad device, dtype or
+    LANTERN_REVISIONS.
     """
     published = info.published
     assert published is not None
@@ -198,7 +199,7 @@ def _check(part: Part, published: Published, located: Located) -> None:
 
 
 def main() -> None:
-    """The command line of this module."""
+    """Run the command line of this module."""
     offered = [info.id for info in REGISTRY.values() if info.published]
     parser = argparse.ArgumentParser(description="Fetch a published model, or say what that would take.")
     parser.add_argument("--model", required=True, choices=offered)

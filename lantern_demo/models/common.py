@@ -16,11 +16,9 @@ BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach
 
 @dataclass
 class Condition:
-    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for
-    models that read the prompt themselves its ids [R, T] and their mask.
-
-    R rows: 2 with guidance (conditional, unconditional), 1 without.
-    """
+    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]. Models
+    that read the prompt themselves get its ids [R, T] and their mask. R rows: 2 with guidance (conditional, unconditional), 1
+    without."""
 
     features: Tensor
     mask: Tensor | None = None
@@ -30,7 +28,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class NetworkSizes(ABC, Generic[Network]):
-    """The configuration of a target or a drafter: a frozen dataclass that has these fields, and builds its network."""
+    """The configuration of a target or a drafter: a frozen dataclass with these fields that builds its network."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     dim: int
@@ -44,11 +42,12 @@ class NetworkSizes(ABC, Generic[Network]):
 
     @abstractmethod
     def build(self) -> Network:
-        """The network, on the device that PyTorch builds on."""
+        """Return the network, on the device that PyTorch builds on."""
 
     @abstractmethod
     def rope_table(self) -> Tensor:
-        """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
+        """Return the network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds
+        it."""
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of tensors that a published file holds and the network lacks, or has with fewer rows."""
@@ -75,7 +74,7 @@ class DrafterSizes(NetworkSizes[Network]):
     """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
 
     bias: bool  # of the layer that joins a token and a hidden state
-    # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Not every family has such drafters.
+    # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Some families have no such drafters.
     feature_layers: tuple[int, ...] = ()
 
     def check_target(self, target: TargetSizes[Any]) -> None:
@@ -116,16 +115,17 @@ def unrolled(
     read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     finish: Callable[[Tensor, Tensor], Tensor],
 ) -> list[Tensor]:
-    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H], or wider where it reads more of
-    the target than final states -> outputs [B, S, H] a pass; every output i imitates the final state at position i + 1.
+    """Run a drafter under teacher forcing, with the inputs of drafting -> outputs [B, S, H] a pass.
 
-    `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
-    S, d], `finish` maps x and the attended values to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
-    reads the output of pass t - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to
-    its t - 1 ancestors and to itself. Its first t slots have no such ancestors and mean nothing.
+    `hidden` [B, S, H] are the target's states, or wider ones if the drafter reads more than final states. Every output i
+    imitates the final state at position i + 1. `read` maps the states before each slot's token [B, S, H] to the layer's input x
+    and its queries, keys and values [B, heads, S, d]. `finish` maps x and the attended values to the output. Pass 0 reads the
+    target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a tree node at depth t
+    does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t slots have no such
+    ancestors and are invalid.
     """
     slot = torch.arange(hidden.shape[1], device=hidden.device)
-    back = slot[:, None] - slot[None]  # how many slots key j lies behind query i
+    back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
     keys: list[Tensor] = []
     values: list[Tensor] = []
     outputs: list[Tensor] = []
@@ -145,10 +145,10 @@ def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
 
 
 def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:
-    """Which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n] bool.
+    """Return which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n] bool.
 
     "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released": rows of real positions are the
-    same; a padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
+    same. A padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
     adds two minima that saturate differently. Drafters read these rows, so a port has to keep them.
     """
     causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]

@@ -1,13 +1,13 @@
-"""LLaMA layers on a CPU: few, large operations, and the same bits for a node whatever else is in its pass.
+"""LLaMA layers on a CPU: few, large operations, and the same bits for a node in any pass.
 
 One matmul computes queries, keys and values, another gate and up; the rotation is one complex multiplication. All numbers are
 float32, except in the matmuls of some `matmul.KINDS`.
 
-Rows are exact: no number of a node depends on how many nodes are in the pass, nor on the slots of its ancestors. Library matmuls
-and attention do not offer that, because they split a sum by the shape of the whole call. So both halves of attention are weighted
-sums of a table's rows. PyTorch computes each sum separately, row after row. The rows that a node sees stand in the order of
-positions, its ancestors last. Hidden rows follow with the weight 0, and adding 0 changes no sum. `matmul.ROW_EXACT` lists the
-kinds of matmul that are exact in this sense.
+Rows are exact: a node's numbers depend neither on the number of nodes in the pass, nor on the slots of its ancestors. Library
+matmuls and attention do not offer that, because they split a sum by the shape of the whole call. So both halves of attention
+are weighted sums of a table's rows. PyTorch computes each sum separately, row after row. The rows that a node sees stand in the
+order of positions, its ancestors last. Hidden rows follow with the weight 0, and adding 0 changes no sum. `matmul.ROW_EXACT`
+lists the kinds of matmul that are exact in this sense.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from lantern_demo.models.llama import LlamaLayer
 from lantern_demo.models.machine.matmul import Matmul, filled
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
-LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way
-ALONE = 2**22  # multiplications up to which attention is done sooner by one thread than by several that have to wake up first
-SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares out among threads
+LEAST = 64  # fewest positions of a softmax: below a vector register's width it sums in another order
+ALONE = 2**22  # multiplications up to which one thread attends faster than several that must wake up first
+SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never splits among threads
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled
-    for attention as they turn; values do not turn."""
+    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64 for queries, keys and values.
+
+    Queries are scaled for attention as they turn; values do not turn.
+    """
     rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
     return torch.cat((rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1).flatten(1)
 
@@ -45,8 +47,11 @@ def paired(rows: Tensor, heads: int) -> Tensor:
 
 
 def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares
-    an operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""
+    """Make an elementwise function of tensors [..., M, W] take so few rows at once that one thread computes them all.
+
+    When PyTorch splits an operation among threads, other instructions compute numbers at the seams, and the last bit may
+    differ.
+    """
     first = operands[0]
     if first.numel() <= SERIAL:
         return function(*operands)
@@ -55,14 +60,14 @@ def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
 
 
 def weighted_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Sums [B, W] of weighted rows of a table [N, W]. Sum b takes rows[starts[b] : starts[b + 1]] in this order, each times its
-    weight: rows and weights [I], starts [B], int32."""
+    """Return sums [B, W] of weighted rows of a table [N, W]. Sum b takes rows[starts[b] : starts[b + 1]] in this order, each
+    times its weight: rows and weights [I], starts [B], int32."""
     return torch.embedding_bag(table, rows, starts, False, 0, False, weights, False)[0]
 
 
 class Norm:
-    """x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]: RMSNorm in small operations that are rounded correctly, so that
-    it does not matter which instructions compute them."""
+    """RMSNorm: x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]. Its small operations are rounded correctly, so that
+    all instruction sets give the same result."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         dim = weight.shape[0]
@@ -74,9 +79,9 @@ class Norm:
 
 
 class Tables(NamedTuple):
-    """The tensors that a layer writes to, and the tables that it reads."""
+    """The tensors to which a layer writes, and the tables that it reads."""
 
-    new_keys: Tensor  # [R, heads, d, n], or all slots where the pass names its slots
+    new_keys: Tensor  # [R, heads, d, n], or all slots if the pass names its slots
     new_values: Tensor  # [R, heads, n, d], or all slots
     keys: Tensor  # [R * heads * d, width]
     values: Tensor  # [R * heads * slots, d]
@@ -92,20 +97,20 @@ class Sight(NamedTuple):
     key_starts: Tensor
     value_rows: Tensor
     value_starts: Tensor
-    positions: int  # P, how many are looked at
+    positions: int  # P, positions in each softmax
     slots: Tensor | None  # [n, P] int64, the slots of the positions; None: the first P
     bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for visible slots, -inf for others; None: all are visible
-    filled: int  # rows of x, R * n and those that fill products up
+    filled: int  # rows of x: R * n, and those that pad the matmuls
 
 
-Where = tuple[Sight, Tables, Tensor | None]  # and the slots [n] of the tables to write to, where the tables are all of them
+Where = tuple[Sight, Tables, Tensor | None]  # and the slots [n] of the tables to write to, if the tables are whole
 
 
 class LeanCache(KVCache):
     """A cache whose keys and values are tables for weighted sums of their rows.
 
-    `keys` [layers, R, heads, d, width] have the slots last and grow with what is in use, since a sum is as wide as its table;
-    `values` are [layers, R, heads, slots, d].
+    `keys` [layers, R, heads, d, width] have the slots last, and `values` are [layers, R, heads, slots, d]. The width of `keys`
+    grows with the slots in use, since a sum is as wide as its table.
     """
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
@@ -123,7 +128,7 @@ class LeanCache(KVCache):
 
     @property
     def slots(self) -> int:
-        """How many positions fit in all."""
+        """The number of slots."""
         return self.values.shape[3]
 
     def wipe(self) -> None:
@@ -136,7 +141,7 @@ class LeanCache(KVCache):
         self.values.index_copy_(3, slots, self.values.index_select(3, source))
 
     def tables(self, first: int, count: int) -> Iterator[Tables]:
-        """By layer: where `count` slots from the first on are written, and the tables."""
+        """Return by layer where to write `count` slots from `first` on, and the tables."""
         self._widen(first + count)
         layers, head_dim, width = len(self.keys), *self.keys.shape[3:]
         whole = self.keys.view(layers, -1, width), self.values.view(layers, -1, head_dim)
@@ -144,7 +149,7 @@ class LeanCache(KVCache):
         return map(Tables, *(part.unbind(0) for part in (*new, *whole)))
 
     def _widen(self, slots: int) -> None:
-        """Make room for the keys of the first so many slots."""
+        """Make room for the keys of the first `slots` slots."""
         *sizes, width = self.keys.shape
         if slots > width:
             wider = self.keys.new_zeros(*sizes, -(-slots // WIDENED) * WIDENED)
@@ -179,8 +184,8 @@ class LeanCache(KVCache):
         return self.sight(len(at), bias.shape[-1], kind, bias, order), tables, into
 
     def sight(self, nodes: int, positions: int, kind: str, bias: Tensor | None, slots: Tensor | None = None) -> Sight:
-        """What `nodes` nodes see that look at so many positions, at LEAST of them; slots and bias are as in `Sight`, kind is that
-        of the products."""
+        """Return the sight of `nodes` nodes over `positions` positions, at least LEAST; slots and bias are as in `Sight`, kind
+        is the kind of matmul."""
         rows, _, heads, _ = self.first_values.shape
         if nodes not in self.key_sums:
             head_dim = self.keys.shape[3]
@@ -199,7 +204,7 @@ class LeanCache(KVCache):
         return Sight(*self.key_sums[nodes], value_rows, value_starts, positions, slots, bias, count)
 
     def _least(self, positions: int) -> int:
-        """How many positions are looked at where only so many count."""
+        """Return the number of positions in a softmax that needs `positions`."""
         return max(positions, min(LEAST, self.slots))
 
 
@@ -213,7 +218,7 @@ def sums_seen(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
     rows, n, heads, _ = q.shape
     threads = torch.get_num_threads()
     if q.numel() * sight.positions <= ALONE:
-        torch.set_num_threads(1)  # of this thread of the program alone; it takes a fraction of a microsecond
+        torch.set_num_threads(1)  # for this thread of the program alone; takes a fraction of a microsecond
     try:
         scores = weighted_rows(tables.keys, sight.key_rows, sight.key_starts, q.reshape(-1)).view(rows, n, heads, -1)
         if sight.slots is None:
@@ -228,7 +233,7 @@ def sums_seen(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
 
 
 class LeanLayer(LlamaLayer[Where]):
-    """A layer of fused products over nodes x [M, D], M of all rows together; `before` is None where nothing is normalised before
+    """A layer of fused matmuls over nodes x [M, D], M of all rows together; `before` is None for a layer without a norm before
     attention."""
 
     def __init__(

@@ -46,7 +46,7 @@ def angles(positions: int, head_dim: int, base: float) -> Tensor:
 
 
 def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tensor:
-    """`angles` of all positions that a picture's tokens and drafts past its end can have."""
+    """Return `angles` of all positions of a picture's tokens and of drafts past its end."""
     return angles(prefix + grid * grid + BEYOND, head_dim, base)
 
 
@@ -120,8 +120,8 @@ class DecoderTarget(Decoder):
     """
 
     norm: RMSNorm
-    padding = "self"  # which positions a padded position of the prompt sees: see `common.prefix_mask`
-    # Blocks, counted from 1, whose outputs stand after the final state in every hidden state, for a drafter that reads them
+    padding = "self"  # the positions that a padded position of the prompt sees: see `common.prefix_mask`
+    # Blocks, counted from 1, whose outputs follow the final state in every hidden state, for a drafter that reads them
     # (`DrafterConfig.feature_layers`): hidden states are then [R, n, (1 + F) H].
     feature_layers: tuple[int, ...] = ()
 
@@ -166,10 +166,8 @@ class DecoderTarget(Decoder):
         return self.run(x, self.rope[:n][None], seen, None)
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store] | None) -> Tensor:
-        """Apply the blocks and the final norm to x [B, n, H] -> hidden.
-
-        rope [B or 1, n, d / 2, 2] holds rows of the rotary table. Without stores no keys and values are kept.
-        """
+        """Apply the blocks and the final norm to x [B, n, H] -> hidden. rope [B or 1, n, d / 2, 2] holds rows of the rotary
+        table. Without stores the pass keeps no keys and values."""
         features: list[Tensor] = []
         rotation = rotations(rope)
         for i, block in enumerate(self.layers):

@@ -2,8 +2,8 @@
 
 A new family is an entry of FAMILIES and a folder next to this file. The folder holds its target and its drafter, whose
 configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
-fused models where it has any. A target's inside is free: a head of several layers, another grid, or a prompt in the
-sequence need nothing here.
+fused models if it has any. A target's inside is free: a head of several layers, another grid, or a prompt in the sequence need
+no entry here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from lantern_demo.models.text import PromptEncoder
 
 @dataclass(frozen=True)
 class FusedForCpu:
-    """Fused models for a CPU, built of a network and a kind of products (see `matmul.KINDS`), a target's also of whether the
-    network gives its weights up."""
+    """Fused models for a CPU, built from a network and a kind of matmul (see `matmul.KINDS`). A target's builder also takes
+    whether the network releases its weights."""
 
     target: Callable[..., LeanDecoder]
     drafter: Callable[[Any, str], interfaces.Drafter]
@@ -55,12 +55,13 @@ class FusedForCpu:
 class Family:
     """The parts of a family. Its functions take its own configurations and networks."""
 
-    target: type[TargetSizes[Any]]  # the configuration of its targets, by which a model's family is known
+    target: type[TargetSizes[Any]]  # the configuration of its targets, which identifies a model's family
     drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
-    layouts: Mapping[str, Layout]  # how tensors are named in its published files, by the format of `registry.Source`
-    # The fields of a configuration that published files set. It raises CheckpointError for files of another model.
+    layouts: Mapping[str, Layout]  # names of tensors in its published files, by the format of `registry.Source`
+    # The fields of a configuration that published files set. Raises CheckpointError for files of another model.
     target_facts: Callable[[Any, Located], dict[str, Any]]
-    # What reads prompts, of the target's configuration and the files of the part "text", for a device. It raises CheckpointError.
+    # Makes the prompt reader from the target's configuration and the files of the part "text", for a device. Raises
+    # CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: no published drafter
     cpu: FusedForCpu | None = None  # None: on a CPU the networks run unchanged
@@ -102,7 +103,7 @@ LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
 
 
 def family_of(target: TargetSizes[Any]) -> Family:
-    """The family of a target's configuration. Raise TypeError for one that no family has."""
+    """Return the family of a target's configuration. Raise TypeError for an unknown one."""
     for family in FAMILIES.values():
         if type(target) is family.target:
             return family
@@ -127,12 +128,13 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 
 
 def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a (blank) network out of a part's published files; see `tensors.weights_of`."""
+    """Return the weights of a (blank) network from a part's published files; see `tensors.weights_of`."""
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 
 def prompt_reader(published: Published, located: Located | None, device: torch.device) -> PromptEncoder:
-    """What reads a model's prompts, out of the published files of its text encoder; without them a prompt names a class.
+    """Return the prompt reader of a model, from the published files of its text encoder. Without such files a prompt names a
+    class.
 
     Raise CheckpointError when the files are not the model's own.
     """
@@ -141,8 +143,8 @@ def prompt_reader(published: Published, located: Located | None, device: torch.d
 
 @dataclass(frozen=True)
 class Runners:
-    """What decodes a model, its own networks or fused models of them: a target, its drafter if it has one, and the kinds of
-    products that they use (see `matmul.KINDS`), None where PyTorch decides."""
+    """The networks that decode a model, its own or fused ones: a target, its drafter if it has one, and their kinds of matmul
+    (see `matmul.KINDS`), None where PyTorch decides."""
 
     target: interfaces.Target
     drafter: interfaces.Drafter | None
@@ -151,7 +153,7 @@ class Runners:
 
 
 def runs_fused(info: ModelInfo, device: torch.device) -> bool:
-    """Whether a published model runs on its family's fused models for a CPU."""
+    """Return whether a published model runs on its family's fused models for a CPU."""
     return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
 
 

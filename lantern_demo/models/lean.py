@@ -21,16 +21,14 @@ from lantern_demo.models.common import Condition, prefix_mask, with_features
 from lantern_demo.models.cpu import LeanCache, LeanLayer, Norm, Sight, Tables, bias_of, complex_rope, paired
 from lantern_demo.models.machine.matmul import KINDS, PROBED_NODES, Matmul, exact_kinds, matmul, quickest, supported
 
-PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
+PROBED_BYTES = 2**26  # float32 weights of the layers in a probe: more than caches hold, and soon packed
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Make matmuls of a kind (see `matmul.KINDS`) from a network's linear layers.
-
-    release: each layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
-    """
+    """Makes matmuls of a kind (see `matmul.KINDS`) from a network's linear layers. release: each layer drops its weight when it
+    is packed, so that only one weight at a time is in memory twice."""
 
     def __init__(self, kind: str, release: bool) -> None:
         self.kind, self.release = kind, release
@@ -40,7 +38,7 @@ class Packing:
         return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
 
     def half_rotated(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
-        """One product to queries, keys and values of a family that turns the pairs (i, i + d / 2): see `cpu.paired`."""
+        """Make one matmul to queries, keys and values of a family that rotates the pairs (i, i + d / 2): see `cpu.paired`."""
         return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
 
     def affine(self, part: nn.Linear) -> Matmul:
@@ -60,14 +58,16 @@ class Packing:
 
 
 class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions. A family adds how
-    its layers are packed, how prompts and tokens enter, and its head."""
+    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions.
+
+    A family adds the packing of its layers, the embedding of prompts and tokens, and its head.
+    """
 
     def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
-        """layers: only the first so many, for a look at what passes take."""
+        """layers: only the first `layers` ones, to time passes."""
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
-        # of the mask's sums, on which padding "released" depends
+        # dtype of the mask's sums, on which padding "released" depends
         self.format = torch.bfloat16 if packing.kind == "bfloat16" else torch.float32
         self.kind = packing.kind
         self.layers = [self.layer(block, packing) for block in target.blocks[:layers]]
@@ -76,22 +76,22 @@ class LeanDecoder(ABC):
 
     @abstractmethod
     def layer(self, block: Any, packing: Packing) -> LeanLayer:
-        """A block as a layer of packed products."""
+        """Return a block as a layer of packed matmuls."""
 
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
-        """Image tokens [n] int64 -> their vectors [n, H] float32."""
+        """Map image tokens [n] int64 to their vectors [n, H] float32."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final states [M, H], or wider ones with features after them -> logits [M, V] float32."""
+        """Map final states [M, H], or wider ones with features after them, to logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
         c = self.config
         return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
     def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
-        """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
+        """Read the T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
         x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
@@ -99,18 +99,18 @@ class LeanDecoder(ABC):
         return self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables(0, n))
 
     def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: LeanCache) -> Tensor:
-        """n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
+        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
         x = self.embed(tokens).expand(cache.rows, -1, -1)
         return self._run(x, self.rope[positions], *cache.plan(positions, slots, visible, self.kind))
 
     def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
     def _run(self, x: Tensor, rope: Tensor, sight: Sight, of_layers: Iterable[Tables], slots: Tensor | None = None) -> Tensor:
         r, n, dim = x.shape
         x, feature_layers = x.reshape(r * n, dim), self.original.feature_layers
-        if more := sight.filled - r * n:  # for all of the pass, so that no product fills them up; they stay 0
+        if more := sight.filled - r * n:  # for the whole pass, so that no matmul pads them; they stay 0
             x = F.pad(x, (0, 0, 0, more))
         features: list[Tensor] = []
         for i, (layer, tables) in enumerate(zip(self.layers, of_layers, strict=True)):
@@ -124,7 +124,7 @@ class LeanDecoder(ABC):
 class LeanSequence(LeanDecoder):
     """A target with the prompt in its sequence: see `models.decoder`. The vectors of words stay with the original.
 
-    Positions are counted from the begin of a row's padding, not from its end: attention knows them by their differences alone.
+    Positions count from the start of a row's padding, not from its end: attention depends on their differences alone.
     """
 
     original: decoder.SequenceTarget
@@ -148,7 +148,7 @@ class Packed(nn.Module):
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
         self.run = matmul(linear.weight, kind)
-        self.register_parameter("weight", None)  # a T5 of the library looks at the number format of some
+        self.register_parameter("weight", None)  # a T5 of the library reads the number format of some
         self.bias = None if linear.bias is None else linear.bias.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ class Packed(nn.Module):
 
 
 def packed(network: Network, kind: str) -> Network:
-    """A network on a CPU, such as a drafter of a `decoder.SequenceTarget`: the same module with packed products, norms in
-    float32, and the original's own vectors of tokens."""
+    """Return a CPU copy of a network, such as a drafter of a `decoder.SequenceTarget`: the same module with packed matmuls,
+    norms in float32, and the original's own vectors of tokens."""
     shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
     fused = deepcopy(network, shared)
     for name, part in list(fused.named_modules()):
@@ -188,8 +188,7 @@ def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
 def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
     """Measure which kind of matmul makes this drafter's passes fastest; it may round.
 
-    Drafts need not be exact: the rules hold for any distribution of drafts that they know. fused: builds the drafter for a
-    CPU.
+    Drafts need not be exact: the rules hold for any known distribution of drafts. fused: builds the drafter for a CPU.
     """
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2

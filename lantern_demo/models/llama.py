@@ -22,18 +22,18 @@ Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 
 # queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
 # rotated ones in that dtype
 Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
-Where = TypeVar("Where")  # where keys and values go, and which of them are seen, as a way to compute it keeps them
+Where = TypeVar("Where")  # the slots to write and those that are seen, in an implementation's own form
 
 
 class LlamaLayer(Generic[Where]):
-    """One layer over states x [..., H]: norms, products and attention are handed in, as attributes or as a subclass's methods."""
+    """One layer over states x [..., H]. Norms, matmuls and attention come as attributes or as a subclass's methods."""
 
     norm_before: Callable[[Tensor], Tensor]  # x as attention reads it; drafters may have no norm there
-    attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> what its queries find
+    attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> attended values
     add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output projection of attended
     norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
-    gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> two products [..., F]
-    add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the last product
+    gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> gate and up [..., F]
+    add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the down projection of gated
 
     def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """x [..., H] -> the same shape."""
@@ -60,16 +60,18 @@ def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotations(rope: Tensor) -> Tensor:
-    """Rows of a rotary table [..., n, d / 2, 2] (cos, sin) -> [..., n, 3, 1, d / 2] complex64 for queries, keys and values, which
-    do not turn."""
+    """Convert rows of a rotary table [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2] complex64 for queries, keys and
+    values; values do not turn."""
     rotation = torch.view_as_complex(rope.float().contiguous())
     return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
 
 
 def wide(part: nn.Module, x: Tensor) -> Tensor:
-    """x [..., D] through a linear layer without a bias -> [..., O] float32. Sums are kept in float32 anyway; where the device
-    allows, half precision is not rounded to on the way out, which matters where differences are enlarged, as guidance does to
-    those of logits."""
+    """Map x [..., D] through a linear layer without a bias to [..., O] float32.
+
+    Sums are in float32 anyway. Where the device allows, the output is not rounded to half precision, which matters where
+    differences are enlarged, as guidance enlarges those of logits.
+    """
     if type(part) is nn.Linear and x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype):
         found = torch.mm(x.reshape(-1, x.shape[-1]), part.weight.t(), out_dtype=torch.float32)
         return found.unflatten(0, x.shape[:-1])
@@ -82,20 +84,22 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
     try:
         ones = torch.ones(8, 8, dtype=dtype, device=device)
         return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
-    except RuntimeError:  # also NotImplementedError, which is one: a device that lacks them
+    except RuntimeError:  # also NotImplementedError, a subclass: a device that lacks them
         return False
 
 
 def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
-    """x plus a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
+    """Add to x a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
     if type(part) is not nn.Linear:
         return x + part(y)
     return torch.addmm(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
 
 
 def join(owner: nn.Module, names: Sequence[str]) -> None:
-    """Make one linear layer `joined` of an owner's layers without biases that read the same, and drop these: one product takes
-    fewer kernels than several. The weights are in memory once."""
+    """Make one linear layer `joined` of an owner's layers without biases that have the same input, and drop these.
+
+    One matmul takes fewer kernels than several. The weights are in memory once.
+    """
     weight = torch.cat([cast(nn.Linear, owner.get_submodule(name)).weight.detach() for name in names])
     with torch.device("meta"):
         joined = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
@@ -106,13 +110,13 @@ def join(owner: nn.Module, names: Sequence[str]) -> None:
 
 
 def parts_of(owner: nn.Module, names: Sequence[str]) -> list[nn.Module]:
-    """An owner's layers of these names, or the one that `join` made of them."""
+    """Return an owner's layers of these names, or the one that `join` made of them."""
     joined = owner._modules.get("joined")
     return [owner.get_submodule(name) for name in names] if joined is None else [joined]
 
 
 class Attention(nn.Module, ABC):
-    """Attention of `heads` heads; its weights are a subclass's."""
+    """Attention of `heads` heads; a subclass has its weights."""
 
     def __init__(self, heads: int, rotate: Rotate) -> None:
         super().__init__()
@@ -120,14 +124,14 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor) -> Tensor:
-        """x [R, n, H] -> queries, keys and values [R, n, 3 H] float32, before the rotation."""
+        """Map x [R, n, H] to queries, keys and values [R, n, 3 H] float32, before the rotation."""
 
     @property
     @abstractmethod
     def last(self) -> nn.Module:
         """The output projection."""
 
-    def join(self) -> None:  # some families' weights are one already
+    def join(self) -> None:  # some families publish a single weight
         """Join the matmuls to queries, keys and values."""
 
     def normed(self, qkv: Tensor) -> Tensor:
@@ -135,11 +139,11 @@ class Attention(nn.Module, ABC):
         return qkv
 
     def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
-        """x [R, n, H] -> rotated queries and keys, and values [R, n, 3, heads, d]."""
+        """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
         return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
 
     def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [R, n, H] -> rotated queries and keys, and values, [R, heads, n, d] each."""
+        """Map x [R, n, H] to rotated queries and keys, and values, [R, heads, n, d] each."""
         q, k, v = self.rotated(x, rotation).transpose(1, 3).unbind(2)
         return q, k, v
 
@@ -189,12 +193,12 @@ class FeedForward(nn.Module):
             self.add_module(name, nn.Linear(inputs, outputs, bias=False))
 
 
-Seen = tuple[Tensor | None, Store, int]  # mask [R or 1, 1, m, S], bool or additive; where keys and values go; m
+Seen = tuple[Tensor | None, Store, int]  # mask [R or 1, 1, m, S], bool or additive; the store of keys and values; m
 
 
 class Layer(LlamaLayer[Seen], nn.Module):
-    """A layer of linear layers, under the names that Hugging Face checkpoints use. It gives the states of the last m of its
-    nodes. `before` is None where nothing is normalised before attention."""
+    """A layer of linear layers, under the names that Hugging Face checkpoints use. It returns the states of its last m nodes.
+    `before` is None for a layer without a norm before attention."""
 
     names: ClassVar[tuple[str, str, str, str]] = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
     input_layernorm: RMSNorm
@@ -233,6 +237,6 @@ class Layer(LlamaLayer[Seen], nn.Module):
         return getattr(self, self.names[3])
 
     def join(self) -> None:
-        """Make one product each of those to queries, keys and values, and of gate and up."""
+        """Join the matmuls to queries, keys and values, and those to gate and up."""
         getattr(self, self.names[1]).join()
         join(self.feed, self.feed.names[:2])

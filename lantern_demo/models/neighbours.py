@@ -1,4 +1,4 @@
-"""Which codes of a codebook lie next to each other."""
+"""The nearest neighbours of each code of a codebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def neighbour_table(vectors: Tensor, k: int) -> Tensor:
-    """The k nearest codebook entries of every entry by L2 distance, itself left out -> [V, k] int32, nearest first.
+    """Return the k nearest codebook entries of every entry by L2 distance, without itself, [V, k] int32, nearest first.
 
     `vectors` [V, e] should be those that the tokenizer's decoder reads: see `ImageTokenizer.codebook`. The released table used
     the raw vectors (jadohu/LANTERN, generate_codebook.py).

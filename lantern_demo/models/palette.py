@@ -1,4 +1,4 @@
-"""One colour for each token of a codebook: a preview of a picture that is not decoded yet."""
+"""One colour for each token of a codebook, for the preview of an unfinished picture."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 from lantern_demo.models.tokenizer import ImageTokenizer
 
-DECODED = 2048  # tokens at most whose colours are decoded; a published codebook of 16,384 would take minutes on a CPU
+DECODED = 2048  # most tokens whose colours are decoded; a codebook of 16,384 would take minutes on a CPU
 BATCH = 256
-SIDE = 2  # tokens a side of a decoded patch: a token among its like is nearer to its colour in a picture than one alone
+SIDE = 2  # tokens a side of a decoded patch: there a token is closer to its colour in a picture than alone
 
 
 @torch.inference_mode()
 def token_colours(tokenizer: ImageTokenizer) -> Tensor:
-    """The mean colour of each token [V, 3] int32, 0 to 255: of a patch of that token alone, as the decoder draws it.
+    """Return the mean colour of each token [V, 3] int32, 0 to 255: that of a decoded patch of this token alone.
 
-    Of a large codebook DECODED tokens are decoded, and each of the others has the colour of the nearest of those by L2 distance.
+    Of a large codebook DECODED tokens are decoded. Each other token has the colour of the nearest of those by L2 distance.
     """
     book = tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, min(DECODED, len(book)), device=book.device).round().long()
@@ -26,6 +26,6 @@ def token_colours(tokenizer: ImageTokenizer) -> Tensor:
 
 
 def _patches(tokenizer: ImageTokenizer, vectors: Tensor) -> Tensor:
-    """Codebook vectors [n, e] -> mean colours [n, 3] in [0, 1]."""
+    """Map codebook vectors [n, e] to mean colours [n, 3] in [0, 1]."""
     z = vectors.to(tokenizer.vq.post_quant_conv.weight.dtype)[:, :, None, None].expand(-1, -1, SIDE, SIDE)
     return tokenizer.decode_latent(z.contiguous()).mean((2, 3))

@@ -15,8 +15,8 @@ from lantern_demo.models.tokenizer import fit_groups
 class PictureDecoder(nn.Module):
     """A second decoder for the tokens of an image tokenizer: codebook vectors in, pictures of several times its size out.
 
-    It is the tokenizer's own kind of decoder, whose last convolution gives every pixel of the tokenizer's size `scale` x `scale`
-    pixels of the picture (pixel shuffle, arXiv 1609.05158), so that no layer works at the full size.
+    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale` pixels for every pixel of
+    the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer works at the full size.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -36,9 +36,9 @@ class PictureDecoder(nn.Module):
         return int(self.config.num_patches * 2 ** (len(self.config.channel_multiplier) - 1) * self.scale)
 
     def raw(self, z: Tensor) -> Tensor:
-        """Codebook vectors [B, e, G, G] -> pixels [B, 3, size, size], nominally in [-1, 1], not clamped."""
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], nominally in [-1, 1], not clamped."""
         return F.pixel_shuffle(self.decoder(self.post_quant_conv(z)), self.scale)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Codebook vectors [B, e, G, G] -> pictures [B, 3, size, size] float32 in [0, 1]."""
+        """Map codebook vectors [B, e, G, G] to pictures [B, 3, size, size] float32 in [0, 1]."""
         return (self.raw(z).float().clamp(-1, 1) + 1) / 2

@@ -1,4 +1,4 @@
-"""The models on offer: their sizes, presets, and where the parts of the published ones come from."""
+"""The models on offer: their sizes, presets, and the sources of the published ones."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Part = Literal["target", "drafter", "tokenizer", "text"]
 
 @dataclass(frozen=True)
 class Source:
-    """Published files: a Hub repository, what to take from it, and how its tensors are named (see `families.LAYOUTS`)."""
+    """Published files: a Hub repository, its files to take, and the naming of their tensors (see `families.LAYOUTS`)."""
 
     repo: str
     weights: str  # a file name; for several files a pattern with one *
     format: str
     beside: tuple[str, ...] = ()  # further files, such as config.json
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
-    number_bytes: int = 4  # of a number in these files, as far as is known
+    number_bytes: int = 4  # bytes of a number in these files, as far as is known
 
 
 @dataclass(frozen=True)
@@ -70,27 +70,25 @@ class Words:
 
 @dataclass(frozen=True)
 class Published:
-    """The parts of a published model, and their sources.
-
-    A part's first source is the one that is downloaded; the others are known too, and taken from a local folder.
-    """
+    """The parts of a published model, and their sources. A part's first source is downloaded; the others are accepted in a
+    local folder."""
 
     target: TargetSizes[Any]
     sources: Mapping[Part, tuple[Source, ...]]
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
-    # Number format on a CPU, where none is asked for, of a family without fused models for a CPU: weights stay in their files
-    # where it is the published one. None: fused models run, in the fastest format in 16 bits.
+    # Default number format on a CPU of a family without fused models: in the published one weights stay in their files. None:
+    # fused models run, in the fastest format in 16 bits.
     on_cpu: str | None = None
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One model on offer. `preset` holds the settings that differ from the defaults.
+    """One model on offer.
 
-    A model either lies in a folder of the bundled model's format or is `published` in files of its authors'. `kind` says what a
-    prompt is: a text, or one of the classes that the model knows.
+    `preset` holds the settings that differ from the defaults. A model either lies in a folder of the bundled model's format or
+    is `published` in files of its authors'. `kind` is the kind of prompt: a text, or one of the classes that the model knows.
     """
 
     id: str
@@ -103,8 +101,8 @@ class ModelInfo:
     preset: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["text", "class"] = "text"
     published: Published | None = None
-    prompts: tuple[str, ...] = ()  # that suit it; without any those of the page do
-    licence: str | None = None  # of its weights, where users have to know it, as a sentence
+    prompts: tuple[str, ...] = ()  # prompts that suit it; if empty, the page's
+    licence: str | None = None  # licence of its weights, as a sentence, if users have to know it
 
     @property
     def tokens(self) -> int:
@@ -112,8 +110,8 @@ class ModelInfo:
 
     @property
     def vocabulary(self) -> frozenset[str] | None:
-        """The words of a prompt that the model knows; None where it reads any text, and for a folder without a list of words that
-        can be read: loading the model reports the fault."""
+        """The words of a prompt that the model knows. None for a model of any text, and for a folder without a readable list of
+        words: loading the model reports the fault."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
     def check_length(self, prompt: str) -> None:
@@ -122,8 +120,8 @@ class ModelInfo:
             raise ValueError(f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed")
 
     def dtype(self, asked: str, device: torch.device) -> str:
-        """Return the number format of target and drafter on a device, for a name or "auto". Raise ValueError as
-        `pick_dtype` does."""
+        """Return the number format of target and drafter on a device, for a name or "auto". Raise ValueError as in
+        `pick_dtype`."""
         if self.published is None:
             return pick_dtype(asked, device, large=False)
         on_cpu = self.published.on_cpu
@@ -137,7 +135,7 @@ PAPER: dict[str, Any] = {"lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k":
 
 
 def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
-    """A text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN and LANTERN++."""
+    """Return a text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN and LANTERN++."""
     grid = size // 16
     return ModelInfo(
         id=f"llamagen-t2i-{size}",
@@ -170,7 +168,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
 
 
 def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
-    """A class-conditional model of LlamaGen. No drafter is published for any of them."""
+    """Return a class-conditional model of LlamaGen. No drafter is published for any of them."""
     return ModelInfo(
         id=f"llamagen-c2i-{letter.lower()}-{size}",
         title=f"LlamaGen-{letter}, ImageNet classes, {size} px",
@@ -195,7 +193,7 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
 
 
 def _anole() -> ModelInfo:
-    """Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and LANTERN++."""
+    """Return Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and LANTERN++."""
     hub, shards = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
     return ModelInfo(
         id="anole-7b",
@@ -231,7 +229,8 @@ def _anole() -> ModelInfo:
 
 
 def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
-    """A Janus-Pro of DeepSeek's. Its own files are fetched; transformers' conversion of them may lie in a local folder."""
+    """Return a Janus-Pro of DeepSeek's. Its own files are fetched; transformers' conversion of them may lie in a local
+    folder."""
     authors, library, config = f"deepseek-ai/Janus-Pro-{size}", f"deepseek-community/Janus-Pro-{size}", ("config.json",)
     sources: dict[Part, tuple[Source, ...]] = {
         "target": (
@@ -285,7 +284,7 @@ _ROWS = (
         image_size=256,
         grid=16,
         max_prompt=200,
-        # These lie in the papers' ranges, and by them both change about 1 in 10 tokens.
+        # These lie in the papers' ranges, and make both methods change about 1 in 10 tokens.
         preset={
             "cfg_scale": 3.0,
             "lantern_k": 100,

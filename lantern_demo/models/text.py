@@ -1,4 +1,4 @@
-"""Text encoders: a prompt to the features that a text-conditional target reads."""
+"""Text encoders: they turn a prompt into the features that a text-conditional target reads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
 
 @dataclass
 class Encoded:
-    """A prompt as a target's condition, and its words that were not understood.
-
-    A text's features [1, T, C] and their mask [1, T] bool (left-padded), or without a mask a class id [1] or the ids of a prompt
-    [1, T] int64.
-    """
+    """A prompt as a target's condition, and its unknown words. A text has features [1, T, C] and their mask [1, T] bool
+    (left-padded). Without a mask the features are a class id [1] or a prompt's ids [1, T] int64."""
 
     features: Tensor
     mask: Tensor | None
@@ -28,7 +25,7 @@ class Encoded:
 
 
 class PromptEncoder(Protocol):
-    """What turns a prompt into a condition: a text encoder, or a list of classes."""
+    """Turns a prompt into a condition: a text encoder, or a list of classes."""
 
     def check(self, prompt: str) -> None:
         """Raise ValueError with a sentence when a prompt cannot be encoded."""
@@ -40,7 +37,7 @@ class PromptEncoder(Protocol):
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    """A vocabulary of whole words: lower case, split at white space and punctuation, anything else is unknown."""
+    """Return a vocabulary of whole words: lower case, split at white space and punctuation; any other word is unknown."""
     vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -67,10 +64,8 @@ class TextEncoder(nn.Module):
         self.encoder = T5EncoderModel(config)
 
     def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
-        """Prompts -> ids [B, T] int64, right-padded, and their mask [B, T] bool.
-
-        Raise ValueError when a prompt has more words than there are positions.
-        """
+        """Map prompts to ids [B, T] int64, right-padded, and their mask [B, T] bool. Raise ValueError when a prompt has more
+        words than there are positions."""
         vocabulary = self.tokenizer.get_vocab()
         rows = [[*self.tokenizer.encode(p).ids, vocabulary[END]] for p in prompts]
         for prompt, row in zip(prompts, rows, strict=True):
@@ -84,7 +79,7 @@ class TextEncoder(nn.Module):
         return ids, torch.arange(self.length)[None] < torch.tensor([len(r) for r in rows])[:, None]
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """ids [B, T], mask [B, T] -> left-padded features [B, T, C] and mask [B, T] bool."""
+        """Map ids [B, T], mask [B, T] to left-padded features [B, T, C] and mask [B, T] bool."""
         features = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         return left_pad(features, mask)
 
@@ -93,7 +88,7 @@ class TextEncoder(nn.Module):
         self.ids([prompt])
 
     def encode(self, prompt: str) -> Encoded:
-        """One prompt on the encoder's device. Raise ValueError when it is too long."""
+        """Encode one prompt on the encoder's device. Raise ValueError when it is too long."""
         ids, mask = self.ids([prompt])
         encoding = self.tokenizer.encode(prompt)
         unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]
@@ -103,7 +98,7 @@ class TextEncoder(nn.Module):
 
 
 def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
-    """The configuration of the bundled text encoder."""
+    """Return the configuration of the bundled text encoder."""
     return T5Config(
         vocab_size=vocabulary,
         d_model=width,

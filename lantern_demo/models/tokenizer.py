@@ -1,4 +1,4 @@
-"""The image tokenizers: VQ networks, as kept in transformers' JanusVQVAE, with the look-up of LlamaGen or of Chameleon."""
+"""Image tokenizers: VQ networks in the form of transformers' JanusVQVAE, with the look-up of LlamaGen or of Chameleon."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 
 def fit_groups(network: nn.Module) -> None:
-    """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
+    """Give every group norm of a VQ network groups of 4 channels, 32 groups at most. The published width has 32 groups of 4.
 
-    The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and with it the
-    colour of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
+    A group of one channel would remove its mean, and with it the colour of a whole picture. So a narrower network has fewer
+    groups.
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm):
@@ -24,8 +24,8 @@ def fit_groups(network: nn.Module) -> None:
 class ImageTokenizer(nn.Module):
     """Pictures to codebook indices and back.
 
-    The published tokenizer compares and decodes vectors after L2 normalisation (LlamaGen, vq_model.py); JanusVQVAE does so only
-    when it decodes, so the look-up of the encoder is done here.
+    The published tokenizer compares and decodes vectors after L2 normalisation (LlamaGen, vq_model.py). JanusVQVAE normalises
+    only when it decodes, so this class does the encoder's look-up.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -37,21 +37,21 @@ class ImageTokenizer(nn.Module):
 
     @property
     def codebook(self) -> Tensor:
-        """The vectors as the decoder sees them: unit length, [V, e] float32."""
+        """The vectors that the decoder reads: unit length, [V, e] float32."""
         return F.normalize(self.vq.quantize.embedding.weight.float(), dim=-1)
 
     def latent(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] in [0, 1] -> unit vectors before quantisation [B, e, G, G]."""
+        """Map images [B, 3, H, W] in [0, 1] to unit vectors before quantisation [B, e, G, G]."""
         return F.normalize(self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float(), dim=1)
 
     def encode(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] in [0, 1] -> token ids [B, G * G] int64, row by row."""
+        """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
         z = self.latent(images).flatten(2).transpose(1, 2)
         # For unit vectors the nearest by L2 distance is the one with the largest inner product.
         return (z @ self.codebook.t()).argmax(-1)
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Token ids [B, G * G] -> images [B, 3, H, W] float32 in [0, 1]."""
+        """Map token ids [B, G * G] to images [B, 3, H, W] float32 in [0, 1]."""
         return self.decode_latent(self.vectors(tokens))
 
     @property
@@ -60,22 +60,22 @@ class ImageTokenizer(nn.Module):
         return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
 
     def vectors(self, tokens: Tensor) -> Tensor:
-        """Token ids [B, G * G] -> their codebook vectors [B, e, G, G], as the decoder takes them."""
+        """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes them."""
         z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
     def decode_latent(self, z: Tensor) -> Tensor:
-        """Codebook vectors [B, e, G, G] -> images [B, 3, H, W] float32 in [0, 1]."""
+        """Map codebook vectors [B, e, G, G] to images [B, 3, H, W] float32 in [0, 1]."""
         return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
 
     def decode_raw(self, z: Tensor) -> Tensor:
-        """Codebook vectors [B, e, G, G] -> pixels [B, 3, H, W], nominally in [-1, 1], not clamped."""
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], nominally in [-1, 1], not clamped."""
         return self.vq.decoder(self.vq.post_quant_conv(z))
 
 
 class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network: the same but for attention, which it has in the middle alone, and for its codebook, whose vectors
-    are compared and decoded unchanged (facebookresearch/chameleon, vqgan.py).
+    """Chameleon's VQ network: attention only in the middle, and a codebook whose vectors are compared and decoded unchanged
+    (facebookresearch/chameleon, vqgan.py).
 
     transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder with it.
     """
@@ -91,11 +91,11 @@ class ChameleonTokenizer(ImageTokenizer):
         return self.vq.quantize.embedding.weight.float()
 
     def latent(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] in [0, 1] -> vectors before quantisation [B, e, G, G]."""
+        """Map images [B, 3, H, W] in [0, 1] to vectors before quantisation [B, e, G, G]."""
         return self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float()
 
     def encode(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] in [0, 1] -> token ids [B, G * G] int64, row by row."""
+        """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
         z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
         # |z - e|^2 less |z|^2, which is the same for every e
         return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
@@ -112,7 +112,8 @@ _PUBLISHED_NAMES = (
 
 
 def published_vq_name(name: str) -> str:
-    """What LlamaGen's files, and those of Janus, which has the same tokenizer, call a tensor of `ImageTokenizer`."""
+    """Return the name of a tensor of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the same
+    tokenizer."""
     for ours, theirs in _PUBLISHED_NAMES:
         name = re.sub(ours, theirs, name)
     return name

@@ -1,1 +1,1 @@
-"""Runs: what loads, encodes and decodes, the race, what fits the machine, what methods changed, statistics and the record."""
+"""Runs: loading, encoding and decoding, the race, the choice of draft trees, changed tokens, statistics and the record."""

@@ -22,16 +22,14 @@ from lantern_demo.decoding.results import AcceptKind
 from lantern_demo.decoding.sampling import uniforms_of, warp
 from lantern_demo.decoding.zipar import plan_of
 
-CHUNK = 32  # tokens that a pass over a finished picture takes at once
+CHUNK = 32  # tokens per pass over a finished picture
 
 
 @torch.inference_mode()
 def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]) -> list[Step]:
-    """Return a wavefront's steps, with each token marked as relaxed that the model itself draws otherwise.
-
-    The model reads all tokens before it, and draws with the run's random number. With shared noise that is the number of the
-    position. With independent noise it is the uniform of the pass, by the same inverse of the cumulative distribution.
-    """
+    """Return ZipAR's steps, with each token marked as relaxed that the model itself would draw otherwise. The model reads all
+    tokens before it, and draws with the run's random number. With shared noise that is the position's noise. With independent
+    noise it is the uniform of the pass, by the same inverse of the cumulative distribution."""
     assert isinstance(config.tree, ZipAR)
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
     count, device = config.num_tokens, config.torch_device

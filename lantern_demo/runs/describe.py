@@ -1,4 +1,4 @@
-"""Describe in a few words how a run was drafted and verified."""
+"""Describe in a few words how a run drafts and verifies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lantern_demo.settings.settings import Settings
 
 
 def describe_run(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the drafts of a record's entry and the values of its rule: "chain of 3, k 10, lambda 4".
+    """Return the drafts of a record's entry and its rule's values: "chain of 3, k 10, lambda 4".
 
     The root is no guess and does not count. settings: those of the record.
     """
@@ -19,7 +19,7 @@ def describe_run(entry: dict[str, Any], settings: Settings) -> str:
 
 
 def tree_of(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the shape of an entry's draft tree, or of what it has instead."""
+    """Return the shape of an entry's draft tree, window or rows."""
     return describe_drafts(drafts_of(METHODS[entry["method"]].drafts, settings.with_changes(**entry["tree_settings"])))
 
 

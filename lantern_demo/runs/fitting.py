@@ -1,18 +1,19 @@
-"""Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as
-calibrated, against how long the step takes here, as measured.
+"""Choose the draft tree, or the window, that is fastest on this machine: the most tokens a step, as calibrated, for the seconds
+of a step, as measured here.
 
 Methods with drafts of one kind share them: a relaxed method and its exact control draft the same tree. CANDIDATES names the
 method whose counts decide. `python -m lantern_demo.bench.calibrate` writes a model's calibration.json for its preset settings.
-The file holds the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and
-windows. The time of steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted,
-then the most promising ones; of all others each that was calibrated. The choice is kept on disk, so that the same seed gives the
-same picture at the next start too. It is not kept when the machine was busy and the times varied.
+The file holds the chance that each draw in a static tree is accepted, and the mean accepted length of some dynamic trees and
+windows. Steps are timed once, in a few seconds. Of static trees a few are timed first, in turn, and a plane is fitted to them;
+then the most promising ones are timed. Of other kinds every calibrated one is timed. The choice is kept on disk, so that the
+same seed gives the same picture after a restart. It is not kept when the machine was busy and the times varied.
 
 The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
-verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
-reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is compared
-by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them. A window has no
-such chances: how often a guess is accepted depends on how many passes it was in the window for, and so on the size of that.
+verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs. The chance
+to reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is
+compared by tokens and seconds, as in Sequoia (arXiv 2402.12374, section 3.1); trees are small enough to try all of them. A
+window has no such chances: a guess is accepted more often the more passes it was in the window for, and so depends on the
+window's size.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
 PROBES = tuple(
     map(read_paths, ("0", "0 1 2", "0 00 000", "0 1 2 00 01 10 000", "0 1 2 3 00 01 10 11 20 000 001 010 100 0000 0001"))
 )
-SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
+SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so the best tree at each is timed too
 UNSTEADY = 1.5  # a median this many times the lower quartile is a sign of a busy machine
 
-Seconds = Callable[[list[DraftConfig]], list[float]]  # of a step with each tree, measured in turn
+Seconds = Callable[[list[DraftConfig]], list[float]]  # seconds of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
 Rows = tuple[tuple[Any, ...], ...]  # of a calibration's table
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The drafts of one kind that are compared: `values` make each. Of static trees every one of up to MOST_NODES is compared."""
+    """The drafts of one kind that are compared: `values` make each. Of static trees all of up to MOST_NODES are compared."""
 
-    name: str  # of the file that keeps the choice
+    name: str  # name of the file that keeps the choice
     table: str  # the field of a calibration
     counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are shown
     values: tuple[tuple[Any, ...], ...] = ()
@@ -82,7 +83,8 @@ CANDIDATES: dict[type[DraftConfig], Candidates] = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """How many drafts are accepted, by method id. A row has the values that make the drafts, then the mean accepted length."""
+    """How many drafts are accepted, by method id. A row has the values that define the drafts, then the mean accepted
+    length."""
 
     static: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)  # [depth][draw]: see `accept` above
     dynamic: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
@@ -92,31 +94,32 @@ class Calibration:
     chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def rows(self, kind: type[DraftConfig], most_changed: float = 1.0) -> Rows:
-        """The rows from which drafts of a kind are chosen, of wavefronts those that change at most a share of the tokens; none
-        where nothing was counted."""
+        """Return the rows from which drafts of a kind are chosen; empty if nothing was counted. Of wavefronts keep those that
+        change at most a share of the tokens."""
         if kind not in CANDIDATES:
             return ()
         rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
-        if kind is DynamicTree:  # older files have trees of one level, too
+        if kind is DynamicTree:  # older files also have trees of one level
             rows = [row for row in rows if row[1] > 0]
         return tuple(row for row in rows if kind is not ZipAR or row[2] <= most_changed)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A tree, and why."""
+    """A tree, and the reason for it."""
 
     policy: DraftConfig
     reason: str
 
 
 def calibration_folder(model: str, folder: Path | None) -> Path:
-    """Return the folder of a model's calibration: its own, or, for a published model without one, in this machine's cache."""
+    """Return the folder of a model's calibration: its own or, for a published model without one, a folder in this machine's
+    cache."""
     return folder or root() / "calibrated" / model
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """Return the calibration of a model folder, None without the file; it may lack tables. Raises ValueError naming the file
+    """Return the calibration of a model folder, which may lack tables; None without the file. Raises ValueError naming the file
     when it is damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
@@ -127,7 +130,7 @@ def read_calibration(folder: Path | None) -> Calibration | None:
 
 
 def choose(kind: Any, rows: Rows, seconds: Seconds) -> Choice:
-    """The drafts of a kind with the most tokens a second, by the rows of a calibration."""
+    """Return the drafts of a kind with the most tokens a second, by the rows of a calibration."""
     tokens = static_trees(rows, seconds) if kind is StaticTree else counted_drafts(kind, rows)
     measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
     best = max(tokens, key=lambda drafts: tokens[drafts] / measured[drafts])
@@ -136,14 +139,14 @@ def choose(kind: Any, rows: Rows, seconds: Seconds) -> Choice:
 
 
 def counted_drafts(kind: Any, rows: Rows) -> dict[DraftConfig, float]:
-    """The drafts of a calibration's rows, each with its tokens a step."""
+    """Return the drafts of a calibration's rows, each with its tokens a step."""
     count = len(CANDIDATES[kind].values[0])
     return {kind(*row[:count]): row[count] for row in rows}
 
 
 def static_trees(accept: Rows, seconds: Seconds) -> dict[DraftConfig, float]:
-    """The static trees that are worth a measurement, each with its tokens a step: the best by a plane through the costs of
-    PROBES, and those themselves."""
+    """Return the static trees that are worth a measurement, each with its tokens a step: PROBES, and the best by a plane
+    through their costs."""
     cost = plane(dict(zip(PROBES, seconds([StaticTree(paths) for paths in PROBES]), strict=True)))
 
     def proposal(share: float) -> tuple[TreePath, ...]:
@@ -155,7 +158,7 @@ def static_trees(accept: Rows, seconds: Seconds) -> dict[DraftConfig, float]:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A tree, the tokens a step that it should give and the seconds that a step should take."""
+    """A tree, the tokens a step and the seconds a step that are expected of it."""
 
     paths: tuple[TreePath, ...]
     tokens: float
@@ -186,10 +189,8 @@ def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> It
 
 
 def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
-    """Return the tree of at most `nodes` nodes, not counting the root, with the most expected tokens a second.
-
-    accept [depth][draw]: see the head of this file. Raises ValueError when no draft is ever accepted.
-    """
+    """Return the tree of at most `nodes` nodes, without the root, with the most expected tokens a second. accept [depth][draw]:
+    see the module's docstring. Raises ValueError when no draft is ever accepted."""
     best: Fitted | None = None
     for depth in range(1, len(accept) + 1):
         paths: list[TreePath] = []
@@ -208,10 +209,8 @@ def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fit
 
 
 def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
-    """The chance [depth][draw] that a draw is the accepted one, counted over steps with static trees.
-
-    A visited node counts for those of its draws that the tree has; depths that were never visited are left out.
-    """
+    """Return the chance [depth][draw] that a draw is the accepted one, counted over steps with static trees. A visited node
+    counts for those of its draws that the tree has. Depths that were never visited are left out."""
     tried: list[list[int]] = []
     accepted: list[list[int]] = []
     for step in steps:
@@ -235,7 +234,7 @@ def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
 
 
 class StepCosts:
-    """Seconds of a step with draft trees, measured at the first request: `times(policy)` gives those of some steps of a short
+    """Seconds of a step with draft trees, measured at the first request. `times(policy)` returns those of some steps of a short
     run."""
 
     def __init__(self, times: Callable[[DraftConfig], list[float]], rounds: int) -> None:
@@ -244,10 +243,10 @@ class StepCosts:
         self._known: dict[DraftConfig, float] = {}
 
     def __call__(self, policies: list[DraftConfig]) -> list[float]:
-        """The lower quartile over all steps of each policy: what disturbs a step only ever makes it longer."""
+        """Return the lower quartile over all steps of each policy: disturbances only ever make a step longer."""
         found: dict[DraftConfig, list[float]] = {policy: [] for policy in policies if policy not in self._known}
         for _ in range(self.rounds):
-            for policy, times in found.items():  # in turn, so that what disturbs the machine disturbs all of them
+            for policy, times in found.items():  # in turn, so that a disturbance affects all of them
                 times += self.times(policy)
         for policy, times in found.items():
             ordered = sorted(times)
@@ -258,7 +257,7 @@ class StepCosts:
 
 
 def chances(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> list[float]:
-    """The chance that verification reaches each path."""
+    """Return the chance that verification reaches each path."""
     found = []
     for path in paths:
         chance = 1.0
@@ -269,17 +268,17 @@ def chances(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> l
 
 
 def covered(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> bool:
-    """Whether the calibration has a chance for every node of a tree."""
+    """Return whether the calibration has a chance for every node of a tree."""
     return all(len(path) <= len(accept) and all(draw < len(accept[d]) for d, draw in enumerate(path)) for path in paths)
 
 
 def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
-    """Seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least
+    """Fit seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least
     squares."""
     rows = [(1.0, 1.0 + len(paths), float(max(map(len, paths))), float(len({p[:-1] for p in paths}))) for paths in measured]
     columns = [0, 1, 2, 3]
     table, wanted = torch.tensor(rows, dtype=torch.float64), torch.tensor(list(measured.values()), dtype=torch.float64)
-    while True:  # a negative share is noise, since nothing makes a step shorter: drop it
+    while True:  # a negative share is noise, since no node makes a step shorter: drop it
         share = torch.linalg.lstsq(table[:, columns], wanted[:, None]).solution[:, 0]
         if bool((share >= 0).all()) or len(columns) == 1:
             break
@@ -293,7 +292,7 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
 
 
 def recall(file: Path, kind: type[DraftConfig]) -> Choice | None:
-    """Return a choice of this kind that `remember` wrote, None without a usable one."""
+    """Return a choice of this kind that `remember` wrote, or None without a usable one."""
     try:
         told = json.loads(file.read_text())
         return Choice(drafts_of(kind, Settings(**told["settings"])), str(told["reason"]))
@@ -302,20 +301,20 @@ def recall(file: Path, kind: type[DraftConfig]) -> Choice | None:
 
 
 def remember(file: Path, choice: Choice) -> None:
-    """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
+    """Write a choice to disk. If the disk cannot be written, the next start measures again."""
     with suppress(OSError):
         put(file, json.dumps({"reason": choice.reason, "settings": settings_of(choice.policy)}) + "\n")
 
 
 class TreeFitting:
-    """The draft trees and windows that are chosen for one model on one device."""
+    """Chooses the draft trees and windows of one model on one device."""
 
     def __init__(self, tuning: Tuning, calibration: Calibration, costs: StepCosts) -> None:
         self.tuning, self.calibration, self.costs = tuning, calibration, costs
         self._fitted: dict[tuple[type[DraftConfig], Rows], Choice] = {}
 
     def fitted(self, kind: type[DraftConfig], most_changed: float) -> Choice | None:
-        """Return the drafts of a kind, chosen at the first request, which takes seconds; None where none were calibrated.
+        """Return the drafts of a kind, chosen at the first request, which takes seconds; None without a calibration.
         most_changed: the largest share of changed tokens that a wavefront may have."""
         rows = self.calibration.rows(kind, most_changed)
         if rows and (kind, rows) not in self._fitted:

@@ -30,7 +30,7 @@ __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
 
 @dataclass(frozen=True)
 class DrafterMissing:
-    """A model cannot be decoded with a method, since that drafts and the model has no drafter."""
+    """The method needs a drafter, and the model has none."""
 
     method: str
     missing: bundled.NoDrafter
@@ -63,18 +63,18 @@ class Pipeline(Session):
 
     @property
     def unavailable(self) -> dict[str, DrafterMissing]:
-        """The methods that this model cannot be decoded with, by id, each with why and what to do about it."""
+        """The methods that cannot decode with this model, by id, each with the reason and the remedy."""
         missing = self.networks.no_drafter
         return {} if missing is None else _need_a_drafter(missing)
 
     @property
     def available_methods(self) -> list[str]:
-        """The ids of the methods that this model can be decoded with: without a drafter, those that draft are left out."""
+        """The ids of the methods that can decode with this model: without a drafter, those that need none."""
         return [name for name in METHODS if name not in self.unavailable]
 
     @property
     def default_methods(self) -> list[str]:
-        """The available methods that a comparison has which names none."""
+        """The available methods for a comparison that names no methods."""
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
@@ -87,7 +87,7 @@ class Pipeline(Session):
     def request(
         self, prompt: Any, methods: Any = None, trees: dict[str, dict[str, Any]] | None = None, **settings: Any
     ) -> Request:
-        """Check the values of a comparison; no methods are the default ones, and `trees` are settings of some methods' draft
+        """Check the values of a comparison. methods None means the default ones. `trees` are settings of some methods' draft
         trees that differ from the others'. Raises ValueError with a sentence for a value that is not allowed."""
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
@@ -99,13 +99,13 @@ class Pipeline(Session):
 
     @lists_settings
     def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
-        """Draw a prompt with one method. Raises ValueError with a sentence for anything not allowed."""
+        """Draw a prompt with one method. Raises ValueError with a sentence for a value that is not allowed."""
         *_, last = self.stream(prompt, method, **settings)
         assert isinstance(last, Generation)
         return last
 
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[Step | Generation]:
-        """As `generate`, yielding a Step per step and the Generation last. Closing it stops within a step; on a GPU within the
+        """As `generate`, but yield a Step per step and the Generation last. Closing it stops within a step, on a GPU within the
         few that are in flight."""
         events = self.compare(prompt, [method], **settings)
 
@@ -122,10 +122,10 @@ class Pipeline(Session):
     def compare(self, prompt: str, methods: list[str] | None = None, **settings: Any) -> Generator[tuple[str, Event], None, None]:
         """Race methods on this device, each warmed up before the first is timed; see `runs.race`.
 
-        Yields (method id, event): a Step per step, and at last its Generation; or MethodFailed when it raised. Methods are the
-        default ones that are available when left out. Raises ValueError at the call for bad input. Where memory does not hold all
-        methods at once they start again one after the other, their steps counted from 0; so does a method that runs out of memory
-        by itself, with a smaller tree.
+        Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it raised. Without methods the
+        available default ones run. Raises ValueError at the call for bad input. If memory does not hold all methods at once,
+        they start again one after the other, with steps counted from 0. A method that runs out of memory alone starts again
+        with a smaller tree.
         """
         events = self.race(self.request(prompt, methods, **settings))
 
@@ -138,14 +138,14 @@ class Pipeline(Session):
         return without_warm_up()
 
     def race(self, request: Request, seconds: float | None = None) -> RunEvents:
-        """As `compare`, with None for an event after every step of the warm-up too, so that a caller may stop in between. Methods
-        that are not done after `seconds` fail."""
+        """As `compare`, but also yield None for an event after every step of the warm-up, so that a caller may stop in between.
+        Methods that are not done after `seconds` fail."""
         return race(self, request, seconds)
 
     def prepare(self) -> Generator[None, None, None]:
-        """Choose the trees that fit this machine and warm up every method, so that no visitor's run has to; yields between steps.
+        """Choose the trees that fit this machine and warm up every method, before any visitor's run. Yields between steps.
 
-        It depends on no request: the prompt is always the same, the settings are the preset's.
+        It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
         with self.turn():
             read = self.read(self.own_prompt)
@@ -153,14 +153,14 @@ class Pipeline(Session):
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, read):
                         yield
-                except Exception as error:  # such as memory that does not suffice: a run with the method says so
+                except Exception as error:  # such as too little memory: a run with the method reports it
                     in_words(error, name)
 
     @torch.inference_mode()
     def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """Decode a picture of which only some tokens are there, by position; the rest of each row has the colour `empty`.
+        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`.
 
-        It is the image tokenizer's, in its size: a picture decoder takes longer, and a preview is looked at for a moment.
+        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview is visible only briefly.
         """
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
         for index in range(self.info.tokens):
@@ -186,14 +186,14 @@ def load(
 ) -> Pipeline:
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto", which is
-    float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks the
-    other. A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from
-    instead (see `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one. threads
-    is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False: trees are not
-    measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
-    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, and
-    a published model that does not fit this machine or whose files cannot be fetched or are wrong.
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto". "auto"
+    is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks
+    bfloat16. A published model is fetched from the Hub at its first start. `folder` is a local folder with its files instead
+    (see `models.checkpoints`), `drafter` a folder with a drafter that replaces the published one. threads: how many threads of
+    a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False: trees are not measured on this machine,
+    "fit" means "small", and a window to be fitted has 8 nodes. Raises ValueError for an unknown model, device or dtype, an
+    impossible number of threads and an unreadable folder; also for a published model that does not fit this machine, or whose
+    files cannot be fetched or are wrong.
     """
     chosen = pick_device(device)
     info = info_of(model)
@@ -211,20 +211,20 @@ def load(
     reason = requirements_unmet(info, chosen, name, files)
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
-    # fused models for a CPU make their own weights of those in the files
+    # fused models for a CPU derive their weights from those in the files
     kept = None if families.runs_fused(info, chosen) else DTYPES[name]
     networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
     return Pipeline(info, networks, chosen, name, threads, fit_trees)
 
 
 def info_of(model: str | Path) -> ModelInfo:
-    """What is known of a model without loading it: a folder's sizes are not. Raises ValueError for an unknown id."""
+    """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
     local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
     return _local_info(Path(model)) if local else model_info(model)
 
 
 def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
-    """As `Pipeline.unavailable`, of a model on offer that is not loaded."""
+    """As `Pipeline.unavailable`, for a model on offer that is not loaded."""
     return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
 
 
@@ -233,5 +233,5 @@ def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:
 
 
 def _local_info(folder: Path) -> ModelInfo:
-    """A model folder as one on offer; its sizes are read with it."""
+    """Return the entry of a model folder; its sizes are read when it is loaded."""
     return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)

@@ -1,8 +1,8 @@
 """Run a comparison: warm up every method, then give the methods equal slices of device time in rotation.
 
-Whatever disturbs the machine disturbs all methods equally then, and none pays for its position in the order. Each run has a
-cache, a clock and random numbers of its own, so its tokens are those of a run alone. Where memory does not hold all runs at once
-they run one after the other, and their statistics say why. A race calls its session; a session knows of no race.
+So a disturbance of the machine affects all methods equally, and no method pays for its position in the order. Each run has a
+separate cache, clock and random numbers, so its tokens are those of a run alone. If memory does not hold all runs at once, they
+run one after the other, and their statistics state why. A race calls its session; a session knows of no race.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lantern_demo.runs.session import Run, Session, smaller_choice
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
 from lantern_demo.settings.settings import Settings
 
-SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
+SLICE_SECONDS = 0.08  # of decoding; a slice is at least one step
 CROWDED = "the device ran out of memory with all methods at once"
 
 Event = Step | Generation | MethodFailed
@@ -53,17 +53,17 @@ class Request:
 class Rotation:
     """Return the run that has the next slice: runs have slices of `SLICE_SECONDS` in rotation until each is out.
 
-    A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than
-    the others. Every rotation begins with another run, so that none is always the first.
+    A rotation takes every run to the same decode seconds, so that a run with steps longer than a slice gets no more than the
+    others. Every rotation begins with another run, so that no run is always the first.
     """
 
     def __init__(self, runs: Iterable[str]) -> None:
-        self.spent = dict.fromkeys(runs, 0.0)  # decode seconds of those that are not out
-        self._waiting: list[str] = []  # in this rotation, the one whose slice it is first
+        self.spent = dict.fromkeys(runs, 0.0)  # decode seconds of the runs that are not out
+        self._waiting: list[str] = []  # runs still waiting in this rotation, the current one first
         self._rotations, self._end = 0, 0.0
 
     def next(self) -> str:
-        """Return the run whose slice it is. At least one must be left."""
+        """Return the run that has the current slice. At least one run must be left."""
         while True:
             while self._waiting:
                 if self.spent.get(self._waiting[0], self._end) < self._end:
@@ -79,7 +79,7 @@ class Limit:
     """The seconds that a comparison may take; None: no limit."""
 
     seconds: float | None
-    began: float = field(default_factory=lambda: perf_counter())  # looked up at the call, so that tests can set it
+    began: float = field(default_factory=lambda: perf_counter())  # looked up at each call, so that tests can replace it
 
     def over(self) -> bool:
         return self.seconds is not None and perf_counter() - self.began > self.seconds
@@ -91,8 +91,7 @@ class Limit:
 
 
 def race(session: Session, request: Request, seconds: float | None = None) -> RunEvents:
-    """Yield everything that happens in a comparison, in order: see `Pipeline.compare`. Methods that are not done after `seconds`
-    fail."""
+    """Yield all events of a comparison, in order: see `Pipeline.compare`. Methods that are not done after `seconds` fail."""
     with session.turn():
         limit = Limit(seconds)
         try:
@@ -129,7 +128,7 @@ def race(session: Session, request: Request, seconds: float | None = None) -> Ru
 
 
 def _rotate(runs: dict[str, Run], limit: Limit) -> Generator[tuple[str, Event], None, list[str]]:
-    """Race runs -> those that must run once more, one after the other, because memory did not hold all of them."""
+    """Race runs. Return those that must run again, one after the other, because memory did not hold all of them."""
     rotation = Rotation(runs)
     try:
         while rotation.spent:
@@ -163,7 +162,7 @@ def _run_alone(
     run: Callable[[str, Choice], Run],
     limit: Limit,
 ) -> RunEvents:
-    """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
+    """Run a warm method. If memory runs out, run it again with a smaller tree."""
     warm = True
     while not limit.over():
         try:
@@ -183,6 +182,6 @@ def _run_alone(
         if smaller is None:
             yield name, MethodFailed(name, failed)
             return
-        session.make_room()  # out of the handler, which kept what the run had allocated
+        session.make_room()  # outside the handler, which kept the run's allocations alive
         tree, warm = smaller, False
     yield limit.failure(name)

@@ -1,5 +1,5 @@
-"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run it again. Records are written
-and read by the same fields."""
+"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run it again. The same fields
+write and read records."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, renamed, without_retired
 from lantern_demo.version import __version__
 
-VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
-DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of what differs from model to model
-# Sentences for faults that pydantic words for programmers.
+VERSIONS = ("0.1", "0.2")  # readable versions: 0.2 draws other pictures for a seed than 0.1, since noise is shared
+DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
+# Sentences for faults that pydantic describes in programmers' terms.
 SAID = {
     "missing": "must be given",
     "string_type": "must be text",
@@ -64,21 +64,21 @@ HOW_TIMED = (
 
 
 def image_hash(image: Image.Image) -> str:
-    """Return the SHA-256 of the size and the RGB bytes, which do not depend on the file format.
+    """Return the SHA-256 of the size and the RGB bytes, independent of the file format.
 
-    It shows whether a file still is the recorded picture. It does not compare machines: the same tokens decoded with another
-    number format or thread count may differ by a level or two of 255.
+    It shows whether a file still is the recorded picture. It does not compare machines: with another number format or thread
+    count the same tokens may decode to a picture that differs by a level or two of 255.
     """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tell by the `trained` of two records whether one network draws the pictures of both models."""
+    """Return whether one network draws the pictures of both models, by the `trained` of two records."""
     return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
 
 
 def depth_of(value: Any, deepest: int) -> int:
-    """Count the levels of lists and objects of a value, at most `deepest` + 1."""
+    """Return the levels of lists and objects of a value, at most `deepest` + 1."""
     level, depth = [value], 0
     while depth <= deepest and (level := [v for v in level if isinstance(v, (list, dict))]):
         depth += 1
@@ -106,7 +106,7 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings. A knob that is younger than the record has its default, or its fixed value of before."""
+    """Return checked settings. A knob newer than the record gets its default, or the fixed value from before it existed."""
     found, usual = without_retired(found), Settings().as_dict()
     if not {name for name in usual if not KNOBS[name].later} <= set(found) <= set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
@@ -123,7 +123,7 @@ Words = Annotated[Many[Line], Field(max_length=1000)]
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the libraries that ran."""
+    """The versions of the libraries in use."""
 
     python: Name
     torch: Name
@@ -142,7 +142,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Tree:
-    """A step's draft tree, parents before their children, and the path that was taken; all empty without one."""
+    """A step's draft tree, parents before their children, and the path that was taken; all empty without a tree."""
 
     tokens: Annotated[Many[Id], Field(max_length=MOST_NODES)]
     parents: Annotated[Many[Whole], Field(max_length=MOST_NODES)]
@@ -162,13 +162,13 @@ def _rooted(tree: Tree) -> Tree:
 class Events:
     """The steps of a run. Step 0 is the prefill, whose token the target draws alone.
 
-    `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own; of ZipAR r for a token that the target itself
-    draws otherwise. `trees` are the draft trees, and `trials` the drafts that were tried: node, the target's probability, the
-    rule's score, and the threshold that this had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
+    `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for a draft that the exact rule
+    accepts, r for one that only the relaxation accepts, t for the target's own. For ZipAR r is a token that the target itself
+    draws otherwise. `trees` are the draft trees, and `trials` the tried drafts: node, the target's probability, the rule's
+    score, and the threshold that the score had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
     the token that the target itself drew there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1:
-    neither), and the number of members, the draft counted. `places` has the position of each token in the picture, in the order
-    they came; None: raster order. Older records have `judged` in place of `trials`.
+    neither), and the number of members, the draft included. `places` has the position of each token in the picture, in the
+    order they came; None: raster order. Older records have `judged` instead of `trials`.
     """
 
     places: Many[Whole] | None = None
@@ -183,8 +183,10 @@ class Events:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Stats):
-    """A method of a record: the measurements, tokens and steps of its run. `image_sha256` is the `image_hash` of the picture that
-    was decoded in the run. `changed` is the share (0 to 1) of tokens of kind r."""
+    """A method of a record: the measurements, tokens and steps of its run.
+
+    `image_sha256` is the `image_hash` of the picture decoded in the run. `changed` is the share (0 to 1) of tokens of kind r.
+    """
 
     speculative_decoding: dict[str, Any] = field(init=False)
     token_ids: Many[Id]
@@ -199,7 +201,7 @@ class Entry(Stats):
 
 
 def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
-    """Return whether a row has a number for each bound, the first `whole` of them whole."""
+    """Return whether a row has a number for each bound, the first `whole` of them integers."""
     return (
         len(row) == len(high)
         and all(type(value) is int or (type(value) is float and i >= whole) for i, value in enumerate(row))
@@ -208,7 +210,7 @@ def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int
 
 
 def _consistent(entry: Entry) -> Entry:
-    """Return an entry whose lists fit each other. Raises ValueError for another."""
+    """Return an entry whose lists fit each other. Raises ValueError otherwise."""
     tokens, steps, events = entry.tokens, entry.steps, entry.events
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
@@ -246,7 +248,7 @@ def _consistent(entry: Entry) -> Entry:
 
 
 def _named(found: Any) -> Any:
-    """Return the entries. Raises ValueError for none, or a method that does not exist."""
+    """Return the entries. Raises ValueError if they are empty, or name a method that does not exist."""
     if not isinstance(found, dict) or not found:
         raise ValueError("must be an object with an entry for each method that ran")
     if unknown := [name for name in found if name not in METHODS]:
@@ -255,7 +257,7 @@ def _named(found: Any) -> Any:
 
 
 def _as_now(found: Any) -> Any:
-    """Return an entry with the values that older ones lack."""
+    """Return an entry with the values that older entries lack."""
     if not isinstance(found, dict):
         return found
     if "price" in found and isinstance(events := found.get("events"), dict) and "places" in events:
@@ -283,7 +285,7 @@ class Record:
     ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it."""
+        """Return the record as JSON-able values."""
         told: dict[str, Any] = RECORD.dump_python(self, warnings=False)
         for name, entry in told["methods"].items():
             made = self.methods[name]
@@ -305,11 +307,11 @@ def _whole(record: Record) -> Record:
 
 
 RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
-PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
+PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is no record
 
 
 def parsed(found: Any) -> dict[str, Any]:
-    """Read a record from parsed JSON -> the record, checked. Raises ValueError with a sentence that names the field."""
+    """Check parsed JSON and return its record. Raises ValueError with a sentence that names the field."""
     if not isinstance(found, dict) or not set(PARTS) <= set(found):
         raise ValueError(f"this is not a run record, which has {', '.join(PARTS)}")
     try:
@@ -339,8 +341,10 @@ def events_of(steps: list[Step]) -> Events:
 
 
 def _trial(judged: Judged) -> list[float]:
-    """Return a trial as records keep it: with five digits, or with nine where five do not part the score from its threshold. Two
-    float32 numbers differ within nine digits."""
+    """Return a trial as records keep it: with five digits, or with nine if five do not separate the score from its threshold.
+
+    Two float32 numbers differ within nine digits.
+    """
     node, *values = judged
     for digits in (5, 9):
         p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
@@ -377,8 +381,7 @@ def run_record(
 
 
 def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the records of a comparison's methods, all with the same prompt and settings -> one record, in the order of
-    METHODS."""
+    """Merge the records of a comparison's methods, with the same prompt and settings, into one in the order of METHODS."""
     found = {name: entry for record in records for name, entry in record["methods"].items()}
     merged = {**records[0], "methods": {name: found[name] for name in METHODS if name in found}}
     merged["order"] = list(merged["methods"])
@@ -387,7 +390,7 @@ def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compare(entries: dict[str, dict[str, Any]]) -> None:
-    """Set each entry's speedup over vanilla, where vanilla ran too."""
+    """Set each entry's speedup over vanilla, if vanilla ran too."""
     vanilla = entries.get("vanilla")
     for entry in entries.values():
         entry.pop("speedup", None)

@@ -51,9 +51,15 @@ from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
+<<<<<<< HEAD
 BORROWED = "lantern-emoji"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures how long a step with a tree takes
 FIT_PASSES = 8  # of one that measures how long a pass of a wavefront or a step of a large model takes
+=======
+BORROWED = "lantern-scenes"  # its calibration substitutes for that of a published model
+FIT_TOKENS = 20  # tokens of a run that times the steps with a tree
+FIT_PASSES = 8  # passes of a run that times a wavefront or a large model
+>>>>>>> main
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
@@ -68,8 +74,8 @@ class Read(NamedTuple):
 
 
 class Session:
-    """One loaded model on one device. Runs take turns: a caller in another thread waits for the one before. A caller in the same
-    thread would wait for ever, and gets a RuntimeError."""
+    """One loaded model on one device. Runs take turns: a caller in another thread waits for the previous run. A caller in the
+    same thread would wait for ever, and gets a RuntimeError."""
 
     def __init__(
         self,
@@ -91,7 +97,7 @@ class Session:
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         if device.type == "cpu":
-            # The bundled model's picture takes 90 ms instead of 112 so, on one core of an EPYC.
+            # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
@@ -99,27 +105,26 @@ class Session:
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
-        # by method, tree, guidance and noise, the tree to run with
+        # the tree to run with, by method, tree, guidance and noise
         self._warm: dict[tuple[str, DraftConfig, bool, str], Choice] = {}
         self._engines = Engines()
         self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
-        self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
+        self._at_work: int | None = None  # the thread that last advanced the current run
 
     def _fitting(self, tuning: Tuning, fast: bool, fit_trees: bool) -> TreeFitting:
-        """Return the choice of trees by the model's calibration, or by a borrowed one where that of a published model is missing.
+        """Return the choice of trees by the model's calibration, or for a published model without one by a borrowed one.
 
-        fast: its products are of a kind that was chosen for this processor.
+        fast: the target's matmuls are of a kind that was chosen for this processor.
         """
         info, calibration = self.info, Calibration()
         found = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else calibration
         self._borrowed = found is None and info.published is not None and (fast or self.device.type == "cuda")
         if self._borrowed:
-            # What a tree costs differs more from machine to machine than acceptance differs from model to model.
+            # The cost of a tree differs more between machines than acceptance differs between models.
             found = replace(read_calibration(BUNDLED / BORROWED) or calibration, wavefronts={})
-        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are
-        # long.
+        # A GPU's steps vary little, and each short run there begins with a capture; a large model's are long.
         rounds = 1 if self.device.type == "cuda" or info.published is not None else FIT_ROUNDS
         return TreeFitting(tuning, found or calibration, StepCosts(self._step_seconds, rounds))
 
@@ -140,7 +145,7 @@ class Session:
                 self._at_work = None
 
     def _go_on(self) -> None:
-        """Make the thread that goes on with a run compute with the session's number of threads, whatever it did in between."""
+        """Make the calling thread compute with the session's number of threads, which it may have changed in between."""
         self._at_work = threading.get_ident()
         self.threads.use()
 
@@ -150,7 +155,7 @@ class Session:
         return len(self._engines)
 
     def make_room(self) -> None:
-        """Give back all memory that no run needs just now."""
+        """Release all memory that no current run needs."""
         self._engines.clear()
         release_memory()
 
@@ -158,8 +163,10 @@ class Session:
 
     @torch.inference_mode()
     def read(self, prompt: str) -> Read:
-        """Encode a checked prompt as the target's condition. A published model reads the same prompt once for all comparisons
-        that follow each other."""
+        """Encode a checked prompt as the target's condition.
+
+        A published model encodes the same prompt once for consecutive comparisons.
+        """
         if self._read is not None and self._read.prompt == prompt:
             return self._read
         clock = Clock(self.device)
@@ -173,14 +180,16 @@ class Session:
     def warm_up(
         self, method: Method, settings: Settings, read: Read, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
-        """Draw a few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with: a
-        smaller one than asked where memory does not suffice. Raises what the method raises."""
+        """Draw a few uncounted tokens with a method, once for each tree, and yield between steps.
+
+        Return the tree to run with: a smaller one than requested if memory runs out. Raises the method's errors.
+        """
         self._go_on()
         asked = self.tree_of(method, settings) if tree is None else tree
         key = (method.id, asked.policy, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
             known = self._warm[key]
-            return asked if known.policy == asked.policy else known  # the reason is that of this request
+            return asked if known.policy == asked.policy else known  # with the reason of this request
         choice = asked
         while True:
             try:
@@ -199,7 +208,7 @@ class Session:
             choice = smaller
 
     def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, why: str) -> Run:
-        """Run a method: yield a Step per step, then its Generation. schedule and why: as `Stats` has them."""
+        """Run a method: yield a Step per step, then its Generation. schedule and why: as in `Stats`."""
         self._go_on()
         clock, encoded = Clock(self.device), read.encoded
         clock.seconds["text"] = read.seconds
@@ -231,7 +240,7 @@ class Session:
         yield Generation(method.id, image, outcome.tokens, entry, record)
 
     def _numbers(self, config: Config, choice: Choice, outcome: Decoded, clock: Clock) -> dict[str, Any]:
-        """Return the fields of `Stats` that a finished run and this session know."""
+        """Return the fields of `Stats` that come from a finished run and this session."""
         return {
             "method": config.method.id,
             "tokens": len(outcome.tokens),
@@ -257,7 +266,7 @@ class Session:
     def asked_for(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: DraftConfig, kept: bool = True
     ) -> tuple[Config, Condition]:
-        """Return the config of a run and the condition that it draws from. kept: its engine may be used again."""
+        """Return the config of a run and its condition. kept: a later run may use its engine."""
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
@@ -284,8 +293,8 @@ class Session:
     # -- draft trees
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
-        """Return the draft tree that a method runs with, and why. A tree that is to fit is chosen for all methods with drafts of
-        its kind at the first request, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
+        """Return the draft tree that a method runs with, and why. A tree to be fitted is chosen for all methods with drafts of
+        its kind at the first request, which takes seconds. Of these settings it depends only on `zipar_changed`."""
         kind = method.drafts
         if not are_fitted(kind, knobs):
             return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
@@ -296,19 +305,20 @@ class Session:
         return fitted or Choice(drafts_of(kind, knobs), f"{named}: {self._no_fit}")
 
     def _step_seconds(self, policy: DraftConfig) -> list[float]:
-        """Time the steps of a short run, in seconds, but the first, which starts the drafter, and a last one without drafts."""
+        """Time the steps of a short run, in seconds, without the first, which starts the drafter, and a last one without
+        drafts."""
         clock, encoded = Clock(self.device), self.read(self.own_prompt).encoded
         plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
         wave = isinstance(policy, ZipAR)
         tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
         events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
-        if wave:  # as many rows are open as ever once the first one is done
+        if wave:  # after the first row the number of open rows is at its highest
             events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
-        elif self.info.published is not None:  # whose steps are long
+        elif self.info.published is not None:  # its steps are long
             events = islice(events, FIT_PASSES)
         pairs = list(pairwise(event for event in events if isinstance(event, Step)))
         whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
-        return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
+        return whole or [b.seconds - a.seconds for a, b in pairs]  # a picture of a few tokens has no better steps
 
     @property
     def own_prompt(self) -> str:
@@ -319,8 +329,8 @@ class Session:
 
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
-        """Decode all tokens of a picture -> RGB image. The latest images are kept, since with shared noise all exact methods draw
-        the same."""
+        """Decode all tokens of a picture to an RGB image. The latest images are kept, since with shared noise all exact methods
+        draw the same."""
         key = tuple(tokens)
         if key not in self._images:
             self._images[key] = as_image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
@@ -330,7 +340,7 @@ class Session:
 
     @torch.inference_mode()
     def neighbours(self, vectors: str = "decoder") -> Tensor:
-        """Return the neighbour table [V, k] int32 on the session's device, by the vectors that the decoder sees or the "raw"
+        """Return the neighbour table [V, k] int32 on the session's device, by the vectors that the decoder reads or the "raw"
         ones."""
         if vectors not in self._neighbours:
             tokenizer = self.networks.tokenizer
@@ -341,8 +351,8 @@ class Session:
         return self._neighbours[vectors]
 
     def palette(self) -> Tensor:
-        """Return the colour of each token of the codebook [V, 3] uint8 on the CPU: the page paints a picture with them before it
-        is decoded."""
+        """Return the colour of each token of the codebook [V, 3] uint8 on the CPU, with which the page paints an unfinished
+        picture."""
         if self._palette is None:
             tokenizer = self.networks.tokenizer
             made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
@@ -350,7 +360,7 @@ class Session:
         return self._palette
 
     def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """Make a table of a codebook. That of a published model takes seconds to minutes, and is kept on disk."""
+        """Make a table of a codebook. For a published model this takes seconds to minutes, and the disk keeps the table."""
         return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 
@@ -360,8 +370,7 @@ def as_image(pixels: Tensor) -> Image.Image:
 
 
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
-    """Return a smaller tree to draft with where one was too large for the memory; None for another fault, or where nothing is
-    smaller."""
+    """Return a smaller tree if the error is a lack of memory. Return None for another error, or if no tree is smaller."""
     policy = smaller_drafts(method)
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None

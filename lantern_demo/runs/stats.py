@@ -1,4 +1,4 @@
-"""Define the results of a run: its statistics, its picture, or the reason why there is none."""
+"""Define the results of a run: its statistics and picture, or the reason for its failure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, Strict
 from lantern_demo.faults import unreadable
 from lantern_demo.models.machine.device import MOST_THREADS
 
-BUSY_SHARE = 0.1  # of its decode seconds: a run that waited longer for a processor was disturbed
-MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, that records may have
+BUSY_SHARE = 0.1  # of the decode seconds: a run that waited longer for a processor was disturbed
+MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, in a record
 
 Item = TypeVar("Item")
 
@@ -23,7 +23,7 @@ def _readable(text: str) -> str:
     return text
 
 
-# Records that are read must satisfy these types; records that are written are not checked. One fault of a list is enough.
+# Records must satisfy these types when read; they are not checked when written. One fault of a list is enough.
 READABLE = AfterValidator(_readable)
 Name = Annotated[str, Field(max_length=80), READABLE]
 Line = Annotated[str, Field(max_length=200), READABLE]
@@ -55,26 +55,26 @@ class Stats:
     verify_seconds: Seconds
     commit_seconds: Seconds
     decode_seconds: Annotated[Seconds, Field(gt=0)]
-    changed: Share = field(init=False)  # of the tokens, which a record counts
+    changed: Share = field(init=False)  # share of the tokens; a record counts it
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
-    tree: Text  # which draft tree, and why
-    tree_settings: dict[str, Any]  # the settings that give this very tree
+    tree: Text  # the draft tree, and why
+    tree_settings: dict[str, Any]  # the settings that define this tree
     device: Text
     dtype: Text
-    products: Text  # how products with the weights are computed
-    capture_seconds: Seconds  # no part of decode_seconds
-    engine: Text  # that ran the steps: "plain", "fixed" or "graphs"
-    engine_reason: Text  # why it is not a faster one, if so
-    # of the processor, that compute; None in records that lack it
+    products: Text  # how matmuls with the weights are computed
+    capture_seconds: Seconds  # not part of decode_seconds
+    engine: Text  # the engine of the steps: "plain", "fixed" or "graphs"
+    engine_reason: Text  # why it fell back to a slower engine; empty: it did not
+    # threads of the processor that compute; None in records that lack it
     threads: Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
     threads_reason: Text
     schedule: Schedule  # how the methods of the comparison shared the device
-    schedule_reason: Text  # why they did not race; empty where they did
-    waited_seconds: Seconds | None  # of decode_seconds, those in which the thread had no processor; None on a GPU
-    disturbed: bool = field(init=False)  # it waited for more than `BUSY_SHARE` of its decode seconds
-    # shared by all methods, independent as in its paper, or none at temperature 0
+    schedule_reason: Text  # why they did not race; empty if they did
+    waited_seconds: Seconds | None  # the decode seconds in which the thread had no processor; None on a GPU
+    disturbed: bool = field(init=False)  # the run waited for more than `BUSY_SHARE` of its decode seconds
+    # noise that all methods share, independent as in each paper, or none at temperature 0
     noise: Literal["shared", "independent", "none"]
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Generation:
 
     @property
     def warning(self) -> str | None:
-        """Why the picture does not show the prompt; None where the model can draw it."""
+        """Why the picture does not show the prompt; None if the model can draw it."""
         return self.record["warning"]
 
 

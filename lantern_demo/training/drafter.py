@@ -1,11 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is the total variation to the target's distribution, because the chance that a sampled draft is accepted is one minus
-just that, and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's
-frozen head, and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one that is decoded
-with, and the drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With
---guided the drafter works on guided states, one row instead of two, and with --feature-layers it reads some blocks of the target
-too: see `llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
+The loss is the total variation to the target's distribution: a sampled draft is accepted with a chance of one minus that value.
+With smaller weights it adds the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's frozen head,
+and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
+also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With --guided the drafter works on
+guided states, one row instead of two. With --feature-layers it also reads some blocks of the target: see
+`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,16 @@ from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
+<<<<<<< HEAD
 SHARD = 64  # pictures that a target draws at a time
+=======
+HELD = 240  # scenes for validation only
+SHARD = 64  # pictures that a target draws at once
+>>>>>>> main
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
-    """The target and text encoder of a model folder, or the averaged ones of a training run, frozen."""
+    """Return the target and text encoder of a model folder, or the averaged ones of a training run, frozen."""
     if (folder / "config.json").exists():
         networks = bundled.load(folder, device)
         return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(False).eval()
@@ -68,13 +73,13 @@ class Pictures:
     target: Teacher
     encoder: PromptEncoder
     own: OwnPictures
-    batch: Callable[[int], Batch]  # of a step
-    held_out: list[tuple[Tensor, list[str]]]  # the same, never trained on
+    batch: Callable[[int], Batch]  # the batch of a step
+    held_out: list[tuple[Tensor, list[str]]]  # token ids and prompts, never trained on
 
 
 def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
-    """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have
-    it."""
+    """Return the drafter's sizes that the command line requests. End the program with a sentence if the target cannot have
+    them."""
     try:
         return drafter_sizes(target, ffn, args.guided, args.feature_layers)
     except ValueError as error:
@@ -82,8 +87,20 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
+<<<<<<< HEAD
     """Pictures that the target of a folder draws, of captions of scenes."""
     target, text = load_target(Path(args.target), opts.device)
+=======
+    """Return lantern scenes, in turn with pictures that the target draws if --own is set."""
+    folder = Path(args.target)
+    target, text = load_target(folder, opts.device)
+    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
+    if (folder / "config.json").exists():
+        ids, attributes = training_scenes(opts.out, bundled.load(folder, opts.device).tokenizer, args.scenes, opts)
+    else:
+        ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
+    words, count = Captions(attributes), len(ids) - HELD
+>>>>>>> main
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
@@ -94,7 +111,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
-    """Pictures that a published target draws, of random classes or of the captions in a file, one a line."""
+    """Return pictures that a published target draws, of random classes or of captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
     drafter = blank_network(asked_sizes(sizes, sizes.ffn, args))  # before anything is fetched
@@ -102,7 +119,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         raise SystemExit(
             f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
         )
-    # 16 bits for a target that is published so, where the device computes in them
+    # 16 bits for a target published in 16 bits, if the device computes in them
     large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
@@ -122,7 +139,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
-    """Let a target's own pictures keep its states. End the program with a sentence if there are no such pictures, or no room."""
+    """Keep the target's states with its own pictures. End the program with a sentence if there are no such pictures, or no
+    room."""
     if not own.shards:
         raise SystemExit(f"--keep-states is for pictures that the target draws: --own must be {SHARD} or more")
     ids, prompts = own.shard(0)
@@ -151,20 +169,20 @@ class Lesson:
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
-        """The target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
+        """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
         with self.cast:
             condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
             return self.forward(ids, condition.features, condition.mask)[:, -(self.first + 1 + tokens.shape[1]) :]
 
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
-        """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
+        """Map hidden [R, S, H] to guided logits [B, S, V] float32."""
         made = self.target.head(hidden)
         return made if self.guided else guide(made, scale)
 
     def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the probabilities p [B,
-        S, V]."""
+        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs, the wanted final states [R, S, H] and the
+        target's p [B, S, V]."""
         guess = self.logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
         entropy = -(p * guess).sum(-1).mean()
@@ -172,7 +190,7 @@ class Lesson:
         return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
 
     def compare(self, tokens: Tensor, both: Tensor, scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
-        """Loss, and the overlap of every pass. both are the target's `states` of the tokens [B, S]."""
+        """Return the loss, and the overlap of every pass. both: the target's `states` of the tokens [B, S]."""
         tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
         hidden, first, dim = guide(both, scale) if self.guided else both, self.first, self.target.config.dim
         final = hidden[..., :dim]
@@ -183,7 +201,7 @@ class Lesson:
             outputs = self.passes(following, inputs, PASSES)
             with torch.no_grad():
                 probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
-            # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
+            # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
             scores = [
                 self.judge(output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale)
                 for t, output in enumerate(outputs)
@@ -192,7 +210,7 @@ class Lesson:
         return torch.as_tensor(loss), [overlap for _, overlap in scores]
 
     def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
-        """As `run.train` asks."""
+        """As in `run.train`."""
         tokens, captions, kept = self.pictures.batch(step)
         both = self.states(tokens, captions) if kept is None else kept
         g = torch.Generator().manual_seed(self.opts.batch_seed(step))
@@ -201,7 +219,7 @@ class Lesson:
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate(self) -> dict[str, float]:
-        """As `run.train` asks."""
+        """As in `run.train`."""
         sums, held_out = torch.zeros(PASSES), self.pictures.held_out
         for tokens, captions in held_out:
             scale = torch.full((len(tokens),), self.top, device=self.opts.device)
@@ -210,7 +228,7 @@ class Lesson:
 
 
 def guide(rows: Tensor, scale: Tensor) -> Tensor:
-    """States or logits [2B, S, *], conditional rows first, at guidance scale [B] -> guided [B, S, *]."""
+    """Guide states or logits [2B, S, *], conditional rows first, at guidance scale [B] -> [B, S, *]."""
     cond, uncond = rows.chunk(2)
     return uncond + scale[:, None, None] * (cond - uncond)
 
@@ -247,11 +265,11 @@ def command_line() -> argparse.Namespace:
 
 
 def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
-    """The drafter of a run, new or from a model folder. Ends the program with a sentence where a run or a drafter that is there
+    """Return the drafter of a run, new or from a model folder. End the program with a sentence if an existing run or drafter
     has other sizes."""
     drafter = sizes.build().to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
-    # one without feature layers will do too
+    # a drafter without feature layers will do too
     if before is not None and (
         before.config.feature_layers not in ((), sizes.feature_layers)
         or replace(before.config, feature_layers=sizes.feature_layers) != sizes

@@ -21,10 +21,10 @@ Batch = tuple[Tensor, list[str], Tensor | None]  # token ids [B, N], prompts, an
 
 
 class OwnPictures:
-    """Shards of pictures in a folder, as many as `pictures` fill; a stopped run finds those that are there.
+    """Shards of pictures in a folder, as many as `pictures` fill; a restarted run finds the existing ones.
 
-    `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` is how many a step may use.
-    After `keep_states` the target's hidden states are kept with the pictures, in 16 bits: a training that goes over its
+    `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` is the number that a step may
+    use. After `keep_states` the target's hidden states are kept with the pictures, in 16 bits. A training that reads its
     pictures many times then runs the target once for each.
     """
 
@@ -48,18 +48,18 @@ class OwnPictures:
         self._kept: dict[int, Tensor] = {}
 
     def keep_states(self, states: Callable[[Tensor, list[str]], Tensor], kind: str) -> None:
-        """Keep what `states` makes of n pictures and prompts, [2n, S, W]; `kind` is a name for all that it depends on but for
-        these."""
+        """Keep the result of `states` for n pictures and prompts, [2n, S, W]; `kind` names everything else that it depends
+        on."""
         self.states, self.kind = states, kind
 
     def available(self, step: int, steps: int) -> int:
-        """How many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once where
-        their states are kept."""
+        """Return how many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once
+        if their states are kept."""
         return self.shards if self.states else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
 
     def shard(self, number: int | str) -> tuple[Tensor, list[str]]:
-        """Token ids [size, N] int16 and their prompts; drawn now if they are not there. A name instead of a number is one more
-        shard."""
+        """Return token ids [size, N] int16 and their prompts; draw them now if they do not exist. A name instead of a number is
+        one more shard."""
         name = f"own{self.rank}-{number}"
         if name not in self._read:
             path = self.folder / f"{name}.pt"
@@ -75,7 +75,8 @@ class OwnPictures:
         return self._read[name]
 
     def kept(self, number: int) -> Tensor:
-        """The kept states [2, size, S, W] bfloat16 of a shard, conditional ones first; computed now if they are not there."""
+        """Return the kept states [2, size, S, W] bfloat16 of a shard, conditional ones first; compute them now if they do not
+        exist."""
         assert self.states is not None
         if number not in self._kept:
             path = self.folder / f"states{self.rank}-{number}-{self.kind}.pt"
@@ -93,7 +94,7 @@ class OwnPictures:
         return lambda step: self.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:
-        """`count` pictures of the shards of a step, with their prompts and, if they are kept, their states."""
+        """Return `count` pictures of a step's shards, with their prompts and, if they are kept, their states."""
         chosen = [(rng.randrange(self.available(step, steps)), rng.randrange(self.size)) for _ in range(count)]
         rows = [(self.shard(number), row) for number, row in chosen]
         states = torch.stack([self.kept(number)[:, row] for number, row in chosen], 1).flatten(0, 1) if self.states else None
@@ -101,13 +102,13 @@ class OwnPictures:
 
 
 def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool, class ids [B] and None, or ids [B, T]
-    with padding in front and their mask."""
+    """Encode prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool, class ids [B] and None, or ids
+    [B, T] with padding in front and their mask."""
     if isinstance(encoder, TextEncoder):
         ids, mask = encoder.ids(prompts)
         return encoder(ids.to(device), mask.to(device))
     encoded = [encoder.encode(prompt) for prompt in prompts]
-    if encoded[0].mask is None and encoded[0].features.dim() == 2:  # ids, of as many tokens as each prompt has
+    if encoded[0].mask is None and encoded[0].features.dim() == 2:  # ids, whose number depends on the prompt
         longest = max(e.features.shape[1] for e in encoded)
         missing = torch.tensor([longest - e.features.shape[1] for e in encoded])
         ids = torch.cat([F.pad(e.features, (longest - e.features.shape[1], 0)) for e in encoded])
@@ -119,9 +120,10 @@ def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.dev
 
 @torch.inference_mode()
 def sample_batch(target: Teacher, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int) -> Tensor:
-    """One picture per prompt -> token ids [B, N] int64 on the CPU; features and mask as `encode_prompts` gives them.
+    """Draw one picture per prompt. Return token ids [B, N] int64 on the CPU.
 
-    The distribution is that of decoding each alone; guidance doubles the batch, conditional rows first.
+    features and mask come from `encode_prompts`. The distribution is that of decoding each alone; guidance doubles the batch,
+    conditional rows first.
     """
     device, count, b = target.rope.device, target.config.tokens, len(features)
     cache = target.new_cache(2 * b, count)

@@ -1,7 +1,7 @@
-"""One training run: steps, learning rate, checkpoints, resume, a log that can be plotted; on one process or several.
+"""One training run: steps, learning rate, checkpoints, resume and a log for plots; on one process or several.
 
-Data is a pure function of the step and the rank, so a stopped and resumed run reads the same data.
-Under `torchrun` every process draws its own batches and gradients are averaged.
+Data is a pure function of the step and the rank, so a stopped and resumed run reads the same data. Under `torchrun` every
+process draws its own batches and gradients are averaged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
-MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks bear larger steps
+MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
 
 @dataclass
 class Options:
-    """What every trainer takes from its command line."""
+    """The options that all trainers take from the command line."""
 
     out: Path
     steps: int
@@ -35,7 +35,7 @@ class Options:
     seed: int
     save_every: int
     validate_every: int
-    average: float  # decay of the running average of the weights, which is validated and kept
+    average: float  # decay of the running average of the weights, which is validated and saved
     device: torch.device
     compile: bool
     muon: bool
@@ -44,12 +44,12 @@ class Options:
     world: int = 1
 
     def batch_seed(self, step: int) -> int:
-        """The seed of this process's batch of a step; every one is used once."""
+        """Return the seed of this process's batch of a step; each is used once."""
         return (self.seed * 1_000_003 + step) * self.world + self.rank + 1
 
 
 def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
-    """The common command line; `defaults` are the trainer's own."""
+    """Return the common command line; `defaults` are the trainer's own."""
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoints and log; a run found there is resumed")
     p.add_argument("--steps", type=int, help="optimizer steps in all")
@@ -69,7 +69,7 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
 
 
 def options(args: argparse.Namespace) -> Options:
-    """Options from the parsed command line; joins the process group when started by torchrun."""
+    """Return options from the parsed command line. Join the process group when started by torchrun."""
     world, rank, local = (int(os.environ.get(k, d)) for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))
     if args.muon and not hasattr(torch.optim, "Muon"):
         raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
@@ -96,10 +96,10 @@ def train(
     batch_loss: Callable[[int], tuple[Tensor, dict[str, float]]],
     validate: Callable[[], dict[str, float]],
 ) -> None:
-    """Train `model` in place; its weights are the averaged ones at the end.
+    """Train `model` in place; it ends with the averaged weights.
 
-    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called with
-    the averaged weights in place. Writes log.jsonl and last.pt to opts.out; resumes from last.pt when it is there.
+    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called
+    while the model has the averaged weights. Writes log.jsonl and last.pt to opts.out; resumes from an existing last.pt.
     """
     run = _Run(model, opts)
     model.train()
@@ -144,7 +144,7 @@ class _Run:
 
     @property
     def seconds(self) -> float:
-        """Of training, all starts together."""
+        """Seconds of training, all starts together."""
         return self._spent + time.perf_counter() - self._began
 
     def step(self, step: int, rate: float) -> None:
@@ -157,13 +157,13 @@ class _Run:
             if torch.isfinite(norm):
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        # Early on the average must follow quickly, or it would remember the random start.
+        # Early on the average must follow quickly, so that it forgets the random start.
         decay = min(self.opts.average, (step + 1) / (step + 20))
         for name, value in self.model.state_dict().items():
             self.average[name].lerp_(value.detach().float(), 1 - decay)
 
     def with_average(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Call a function with the averaged weights in place, and return its result."""
+        """Call a function while the model has the averaged weights, and return its result."""
         kept = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.model.load_state_dict(self.average)
         self.model.eval()
@@ -187,11 +187,11 @@ class _Run:
             state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
             part = self.last.with_suffix(".part")
             torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
-            part.replace(self.last)  # a run that is killed while it saves keeps the checkpoint before
+            part.replace(self.last)  # a run killed while it saves keeps the previous checkpoint
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
-    """AdamW for everything learnt, or, with opts.muon, Muon for the linear layers that do not make logits.
+    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers that do not make logits.
 
     Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times MUON_SHARE.
     """
@@ -217,8 +217,8 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
 
 
 def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
-    """Linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, where they are sooner over, the
-    minutes."""
+    """Return the learning rate: linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, if they end
+    sooner, the minutes."""
     if step < opts.warmup:
         return opts.lr * (step + 1) / opts.warmup
     progress = (step - opts.warmup) / max(1, opts.steps - opts.warmup)
@@ -228,7 +228,7 @@ def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
 
 
 def average_gradients(parameters: list[nn.Parameter], world: int) -> None:
-    """Average gradients over the processes of a torchrun; nothing to do for one."""
+    """Average gradients over the processes of a torchrun; do nothing for one process."""
     if world == 1:
         return
     for p in parameters:

@@ -1,4 +1,4 @@
-"""The interfaces of training a drafter. A family whose drafter implements `Learner` can be trained."""
+"""Interfaces for training a drafter. A family whose drafter implements `Learner` can be trained."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Teacher(interfaces.Target, Protocol):
 
     config: Any
     rope: Tensor
-    # blocks whose outputs its hidden states carry, for its drafter
+    # blocks whose outputs the hidden states carry for the drafter
     feature_layers: tuple[int, ...]
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """The rows of B prompts, conditional ones first."""
+        """Return the rows of B prompts, conditional ones first."""
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + F) H]."""
+        """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + F) H]."""
 
 
 @runtime_checkable
@@ -34,20 +34,20 @@ class Learner(Protocol):
 
     @property
     def lead(self) -> int:
-        """How many slots in front of the first image token's it reads."""
+        """The number of slots that the drafter reads in front of the first image token's."""
 
     def learn_from(self, target: Any) -> None:
         """Copy the weights that start as the target's."""
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing over S slots, `lead` of them in front of the picture's: tokens [B, S], the one behind each slot's
-        state, 0 in front of the picture, and hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
+        """Run teacher forcing over S slots, `lead` of them in front of the picture's -> outputs [B, S, H] a pass. tokens [B, S]
+        has the token after each slot's state, 0 in front of the picture; hidden is [B, S, (1 + F) H]. See
         `models.common.unrolled`."""
 
 
 def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, feature_layers: Sequence[int] = ()) -> DrafterSizes[Any]:
-    """The configuration of a drafter for a target. Raise ValueError when its family has none for guided states or for feature
-    layers, or when the target lacks a block that is named."""
+    """Return the configuration of a drafter for a target. Raise ValueError if its family has no drafter for guided states or
+    feature layers, or if the target lacks a named block."""
     kind: Any = family_of(target).drafter
     known = {field.name for field in fields(kind)}
     if guided and "guided" not in known:

@@ -1,4 +1,4 @@
-"""Anole and its drafter as they run on a CPU: see `models.lean`."""
+"""Anole and its drafter on a CPU: see `models.lean`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NormedHeads:
     def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads
 
-        def ordered(weights: list[Tensor]) -> Tensor:  # as the product's rows are -> [2, heads, d]
+        def ordered(weights: list[Tensor]) -> Tensor:  # in the order of the matmul's rows -> [2, heads, d]
             return torch.stack([paired(w.detach().float().flatten(), heads).view(w.shape) for w in weights])
 
         self.qkv = qkv
@@ -43,7 +43,7 @@ class LeanAnole(LeanSequence):
     original: Anole
 
     def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """As `LeanDecoder` and `Packing`."""
+        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)

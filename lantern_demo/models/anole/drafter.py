@@ -1,7 +1,7 @@
 """LANTERN's drafter of Anole: one layer of its target's kind over pairs of a token and the hidden state before it.
 
-Against LlamaGen's drafter (see `llamagen.drafter`) it has a norm before its attention, reads the prompt's own tokens, leaves
-padding out, and turns the two rows by different angles, as its target does (jadohu/LANTERN, models/drafters/cnets_anole.py).
+Compared with LlamaGen's drafter (see `llamagen.drafter`) it has a norm before its attention, reads the prompt's own tokens, and
+leaves padding out. As in its target, the two rows turn by different angles (jadohu/LANTERN, models/drafters/cnets_anole.py).
 Tensor names are those of the published pytorch_model.bin.
 """
 

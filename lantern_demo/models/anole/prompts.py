@@ -14,7 +14,7 @@ from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_fi
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
-# A prompt must not hold these: the vocabulary takes them for marks or image tokens.
+# A prompt must not contain these: the vocabulary reads them as marks or image tokens.
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
 
 
@@ -24,8 +24,8 @@ def image_name(code: int) -> str:
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """A published tokenizer.json of Chameleon. Raise CheckpointError when it is none, or when one of its marks or of the image
-    tokens of `codes` codebook entries is not where the target has it."""
+    """Read a published tokenizer.json of Chameleon. Raise CheckpointError when it is no such file. Raise it too when one of its
+    marks, or of the image tokens of `codes` codebook entries, is not where the target has it."""
     tokenizer = read_tokenizer_file(path)
     wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
     known = tokenizer.get_vocab()
@@ -36,19 +36,19 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
 
 
 class PromptTokens:
-    """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its three marks."""
+    """Implements `text.PromptEncoder`: turns a prompt into ids, at most `length` with its three marks."""
 
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
         self.tokenizer, self.length = tokenizer, length
 
     @classmethod
     def of(cls, target: AnoleConfig, located: Located, _: torch.device) -> PromptTokens:
-        """The reader of a target's prompts, out of its published tokenizer.json. Raise CheckpointError as `read_vocabulary`
-        does."""
+        """Return the reader of a target's prompts, from its published tokenizer.json. Raise CheckpointError as in
+        `read_vocabulary`."""
         return cls(read_vocabulary(located.weights[0], target.vocab), target.prefix)
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        """Raise ValueError when a prompt has more tokens than there are positions, or contains a mark of the vocabulary."""
         found = _NO_TEXT.search(prompt)
         if found:
             raise ValueError(f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out")
@@ -59,10 +59,10 @@ class PromptTokens:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Ids [1, T] int64 on the CPU, the marks included, and no mask: nothing is padded.
+        """Return ids [1, T] int64 on the CPU, the marks included, and no mask: nothing is padded.
 
-        The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text, the end of the turn, the
-        start of an image.
+        The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text, the end of the turn,
+        the start of an image.
         """
         encoding = self.tokenizer.encode(prompt, add_special_tokens=False)
         unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]

@@ -1,11 +1,10 @@
-"""Anole: the Chameleon transformer, whose image tokens are words of its vocabulary, and whose prompt is part of the sequence.
+"""Anole: the Chameleon transformer. Its image tokens are words of its vocabulary, and its prompt is part of the sequence.
 
 Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder
-with one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two
-start marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
-Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by
-their codebook index, which is their id less `FIRST`. Tensor names are those of the Hub conversion, without "model." before
-them.
+with one-dimensional half-rotated positions normalises queries and keys per head first. An unconditional row is the two start
+marks alone, padded on the left. It counts its positions from them, so that the two rows turn by different angles. While a
+picture is drawn everything but image tokens is masked. So the head is cut to the image tokens, numbered by their codebook
+index, which is their id less `FIRST`. Tensor names are those of the Hub conversion, without "model." in front.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
 
 @dataclass(frozen=True)
 class AnoleSizes(NetworkSizes[Network]):
-    """Sizes that a target and its drafter have in common; the defaults are the published ones."""
+    """Sizes that a target and its drafter share; the defaults are the published ones."""
 
     dim: int = 4096
     heads: int = 32
@@ -96,11 +95,11 @@ class Anole(SequenceTarget):
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)  # the image tokens' rows of the published one
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """A prompt's ids [1, T] int64, its marks included -> the rows of it [R, T] and which positions are no padding [R, T]
+        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and the positions without padding [R, T]
         bool.
 
-        The unconditional row is the prompt's first and last mark, padded on the left. `mask` is there for the sake of models that
-        pad their prompts; this one does not, and it is None.
+        The unconditional row is the prompt's first and last mark, padded on the left. `mask` is for models that pad their
+        prompts; here it is None.
         """
         if not guided:
             return Condition(ids, mask)
@@ -114,5 +113,5 @@ class Anole(SequenceTarget):
         return self.embed_tokens(tokens + FIRST)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
+        """Map hidden [R, n, H] to logits [R, n, V] float32 of the image tokens."""
         return wide(self.lm_head, hidden)

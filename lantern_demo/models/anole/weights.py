@@ -1,9 +1,10 @@
 """The published files of Anole: the names of their tensors, and the values that config.json must have.
 
 Formats:
-  anole         a Hugging Face Chameleon; its names are this project's names behind "model.", and its head is cut to image tokens
-  anole-vq      the image tokenizer in the same files
-  chameleon-vq  the same image tokenizer in the file of its authors
+
+  anole         a Hugging Face Chameleon: this project's names after "model.". Its head is cut to image tokens.
+  anole-vq      the image tokenizer in the same files.
+  chameleon-vq  the same image tokenizer in the file of its authors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:
 
 
 def _image_rows(name: str, shapes: Shapes) -> Rows | None:
-    """The head's rows of image tokens, out of those of the whole vocabulary."""
+    """Return the head's rows of image tokens, out of those of the whole vocabulary."""
     return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
 
 
@@ -48,7 +49,7 @@ LAYOUTS = {
 
 
 def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
-    """The fields of a target's configuration that its config.json sets. Raise CheckpointError for that of another model."""
+    """Return the fields of a target's configuration that its config.json sets. Raise CheckpointError for another model's."""
     path = located.beside("config.json")
     said = read_config(path)
     heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
@@ -57,7 +58,7 @@ def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
 
 
 def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]:
-    """As `target_facts`, of a drafter, whose config.json may be missing."""
+    """As `target_facts`, for a drafter, whose config.json may be missing."""
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
     check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})

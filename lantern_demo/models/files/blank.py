@@ -1,5 +1,5 @@
-"""Networks that take no memory yet: they are built on the meta device, which gives the names and shapes of their tensors, and
-then filled one tensor at a time."""
+"""Networks without memory: they are built on the meta device, which gives the names and shapes of their tensors, and then
+filled one tensor at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sizes = NetworkSizes[Any] | TokenizerSizes | TextSizes | Words
 
 
 def blank_network(sizes: NetworkSizes[Network]) -> Network:
-    """A target or a drafter whose weights are on the meta device; its rotary table is real."""
+    """Return a target or a drafter with its weights on the meta device; its rotary table is real."""
     with torch.device("meta"):
         model = sizes.build()
     model.rope = sizes.rope_table()
@@ -29,7 +29,7 @@ def blank_network(sizes: NetworkSizes[Network]) -> Network:
 
 
 def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
-    """An image tokenizer for pictures of grid x grid tokens, on the meta device."""
+    """Return an image tokenizer for pictures of grid x grid tokens, on the meta device."""
     config = JanusVQVAEConfig(
         base_channels=sizes.channels,
         channel_multiplier=list(sizes.multipliers),
@@ -44,13 +44,13 @@ def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
 
 
 def blank_text(config: T5Config) -> T5EncoderModel:
-    """A T5 encoder on the meta device."""
+    """Return a T5 encoder on the meta device."""
     with torch.device("meta"):
         return T5EncoderModel(config)
 
 
 def t5_config(sizes: TextSizes) -> T5Config:
-    """The configuration of a T5 (version 1.1) of these sizes."""
+    """Return the configuration of a T5 (version 1.1) of these sizes."""
     return T5Config(
         d_model=sizes.width,
         num_layers=sizes.layers,
@@ -64,21 +64,18 @@ def t5_config(sizes: TextSizes) -> T5Config:
 
 
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors of a network as published, under the names of this project.
-
-    For a text encoder these are the tensors of the whole T5, and for a head that is cut when it is read all its rows, because
-    these are downloaded.
-    """
+    """Return names and shapes of a network's published tensors, under the names of this project. They include everything that
+    is downloaded: the whole T5 of a text encoder, and all rows of a head that is cut when it is read."""
     found = dict(_built_shapes(sizes))
     if isinstance(sizes, TextSizes):
-        found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library takes it for the embedding, which it is not
+        found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library wrongly takes it for the embedding
     if isinstance(sizes, NetworkSizes):
         found |= sizes.published_shapes()
     return found
 
 
 def held(sizes: Sizes) -> int:
-    """How many numbers of a part are in memory once it is loaded: the encoder of a T5, and the rows of a head that are kept."""
+    """Return how many numbers of a part stay in memory: the encoder of a T5, and the kept rows of a head."""
     found = _built_shapes(sizes)
     if isinstance(sizes, TextSizes):
         found = {name: shape for name, shape in found.items() if name.startswith(("encoder.", "shared."))}
@@ -87,7 +84,7 @@ def held(sizes: Sizes) -> int:
 
 @lru_cache
 def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors of the network that is built."""
+    """Return names and shapes of the tensors of the network that is built."""
     if isinstance(sizes, Words):
         return {}
     if isinstance(sizes, NetworkSizes):
@@ -105,14 +102,14 @@ def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, 
     """Give a blank network its weights, and put it on a device for inference; dtype None keeps their dtypes.
 
     Weights are moved and cast one by one. Those that already have the device and dtype are not copied: tensors of a
-    memory-mapped file stay in that file, so that the network is never in memory twice. Rotary tables stay float32.
-    Raise RuntimeError when a weight is missing, unknown or mis-shaped.
+    memory-mapped file stay in that file, so that the network is never in memory twice. Rotary tables stay float32. Raise
+    RuntimeError when a weight is missing, unknown or mis-shaped.
     """
     kept = _kept_in_float32(network, dtype)
     state = {name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()}
     network.load_state_dict(state, strict=True, assign=True)
     network.requires_grad_(False).eval()
-    network.to(device)  # buffers that are no weights
+    network.to(device)  # moves the buffers that are no weights
     lost = [name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta]
     if lost:
         raise RuntimeError(f"these tensors were never given a value: {', '.join(lost)}")

@@ -1,8 +1,8 @@
 """The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
 
-drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`)
-fitted/                choices, so that the same seed gives the same picture at the next start too
-tables/                neighbours and colours of published codebooks, which take seconds to minutes to make
+drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`).
+fitted/                choices, so that the same seed gives the same picture after a restart.
+tables/                neighbours and colours of published codebooks, which take seconds to minutes to compute.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch import Tensor
 
 
 def root() -> Path:
-    """The folder of everything that is kept."""
+    """Return the folder of the cache."""
     return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes, and other threads, from making the same file or folder meanwhile. Without a lock where none can be
-    had: on a disk that cannot be written there is nothing to disturb."""
+    """Keep other processes and threads from making the same file or folder meanwhile. Without a possible lock go on without: on
+    a disk that cannot be written there is nothing to disturb."""
     place = path.parent / ".locks"
     lock = FileLock(place / path.name)
     try:
@@ -46,7 +46,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a small file so that nobody ever reads half of it. Raise OSError."""
+    """Write a small file so that no reader ever sees half of it. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
@@ -78,7 +78,7 @@ def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[],
 
 
 def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-    """Read the table int32 of a codebook [V, e] that is on disk, or else make it and write it there."""
+    """Return the table int32 of a codebook [V, e] from disk, or else make it and write it there."""
     digest = hashlib.sha256(codebook.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:12]
     path = root() / "tables" / f"{name}-{digest}.safetensors"
     with suppress(SafetensorError, OSError, KeyError):  # not there yet, or damaged

@@ -1,4 +1,4 @@
-"""Where the files of a published part lie: on the Hub, from which they are downloaded, or in a folder on this machine."""
+"""Locate the files of a published part: on the Hub, from which they are downloaded, or in a folder on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", sev
 
 @dataclass(frozen=True)
 class Located:
-    """A published part on this machine: its weight files, and the facts of where it came from."""
+    """A published part on this machine: its weight files, and facts of their origin."""
 
     source: Source
     weights: tuple[Path, ...]
@@ -49,13 +49,14 @@ def revision_of(source: Source) -> str:
 
 
 def download(source: Source) -> Located:
-    """Fetch a part's files into the Hub's cache, or find them there; an interrupted download goes on where it stopped.
+    """Fetch a part's files into the Hub's cache, or find them there; an interrupted download continues.
 
-    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raise CheckpointError.
+    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raise
+    CheckpointError.
     """
     revision = revision_of(source)
     try:
-        # Files that are there are kept: a model must not change because its branch on the Hub moved on.
+        # Existing files are kept: a model must not change because its branch on the Hub moved on.
         here = downloaded(source)
         if "*" in source.weights:
             wanted = [source.weights, *source.beside]
@@ -65,7 +66,7 @@ def download(source: Source) -> Located:
             for name in source.beside:
                 hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
             weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision, local_files_only=here)),)
-    except Exception as error:  # the download library's errors are many, and each is to become a sentence
+    except Exception as error:  # the download library raises many errors, and each becomes a sentence
         raise CheckpointError(_sentence(error, source, revision)) from error
     if not weights:
         raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
@@ -75,14 +76,16 @@ def download(source: Source) -> Located:
 
 
 def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
-    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`. Raise
-    CheckpointError when some of several files are missing."""
+    """Return a part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`.
+
+    Raise CheckpointError when some of several files are missing.
+    """
     for source in sources:
         for place in places(source, part, folder):
             weights = tuple(sorted(p for p in place.glob(source.weights) if p.is_file()))
             if weights:
                 _check_count(weights)
-                # of this machine's folders nothing but the last one's name: a run's record has these facts
+                # only the last folder's name, since a run's record has these facts
                 return Located(source, weights, {"local": place.resolve().name, "file": source.weights, "bytes": _bytes(weights)})
     return None
 
@@ -94,8 +97,8 @@ def _check_count(weights: tuple[Path, ...]) -> None:
 
 
 def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Where a part may lie in a local folder: under the part's name, under its repository's, or, if its file name identifies
-    it, in the folder itself."""
+    """Return where a part may lie in a local folder: under the part's name, under its repository's, or, if its file name
+    identifies it, in the folder itself."""
     yield folder / part
     yield folder / source.repo.split("/")[1]
     yield folder / source.repo
@@ -104,14 +107,14 @@ def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
 
 
 def wanted_files(sources: Sequence[Source], part: Part, folder: Path) -> str:
-    """Which files of a part are looked for in a local folder, and where, in words."""
+    """Return in words which files of a part are looked for in a local folder, and where."""
     names = " or ".join(dict.fromkeys(source.weights for source in sources))
     where = ", ".join(dict.fromkeys(str(p) for source in sources for p in places(source, part, folder)))
     return f"put {names} in one of {where}"
 
 
 def downloaded(source: Source) -> bool:
-    """Whether a part's files are in the Hub's cache; of several weight files all that their names count."""
+    """Return whether a part's files are in the Hub's cache; of several weight files all that their names count."""
     revision = revision_of(source)
     names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
     found = [try_to_load_from_cache(source.repo, name, HF_HUB_CACHE, revision=revision) for name in names]
@@ -121,7 +124,7 @@ def downloaded(source: Source) -> bool:
 
 
 def whole(paths: tuple[Path, ...]) -> bool:
-    """Whether files named NAME-00001-of-00003 and so on are all there; a file without a count is complete."""
+    """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a count is complete."""
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}
 
@@ -157,7 +160,7 @@ def _sentence(error: Exception, source: Source, revision: str) -> str:
 
 
 def _commit(path: Path) -> str:
-    """The commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
+    """Return the commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
     parts = path.parts
     return parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1] if "snapshots" in parts else "unknown"
 

@@ -1,4 +1,4 @@
-"""Estimates of a model's download and of its memory by number format, from the shapes of its tensors."""
+"""Estimates of a model's download, and of its memory by number format, from the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lantern_demo.models.files.blank import Sizes, held, shapes
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
-TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
+TEXT_BYTES = 2  # bytes of a number of the text encoder in memory: bfloat16, or float16 where a device lacks it
 TREE_SLOTS = 192  # cache positions after the last token, for the largest draft trees
-TREE_NODES = 128  # of the largest draft tree
-TABLE_COLUMNS = 1001  # of the neighbour table
+TREE_NODES = 128  # nodes of the largest draft tree
+TABLE_COLUMNS = 1001  # columns of the neighbour table
 WORK_BYTES = 2**30  # the prompt's and the picture decoder's passes, the libraries
 
 GIB = 2**30
 
 
 def sizes_of(published: Published) -> dict[Part, Sizes]:
-    """The sizes of a model's parts, in the order they are loaded."""
+    """Return the sizes of a model's parts, in the order they are loaded."""
     every: dict[Part, Sizes | None] = {
         "target": published.target,
         "drafter": published.drafter,
@@ -37,24 +37,24 @@ def sizes_of(published: Published) -> dict[Part, Sizes]:
 
 
 def numbers(sizes: Sizes) -> int:
-    """How many numbers the tensors of a part's published file hold."""
+    """Return how many numbers the tensors of a part's published file hold."""
     return sum(prod(shape) for shape in shapes(sizes).values())
 
 
 def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, int]:
-    """Estimated bytes that a loaded and running model takes on its device, by what takes them; target and drafter in `dtype`.
+    """Estimate the bytes that a loaded and running model takes on its device, by use; target and drafter in `dtype`.
 
-    Of fused models for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in
+    Of fused models for a CPU only the weights of matmuls have that dtype: the vectors of tokens, states, keys and values are in
     float32.
     """
     target, drafter, each = published.target, published.drafter, DTYPES[dtype].itemsize
     fused = on_cpu and published.on_cpu is None
     computed = 4 if fused else each
-    vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
+    vectors = target.vocab * target.dim * (computed - each)  # beyond the bytes that `held` counts
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
-    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some distributions of the vocabulary
-    # in float32. Captured steps share one pool, since one runs at a time.
+    # Alive at once in a step: states and feed-forward halves of two rows, the mask, and some distributions of the vocabulary in
+    # float32. Captured steps share one pool, since one runs at a time.
     states, probs = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
     return {
         "target": held(target) * each + vectors,
@@ -69,15 +69,13 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
 
 
 def memory(published: Published, dtype: str, on_cpu: bool = False) -> int:
-    """Estimated bytes that a loaded and running model takes on its device, all of `budget`."""
+    """Estimate the bytes that a loaded and running model takes on its device: the sum of `budget`."""
     return sum(budget(published, dtype, on_cpu).values())
 
 
 def describe(info: ModelInfo) -> dict[str, Any] | None:
-    """Return the needs and sources of a published model, JSON-able; None for a model that ships with the code.
-
-    Bytes are estimates, of a machine that has nothing of it yet.
-    """
+    """Return the needs and sources of a published model, JSON-able; None for a model that ships with the code. Bytes are
+    estimates for a machine without any of its files."""
     published = info.published
     if published is None:
         return None
@@ -93,10 +91,10 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
-    """Estimate the bytes that are still to fetch before a published model loads here, by part. Raise ValueError for a bad
+    """Estimate the bytes still to fetch before a published model loads here, by part. Raise ValueError for a bad
     LANTERN_REVISIONS.
 
-    With a local folder only the text encoder is fetched, where it does not lie there too.
+    With a local folder only a text encoder that it lacks is fetched.
     """
     assert info.published is not None
     found = dict[Part, int]()
@@ -109,9 +107,9 @@ def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
 
 
 def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None) -> str | None:
-    """Why a published model cannot be loaded on this machine, as a sentence, or None when it can, as far as can be known.
+    """Return a sentence why a published model cannot be loaded on this machine, or None if it seems possible.
 
-    Compared are estimates: of memory with what is free on the device, of files with the free space of the disks they go to.
+    Estimates of memory are compared with the device's free memory, and those of files with the free space of their disks.
     """
     if info.published is None:
         return None
@@ -119,7 +117,7 @@ def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder
 
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
-    """Why the device's memory does not suffice, or None."""
+    """Return why the device's memory does not suffice, or None."""
     on_cpu = device.type == "cpu"
     needed, free = memory(published, dtype, on_cpu), free_memory(device)
     if free is None or needed <= free:
@@ -130,8 +128,8 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
 
 
 def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0) -> str | None:
-    """Why a loaded model cannot decode with so many methods at once, or None when it can, as far as can be known. `kept` is for
-    how many runs there is memory set aside already."""
+    """Return why a loaded model cannot decode with `methods` methods at once, or None if it seems possible. `kept` is the
+    number of runs whose memory is already set aside."""
     if info.published is None:
         return None
     parts, free = budget(info.published, dtype, device.type == "cpu"), free_memory(device)
@@ -142,7 +140,7 @@ def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: 
 
 
 def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
-    """Why the disk's free space does not suffice, or None."""
+    """Return why the disk's free space does not suffice, or None."""
     place = next(p for p in (Path(HF_HUB_CACHE).absolute(), *Path(HF_HUB_CACHE).absolute().parents) if p.exists())
     needed, free = sum(downloads(info, folder).values()), shutil.disk_usage(place).free
     if needed <= free:
@@ -151,7 +149,7 @@ def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes free on a device, or None where the system does not report it."""
+    """Return the bytes free on a device, or None where the system does not report them."""
     if device.type == "cuda":
         try:
             held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch's own, for the next tensors
@@ -170,5 +168,5 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def gib(count: int) -> str:
-    """Bytes in words: GiB with one digit, or MiB."""
+    """Return bytes in words: GiB with one digit, or MiB."""
     return f"{count / GIB:.1f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:.0f} MiB"

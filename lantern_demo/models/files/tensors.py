@@ -1,6 +1,6 @@
-"""Published checkpoints to this project's tensors: read safely, check every tensor, rename and join.
+"""Convert published checkpoints to this project's tensors: read safely, check every tensor, rename and join.
 
-How the tensors of a published file are named is its `Layout`; the formats of a family are in its folder (`weights.py`).
+A `Layout` has the tensor names of a published format; the formats of a family are in its folder (`weights.py`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
+CONTAINERS = ("model", "module", "state_dict")  # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHOWN = 3  # faults that an error spells out
 
 
 class CheckpointError(ValueError):
-    """A published checkpoint cannot be had, read or used; the message names the file, the reason and the remedy."""
+    """A published checkpoint cannot be fetched, read or used; the message names the file, the reason and the remedy."""
 
 
-Shapes = Mapping[str, tuple[int, ...]]  # of a network's tensors, under our names
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of a network's tensors, under our names
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a published tensor one of ours is."""
+    """The rows of a published tensor that one of ours consists of."""
 
     first: int
     total: int
@@ -42,8 +42,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a
-    tensor of which only some rows are taken, which."""
+    """A format's tensors. `published` returns the name or names (joined row by row) of one of ours. `ignored` matches tensors
+    to leave out, and `cut` returns the rows to take of a tensor."""
 
     published: Callable[[str, Shapes], tuple[str, ...]]
     ignored: re.Pattern[str]
@@ -54,12 +54,12 @@ def as_published(name: str, _: Shapes) -> tuple[str, ...]:
     return (name,)
 
 
-NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave aside
+NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave out
 AS_PUBLISHED = Layout(as_published, NOTHING)  # the published names are this project's
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors, .pt or .bin file, memory-mapped; nothing that such a file may contain is ever run.
+    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped. Code in such a file is never run.
 
     Raise CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
     """
@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Tensor]:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} is damaged or no safetensors file ({error}); {again}") from error
     with path.open("rb") as file:
-        zipped = file.read(2) == b"PK"  # files of old versions of torch are not, and cannot be mapped
+        zipped = file.read(2) == b"PK"  # files of old torch versions are no zip files, and cannot be mapped
     try:
         # Training checkpoints also hold their command line. It is data, like a dict.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -102,7 +102,7 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A published config.json. Raise CheckpointError when it is missing or no JSON object."""
+    """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -131,7 +131,7 @@ def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int |
 
 
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
+    """Yield the weights of a (blank) network from a published checkpoint of one file or several, as (our name, tensor).
 
     Every tensor is checked before the first is yielded. Joined ones are made when they are yielded; the others lie in the
     files, which are mapped into memory. Raise CheckpointError naming the file and the tensors that are unknown, missing,

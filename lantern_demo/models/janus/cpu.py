@@ -1,4 +1,4 @@
-"""Janus-Pro and its drafter as they run on a CPU: see `models.lean`."""
+"""Janus-Pro and its drafter on a CPU: see `models.lean`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LeanJanus(LeanSequence):
     original: Janus
 
     def __init__(self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """As `LeanDecoder` and `Packing`."""
+        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         entry, head = target.image_embedding, target.image_head

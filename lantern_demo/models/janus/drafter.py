@@ -1,12 +1,12 @@
 """The drafter of a Janus-Pro: one layer of its target's kind that predicts the target's next hidden state, over the picture
 alone.
 
-It is built as one of others for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py): the state before
-a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, then a norm. It
-never sees the prompt: its slots begin with the picture's first token, at position 0, in training too. Image
-tokens enter as in its target, by its own copy of the target's codebook and aligner. The target's head turns outputs into logits;
-since that is not linear, outputs of the conditional and the unconditional row go through it one by one, and only then are mixed:
-`guided`, one row of mixed states, is not possible.
+It follows a published drafter for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py): the state
+before a token and the token's vector, in this order, pass one linear layer and a SiLU into a LLaMA layer, then a norm. It never
+sees the prompt: its slots begin with the picture's first token, at position 0, in training too. Image tokens enter as in its
+target, by its own copy of the target's codebook and aligner. The target's head turns outputs into logits. That head is not
+linear, so the outputs of the conditional and the unconditional row pass it separately, and only then are mixed. `guided`, one
+row of mixed states, is not possible.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
 
 
 class JanusDrafter(SequenceDrafter):
-    """Implements `decoding.interfaces.Drafter`. Slots of the prompt are there, as the protocol counts them, and are never
-    seen."""
+    """Implements `decoding.interfaces.Drafter`. Slots of the prompt exist, as the protocol counts them, and are never seen."""
 
     config: JanusDrafterConfig
 
@@ -63,16 +62,16 @@ class JanusDrafter(SequenceDrafter):
 
     # -- training: see `training.teaching.Learner`
 
-    lead = 0  # it reads the picture's slots alone
+    lead = 0  # it reads only the picture's slots
 
     def learn_from(self, target: Janus) -> None:
-        """As `Learner.learn_from`: image tokens enter as in its target, for good, and the norm starts as the target's."""
+        """As `Learner.learn_from`: image tokens permanently enter as in its target, and the norm starts as the target's."""
         self.image_embedding.load_state_dict(target.image_embedding.state_dict())
         self.image_embedding.requires_grad_(False)
         self.norm.weight.data.copy_(target.norm.weight)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
+        """Run teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], where state i precedes token i ->
         outputs [B, S, H] a pass; see `common.unrolled`."""
         embedded, rotation = self.embed(tokens).type_as(hidden), rotations(self.rope[None, : tokens.shape[1]])
 

@@ -13,13 +13,13 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 
 BOS, PAD, BEGIN_IMAGE = "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5c\u2581pad\u2581\uff5c>", "<begin_of_image>"
-# The template "deepseek" of deepseek-ai/Janus, janus/utils/conversation.py, without a system prompt; transformers' has it too.
+# The template "deepseek" of deepseek-ai/Janus, janus/utils/conversation.py, without a system prompt; as in transformers.
 TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
 
 
 def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
-    """A published tokenizer.json of Janus-Pro. Raise CheckpointError when it is none, when it lacks a mark that a prompt needs,
-    or has the padding elsewhere than the target."""
+    """Read a published tokenizer.json of Janus-Pro. Raise CheckpointError when it is no such file, lacks a mark that a prompt
+    needs, or has the padding elsewhere than the target."""
     tokenizer = read_tokenizer_file(path)
     known = tokenizer.get_vocab()
     for mark in (BOS, PAD, BEGIN_IMAGE):
@@ -33,24 +33,24 @@ def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
 
 
 class ChatPrompt:
-    """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its template."""
+    """Implements `text.PromptEncoder`: turns a prompt into ids, at most `length` with its template."""
 
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
         self.tokenizer, self.length = tokenizer, length
         added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
-        # A prompt must not hold these: the vocabulary takes them for marks. Its added tokens include letters, which may stay.
+        # A prompt must not contain these: the vocabulary reads them as marks. Its added tokens include letters, which may stay.
         self.marks = sorted(mark for mark in added if mark.startswith("<") and mark.endswith(">") and len(mark) > 2)
         known = tokenizer.get_vocab()
         self.begin, self.begin_image = known[BOS], known[BEGIN_IMAGE]
 
     @classmethod
     def of(cls, target: JanusConfig, located: Located, _: torch.device) -> ChatPrompt:
-        """The reader of a target's prompts, out of its published tokenizer.json. Raise CheckpointError as `read_vocabulary`
-        does."""
+        """Return the reader of a target's prompts, from its published tokenizer.json. Raise CheckpointError as in
+        `read_vocabulary`."""
         return cls(read_vocabulary(located.weights[0], target), target.prefix)
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        """Raise ValueError when a prompt has more tokens than there are positions, or contains a mark of the vocabulary."""
         for mark in self.marks:
             if mark in prompt:
                 raise ValueError(f"prompt must be plain text, and {mark} in it is a mark of the model's own; leave it out")
@@ -62,7 +62,7 @@ class ChatPrompt:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for unknown
+        """Return ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for unknown
         words, so that `unknown` is empty."""
         return Encoded(torch.tensor([self._ids(prompt)]), None, [])
 

@@ -1,12 +1,12 @@
 """Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a separate head and embeddings.
 
 Facts that shape this file (deepseek-ai/Janus, generation_inference.py and janus/models/modeling_vlm.py; transformers,
-JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner of
-two linear layers, and is drawn from a head of two linear layers with a GELU between them. That head is not linear: the logits of
-mixed states are not the mixed logits, so that guidance mixes logits alone. An unconditional row is the prompt with all but its
-first and last token replaced by padding, which is read like any other token: both rows are as long, stand at the same positions
-and see all of their prompt. Positions and layers are a LLaMA's, and so are their tensors' names; `weights.py` has those of the
-rest.
+JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner
+of two linear layers. The head that draws it is two linear layers with a GELU between them. That head is not linear: the logits
+of mixed states are not the mixed logits, so that guidance mixes only logits. An unconditional row is the prompt with all but
+its first and last token replaced by padding, which is read like any other token. So both rows have the same length and
+positions, and see all of their prompt. Positions, layers and their tensors' names are a LLaMA's; `weights.py` has the other
+names.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
 from lantern_demo.models.decoder import SequenceLayer, SequenceTarget, sequence_angles
 
-PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and how many words that has
+PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and the vocabulary's size
 # The published files also hold a SigLIP that reads pictures, mostly 24 layers of width 1024.
 READS_PICTURES = {"vision_model": (24, 12, 1024, 1024)}
 
 
 @dataclass(frozen=True)
 class JanusSizes(NetworkSizes[Network]):
-    """Sizes that a target and its drafter have in common; the defaults are those of Janus-Pro-7B."""
+    """Sizes that a target and its drafter share; the defaults are those of Janus-Pro-7B."""
 
     dim: int = 4096
     heads: int = 32
@@ -56,7 +56,7 @@ class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
         return Janus(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """As `TargetSizes.published_shapes`: the files hold the head for text too, and what reads pictures."""
+        """As `TargetSizes.published_shapes`: the files also hold the head for text, and the parts that read pictures."""
         return {"lm_head.weight": (self.embeddings, self.dim), **READS_PICTURES}
 
 
@@ -70,7 +70,7 @@ class ImageEmbedding(nn.Module):
         self.fc2 = nn.Linear(dim, dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens [...] int64 -> vectors [..., H]."""
+        """Map tokens [...] int64 to vectors [..., H]."""
         return self.fc2(F.gelu(self.fc1(self.codes(tokens))))
 
 
@@ -83,7 +83,7 @@ class ImageHead(nn.Module):
         self.vision_head = nn.Linear(dim, vocab)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [..., H] -> logits [..., V]."""
+        """Map hidden [..., H] to logits [..., V]."""
         return self.vision_head(F.gelu(self.proj_out(hidden)))
 
 
@@ -98,10 +98,10 @@ class Janus(SequenceTarget):
         self.image_head = ImageHead(config.dim, config.vocab)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """The ids [B, T] int64 of B prompts, their template included -> their rows [R, T], conditional ones first.
+        """Map the ids [B, T] int64 of B prompts, their template included, to their rows [R, T], conditional ones first.
 
-        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally long; it is None for a single
-        prompt. The padding of an unconditional row is no such padding.
+        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally long; it is None for a
+        single prompt. The padding of an unconditional row does not count as such.
         """
         if not guided:
             return Condition(ids, mask)
@@ -115,5 +115,5 @@ class Janus(SequenceTarget):
         return self.image_embedding(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.image_head(hidden).float()

@@ -59,7 +59,7 @@ LAYOUTS = {
 
 
 def target_facts(sizes: JanusConfig, located: Located) -> dict[str, Any]:
-    """The fields of a target's configuration that its config.json sets. Raise CheckpointError for that of another model."""
+    """Return the fields of a target's configuration that its config.json sets. Raise CheckpointError for another model's."""
     path = located.beside("config.json")
     said = read_config(path)
     wanted = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
@@ -68,6 +68,6 @@ def target_facts(sizes: JanusConfig, located: Located) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} says nothing of a language model: it belongs to another model")
     check_config(path, found, wanted)
-    # Newer versions of the library write theta one level down. DeepSeek's file has neither: the library's LLaMA has these values.
+    # Newer library versions write theta one level down. DeepSeek's file has neither: the library's LLaMA has these values.
     theta = (found.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     return {"eps": float(found.get("rms_norm_eps", sizes.eps)), "rope_base": float(found.get("rope_theta", theta))}

@@ -29,7 +29,7 @@ from lantern_demo.models.machine.matmul import OF_FORMAT
 from lantern_demo.models.machine.sixteen import sixteen_bits_for_prompts
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 
-LEAST_FREE = 2**30  # bytes of memory: a T5 that is not at work makes room below
+LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released
 LENGTH = 120  # positions of a caption, the end mark included
 
 _SITES = "com|co|ru|net|org|edu|gov|it"
@@ -39,7 +39,8 @@ _BAD_MARKS = "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u0
 
 
 def _address(scheme: str) -> str:
-    """An address's start, or a host name with its path that is not the first half of an e-mail address."""
+    """Return the pattern of an address's start, or of a host name with its path that is not the first half of an e-mail
+    address."""
     host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
     return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
 
@@ -93,8 +94,8 @@ def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
 
 
 def clean_once(text: str) -> str:
-    """One pass of the published cleaning."""
-    # here, since nothing but captions of published models needs these packages
+    """Apply the published cleaning once."""
+    # imported here, since only captions of published models need these packages
     import ftfy
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
 
@@ -111,14 +112,15 @@ def clean_once(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """A caption as the published models were trained on it: cleaned twice (LlamaGen, language/t5.py)."""
+    """Return a caption as in the training of the published models: cleaned twice (LlamaGen, language/t5.py)."""
     return clean_once(clean_once(text))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A published tokenizer.json, made to pad and cut captions to 120 positions. Raise CheckpointError when it is not a T5's.
+    """Return a published tokenizer.json, set to pad and cut captions to 120 positions. Raise CheckpointError when it is not a
+    T5's.
 
-    The file is used unchanged: transformers 5 builds a T5 tokenizer anew from its vocabulary, without the file's own
+    The file is used unchanged: transformers 5 rebuilds a T5 tokenizer from its vocabulary, without the file's own
     normalisation.
     """
     tokenizer = read_tokenizer_file(path)
@@ -131,9 +133,10 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 class CaptionEncoder:
-    """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py).
+    """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero (LlamaGen,
+    autoregressive/sample/sample_t2i.py).
 
-    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and released where less than
+    A callable `encoder` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if less than
     LEAST_FREE bytes of memory are free after a prompt.
     """
 
@@ -144,8 +147,8 @@ class CaptionEncoder:
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU with packed matmuls, and the
-        files stay mapped. Raise CheckpointError as `load_text` does."""
+        """Return the encoder of a target's captions, in 16 bits, from published files; on a CPU it has packed matmuls, and the
+        files stay mapped. Raise CheckpointError as in `load_text`."""
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
@@ -173,7 +176,7 @@ class CaptionEncoder:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120] bool, on the encoder's device.
+        """Return features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120] bool, on the encoder's device.
 
         Words past the 120 positions are cut off, as published, and reported as unknown.
         """
@@ -189,7 +192,7 @@ class CaptionEncoder:
         return Encoded(features.float(), valid, self._unread(text, encoding))
 
     def _unread(self, text: str, encoding: Encoding) -> list[str]:
-        """The words that the vocabulary lacks, and those that were cut off."""
+        """Return the words that the vocabulary lacks, and those that were cut off."""
         unknown = self.tokenizer.token_to_id(UNKNOWN)
         lacking = [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
         cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
@@ -197,8 +200,10 @@ class CaptionEncoder:
 
 
 def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype | None) -> CaptionEncoder:
-    """A T5's encoder and tokenizer, out of the published files; dtype None: in theirs, mapped into memory on a CPU. Raises
-    CheckpointError when they are not a T5's of that width."""
+    """Return a T5's encoder and tokenizer, from the published files; dtype None: in theirs, mapped into memory on a CPU.
+
+    Raises CheckpointError when they are not a T5's of that width.
+    """
     path = located.beside("config.json")
     try:
         config = T5Config.from_dict(read_config(path))

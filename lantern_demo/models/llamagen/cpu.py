@@ -21,12 +21,12 @@ from lantern_demo.models.machine.matmul import matmul
 
 
 class LeanTarget(LeanDecoder):
-    """A LlamaGen target on a CPU. A released original keeps the weights that conditions are made with, in float32."""
+    """A LlamaGen target on a CPU. A released original keeps the weights that build conditions, in float32."""
 
     original: LlamaGen
 
     def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """As `LeanDecoder` and `Packing`."""
+        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.output = packing.matmul(target.output)
@@ -63,7 +63,7 @@ class LeanDrafter:
         self.config, self.guided = c, c.guided
         a, m = layer.self_attn, layer.mlp
         token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
-        # Half of the first product only ever sees one of V vectors.
+        # Half of the first matmul only ever reads one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
         # The terms of feature layers and of a node's own output share a matmul with the rest.
@@ -96,7 +96,7 @@ class LeanDrafter:
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
     ) -> Tensor:
-        """n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
+        """Read n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
         r, n, width = hidden.shape
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)

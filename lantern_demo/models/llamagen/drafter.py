@@ -1,10 +1,11 @@
 """The EAGLE drafter of the LANTERN models: one decoder layer that predicts the target's next hidden state.
 
-Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before attention and none at the end;
-the target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py).
-Tensor names are those of the published pytorch_model.bin.
+Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before attention or at the end. The
+target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py). Tensor names are those of the
+published pytorch_model.bin.
 
-A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li et al. 2025): see `DrafterConfig.feature_layers`.
+A drafter may also read the outputs of some of the target's blocks, after EAGLE-3 (Li et al. 2025): see
+`DrafterConfig.feature_layers`.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     bias: bool = True  # of fc
     rope_base: float = 10000.0
     eps: float = 1e-6
-    # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
-    # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
+    # Whether it drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of the two published rows. The
+    # head is linear, so the logits of such a state are the guided ones. Half the work, but it must be trained so.
     guided: bool = False
-    # Blocks of the target, counted from 1, whose outputs it reads with the final states, normalised; none as published. A node
-    # of a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
+    # Blocks of the target, counted from 1, whose normalised outputs it reads with the final states; published: empty. The
+    # target has not seen a node of a draft tree, which therefore reads its parent's output again instead.
     feature_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON has lists
+        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON only has lists
 
     def build(self) -> Drafter:
         return Drafter(self)
@@ -73,9 +74,9 @@ class DrafterLayer(Layer):
 class Drafter(DecoderDrafter):
     """Implements `decoding.interfaces.Drafter`.
 
-    Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
-    token j, at the same position of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
-    mask: padded rows of the prefix are read like the others, as published.
+    Slot i pairs the target's hidden state at position i with the token at position i + 1. So slot prefix - 1 + j carries image
+    token j, at its position of the target's rotary grid. Slots of the prefix carry token id 0. There is no prompt mask: padded
+    rows of the prefix are read like the others, as published.
     """
 
     config: DrafterConfig
@@ -87,13 +88,13 @@ class Drafter(DecoderDrafter):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
-            # Terms added to fc's output at a stable slot and at a node. Zero at first, so that training may go on from a drafter
-            # without.
+            # Terms added to fc's output at a stable slot and at a node. They start at zero, so that training may continue from
+            # a drafter without them.
             self.fc_taps = nn.Linear(len(config.feature_layers) * config.dim, config.dim, bias=False)
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)
             nn.init.zeros_(self.fc_own.weight)
-        self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
+        self.layers = nn.ModuleList([DrafterLayer(config)])  # one layer, published under the name of a list
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
@@ -131,11 +132,8 @@ class Drafter(DecoderDrafter):
         self.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
-        `common.unrolled`.
-
-        `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
-        """
+        """Run teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
+        `common.unrolled`. `tokens[:, i]` is the token at position i + 1, 0 in the prefix."""
         self.config.check_states(hidden)
         embedded, rotation = self.embed_tokens(tokens).type_as(hidden), rotations(self.rope[: tokens.shape[1]])[None]
 

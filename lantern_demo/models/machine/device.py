@@ -11,20 +11,20 @@ from pathlib import Path
 
 import torch
 
-THREADS = "LANTERN_THREADS"  # an environment variable: how many threads of a CPU compute
+THREADS = "LANTERN_THREADS"  # an environment variable: the number of CPU threads that compute
 MOST_THREADS = 1024
 WAITS = "OMP_WAIT_POLICY"  # an environment variable of OpenMP: passive threads sleep while they wait for each other
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the processors, on Linux
-_USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
+_USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 
-DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
+DRIVER = Path("/proc/driver/nvidia/version")  # exists where NVIDIA's driver is loaded, with its version
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def pick_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is CUDA's where there is one. Raise ValueError for a name that is not allowed, and
-    when there is no such device here."""
+    """Return the torch device of a name; "auto" is CUDA's if there is one. Raise ValueError for a name that is not allowed, and
+    for a device that does not exist here."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -54,7 +54,7 @@ def unused_gpu() -> str | None:
 
 
 def device_name(device: torch.device) -> str:
-    """What ran it, in words: the GPU's name, or the processor with its thread count."""
+    """Return the device in words: the GPU's name, or the processor with its thread count."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()
@@ -71,14 +71,16 @@ def _processor() -> str:
 
 
 def half(device: torch.device) -> str:
-    """The 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it."""
+    """Return the 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it."""
     lacking = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
     return "float16" if lacking else "bfloat16"
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
-    """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
-    Raise ValueError for an unknown one."""
+    """Return a number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and else float32.
+
+    Raise ValueError for an unknown one.
+    """
     if dtype == "auto" and not large:
         return "float32"
     if dtype == "auto":
@@ -90,20 +92,20 @@ def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "flo
 
 @dataclass(frozen=True)
 class Threads:
-    """How many threads compute on a CPU, and why so many."""
+    """The number of threads that compute on a CPU, and the reason for it."""
 
     count: int
     reason: str
 
     def use(self) -> None:
-        """Compute with so many from now on. PyTorch keeps a number for each thread: the one that decodes calls this."""
+        """Compute with this number from now on. PyTorch keeps a number for each thread, so the decoding thread calls this."""
         if torch.get_num_threads() != self.count:
             torch.set_num_threads(self.count)
 
 
 def processors() -> int:
-    """How many threads can compute at once: PyTorch's own number, and no more than a container's quota has whole processors
-    for."""
+    """Return how many threads can compute at once: PyTorch's own number, limited to the whole processors of a container's
+    quota."""
     try:
         quota, period = QUOTA.read_text().split()
         return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
@@ -112,13 +114,13 @@ def processors() -> int:
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """How many threads of the CPU are to compute; `small`: on a CPU, a model whose weights stay in a core's caches.
+    """Return the number of CPU threads to compute with; `small`: on a CPU, a model whose weights stay in a core's caches.
 
     Threads wait for each other after every operation, some 200 times a token. A small model's operations are so short that this
     takes as long as they do: one thread. A large one's wait for weights, which several threads fetch sooner. But threads that
-    spin while they wait take the processor from the very thread that they wait for as soon as another program is at work on it,
-    and a pass then takes many times as long. So there are several only where they sleep while they wait, which holds where this
-    package was imported before PyTorch, or `WAITS` is passive in the environment.
+    spin while they wait occupy the processor of the thread that they wait for, once another program is busy on it. A pass then
+    takes many times as long. So there are several only where they sleep while they wait: where this package was imported before
+    PyTorch, or the environment sets `WAITS` to passive.
 
     Raise ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """

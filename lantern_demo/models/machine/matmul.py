@@ -29,11 +29,11 @@ KINDS = {
     "half": "float32 products, float16 weights (FBGEMM)",
     "bfloat16": "bfloat16 products, packed weights (oneDNN)",
 }
-PROBED_NODES = (1, 6)  # of the passes that decide between kinds: what vanilla and a small tree run
+PROBED_NODES = (1, 6)  # nodes of the passes that decide between kinds: as in vanilla and with a small tree
 PROBES = 12  # passes each
 BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
 FEW = 4  # rows
-SMALL = 2**21  # numbers of a weight whose products several threads would not be sooner done with than one
+SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
 ROW_EXACT = ("packed", "half", "bfloat16")
 OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
 
@@ -46,7 +46,7 @@ def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
 
 
 def matmul(weight: Tensor, kind: str) -> Matmul:
-    """The product x -> x weight^T with weight [O, D]. Raise RuntimeError or AttributeError where a PyTorch lacks the kind."""
+    """Return the matmul x -> x weight^T with weight [O, D]. Raise RuntimeError or AttributeError if PyTorch lacks the kind."""
     weight = weight.detach()
     if kind == "plain":
         return partial(torch.mm, mat2=weight.float().t())
@@ -72,9 +72,9 @@ def filled(count: int, kind: str) -> int:
 
 
 def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
-    """A product whose rows have the same bits in any company. oneDNN may sum a row alone in another order than a row among
-    others, and takes longer for two rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one
-    or two rows in another order. Rows of zeros fill them up."""
+    """Make a matmul whose rows have the same bits in any company. oneDNN may sum a row alone in another order than a row among
+    others, and takes longer for two rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of
+    one or two rows in another order. Rows of zeros fill them up."""
 
     def product(x: Tensor) -> Tensor:
         more = filled(len(x), kind) - len(x)
@@ -84,7 +84,7 @@ def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
 
 
 def supported(kind: str) -> bool:
-    """Whether this PyTorch has a kind and gets its products right on this processor."""
+    """Return whether this PyTorch has a kind and computes it correctly on this processor."""
     x, weight = torch.linspace(-1, 1, 4 * 64).view(4, 64), torch.linspace(1, -0.5, 32 * 64).view(32, 64)
     try:
         found = matmul(weight, kind)(x)
@@ -98,7 +98,7 @@ def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
     """Return the kind whose calls, by kind and size, take the least time: the geometric mean of best times."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(PROBES):
-        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
+        for key, call in calls.items():  # in turn, so that a disturbance affects all of them
             began = perf_counter()
             call()
             best[key] = min(best[key], perf_counter() - began)
@@ -106,12 +106,9 @@ def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
 
 
 def _half(weight: Tensor) -> Matmul:
-    """Make a matmul with float16 weights, which are widened when read.
-
-    Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that
-    PyTorch means to drop for that: the same kernel on one thread, with the same bits, but a call takes ten microseconds less,
-    as much as a whole small matmul.
-    """
+    """Make a matmul with float16 weights, which are widened when read. Large ones use `quantized.linear_dynamic_fp16`, which
+    splits its columns among threads. Small ones use functions that PyTorch means to drop for it: the same kernel on one thread,
+    with the same bits. Their calls take ten microseconds less, as much as a whole small matmul."""
     if weight.numel() > SMALL:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
         with _packed_by_fbgemm():
@@ -131,7 +128,8 @@ def _small_half(weight: Tensor) -> Matmul:
 
 @lru_cache(maxsize=1)
 def _rows_to_fill() -> tuple[int, ...]:
-    """How many rows of zeros each number of rows lacks, from 0 on, until FBGEMM sums every row as in a large product here."""
+    """Return how many rows of zeros each number of rows lacks, from 0 on, until FBGEMM sums every row as in a large matmul
+    here."""
     generator = torch.Generator().manual_seed(0)
     x, weight = torch.randn(2 * BLOCKS, 64, generator=generator), torch.randn(64, 64, generator=generator)
     run = _small_half(weight)
@@ -144,7 +142,7 @@ def _rows_to_fill() -> tuple[int, ...]:
 
 @contextmanager
 def _packed_by_fbgemm() -> Iterator[None]:
-    """While quantised operators pack weights by FBGEMM, whatever engine is set; who packed them runs them."""
+    """Make quantised operators pack weights by FBGEMM meanwhile, for any engine; the engine that packs them runs them."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"
     try:

@@ -1,5 +1,5 @@
-"""The number format in 16 bits that published models have on a processor: which one is fastest there is measured, and kept on
-disk, so that the same seed gives the same picture at the next start too."""
+"""The 16-bit number format of published models on a processor: the fastest one is measured, and kept on disk, so that the same
+seed gives the same picture after a restart."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.device import device_name, pick_threads
 from lantern_demo.models.machine.matmul import PROBED_NODES, Matmul, matmul, quickest, supported
 
-KINDS = {"bfloat16": "bfloat16", "half": "float16"}  # row-exact kinds of products, and their formats
+KINDS = {"bfloat16": "bfloat16", "half": "float16"}  # row-exact kinds of matmul, and their formats
 PROBED = (3840, 1280)  # a weight of a LlamaGen-XL's
-PROBED_BYTES = 2**27  # of such weights in 16 bits that a probe goes through: more than caches hold
+PROBED_BYTES = 2**27  # of such weights in 16 bits in a probe: more than caches hold
 
 
 def sixteen_bits() -> str:
-    """The number format of a target and its drafter on a CPU: bfloat16 (where the processor multiplies in it), or float16 weights
-    in float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raise ValueError as
-    `device.pick_threads` does."""
+    """Return the number format of a target and its drafter on a CPU: bfloat16 (if the processor multiplies in it), or float16
+    weights in float32 matmuls, whichever is faster for the few rows of their passes; float32 if neither works. Raise ValueError
+    as in `device.pick_threads`."""
     kinds = _kinds()
     if len(kinds) < 2:
         return KINDS[kinds[0]] if kinds else "float32"
@@ -31,8 +31,8 @@ def sixteen_bits() -> str:
 
 
 def sixteen_bits_for_prompts() -> str:
-    """The number format of a text encoder on a CPU, which reads all of a prompt at once: as `sixteen_bits`, and bfloat16 wherever
-    the processor multiplies in it, which is arithmetic's own format."""
+    """Return the number format of a text encoder on a CPU, which reads a whole prompt at once: bfloat16 if the processor
+    multiplies in it, else as in `sixteen_bits`."""
     return KINDS[kinds[0]] if (kinds := _kinds()) else "float32"
 
 
@@ -43,7 +43,7 @@ def _kinds() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _fastest(kinds: tuple[str, ...], threads: int) -> str:
-    """The fastest of some kinds on so many threads, found in about a second."""
+    """Return the fastest of some kinds on `threads` threads, found in about a second."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

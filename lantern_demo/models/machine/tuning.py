@@ -1,5 +1,5 @@
-"""How a model runs on this machine: which networks or fused models decode it, and with which kind of products. Choices are kept
-on disk, so that the same seed gives the same picture at the next start too."""
+"""Choose how a model runs on this machine: which networks or fused models decode it, and with which kind of matmul. Choices are
+kept on disk, so that the same seed gives the same picture after a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.machine.device import device_name
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, exact_kinds, supported
 
-LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept with the fused models
+LARGEST = 2**30  # bytes of a target's weights up to which its networks stay in memory next to the fused models
 CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
 
 
@@ -25,15 +25,15 @@ class Tuning:
 
     def __init__(self, model: str, device: torch.device, dtype: str) -> None:
         self.model, self.device, self.dtype = model, device, dtype
-        self.products = ""  # the kinds that run, once they are chosen
+        self.products = ""  # the kinds of matmul in use, once they are chosen
 
     def runners(self, networks: Networks) -> Runners:
-        """What decodes the model.
+        """Return the models that decode.
 
-        The fused models of its family where there are any for the device, else the networks themselves. On a CPU they have the
-        fastest products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all
-        the same. A large target's weights are there once: its network gives them up.
-        Raise ValueError for a number format that does not work here.
+        These are the fused models of its family, if there are any for the device, else the networks themselves. On a CPU they
+        have the fastest matmuls in the number format. The drafter of a float32 model may round, since its drafts are verified
+        exactly. A large target's weights are in memory once: its network releases them. Raise ValueError for a number format
+        that does not work here.
         """
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
@@ -55,14 +55,14 @@ class Tuning:
         return families.lean_runners(networks, kind, drafter_kind, release)
 
     def file(self, name: str, versions: object = "") -> Path:
-        """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
+        """Return the file of a choice, which depends on device, number format, PyTorch and `versions`."""
         return disk_cache.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
-        """A kind of products, of these that are allowed."""
+        """Return a kind of matmul among the allowed ones."""
         return disk_cache.cached_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
 
 
 def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
-    """Whether a model is on a CPU and its target's weights take at most so many bytes."""
+    """Return whether a model is on a CPU and its target's weights take at most `most` bytes."""
     return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
