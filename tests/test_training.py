@@ -125,35 +125,17 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     assert "held_out" in lines[-1]
 
 
-def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is drawn larger and reduced."""
-    sizes, given = [], []
-
-    def drawn(scenes: Scenes, size: int = SIZE) -> Tensor:
-        sizes.append((scenes.count.shape[0], size))
-        return render(scenes, size)
-
-    monkeypatch.setattr(classifier, "render", drawn)
-    monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
-    folder = str(BUNDLED / "lantern-emoji")
-    monkeypatch.setattr(
-        "sys.argv", ["classifier", "--out", str(tmp_path), "--start-from", folder, "--batch", "4", "--device", "cpu"]
-    )
-    classifier.main()
-    assert sizes == [(2, 128), (2, 256)]
-    assert given[0][1]["accuracy"] > 0.8
-
-
-def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 times the square of the speck times the error, in the mean over pixels; what is wider than a speck has none."""
-    for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
-        dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
-        wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
-        loss = picture.picture_loss(dark, wanted)
-        with monkeypatch.context() as patch:
-            patch.setattr(picture, "specks", lambda pictures: torch.zeros_like(pictures[:, :1]))
-            rest = picture.picture_loss(dark, wanted)
-        assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
+def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
+    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False, minutes=60.0)
+    assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
+    assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
+    assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
+    assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
+    opts.minutes = 0.0
+    weight = nn.Linear(1, 1)
+    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.slow

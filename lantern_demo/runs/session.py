@@ -51,15 +51,9 @@ from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
-<<<<<<< HEAD
-BORROWED = "lantern-emoji"  # whose calibration stands in for that of a published model
-FIT_TOKENS = 20  # of a run that measures how long a step with a tree takes
-FIT_PASSES = 8  # of one that measures how long a pass of a wavefront or a step of a large model takes
-=======
-BORROWED = "lantern-scenes"  # its calibration substitutes for that of a published model
+BORROWED = "lantern-emoji"  # its calibration substitutes for that of a published model
 FIT_TOKENS = 20  # tokens of a run that times the steps with a tree
 FIT_PASSES = 8  # passes of a run that times a wavefront or a large model
->>>>>>> main
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation

@@ -42,12 +42,7 @@ from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
-<<<<<<< HEAD
-SHARD = 64  # pictures that a target draws at a time
-=======
-HELD = 240  # scenes for validation only
 SHARD = 64  # pictures that a target draws at once
->>>>>>> main
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
@@ -87,20 +82,8 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
-<<<<<<< HEAD
-    """Pictures that the target of a folder draws, of captions of scenes."""
+    """Return pictures that the target of a folder draws from captions of scenes."""
     target, text = load_target(Path(args.target), opts.device)
-=======
-    """Return lantern scenes, in turn with pictures that the target draws if --own is set."""
-    folder = Path(args.target)
-    target, text = load_target(folder, opts.device)
-    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
-    if (folder / "config.json").exists():
-        ids, attributes = training_scenes(opts.out, bundled.load(folder, opts.device).tokenizer, args.scenes, opts)
-    else:
-        ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
-    words, count = Captions(attributes), len(ids) - HELD
->>>>>>> main
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
