@@ -176,5 +176,7 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert pipe.generate("two owls", "eagle1", tree="small").image.size == (256, 256)
     make(tokenizer, "further", "--codebook", "64", "--scenes", "8", "--decoder-of", str(runs["tokenizer"]))
     before, after = (tokenizer.load(runs[part]) for part in ("tokenizer", "further"))
-    assert all(torch.equal(one, other) for one, other in zip(before.tokenizer.parameters(), after.tokenizer.parameters()))
+    assert all(
+        torch.equal(one, other) for one, other in zip(before.tokenizer.parameters(), after.tokenizer.parameters(), strict=True)
+    )
     assert not torch.equal(before.picture.decoder.conv_in.weight, after.picture.decoder.conv_in.weight)
