@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 from urllib.parse import urljoin, urlparse
 
 import pytest
@@ -42,7 +43,6 @@ from pages import (
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import NONE, caption, nearest, read, some_scene, view, vocabulary
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
