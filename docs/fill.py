@@ -198,6 +198,11 @@ def gain_of(row: Numbers) -> str:
     return f"{row['speedup']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else "")
 
 
+def found_by_method(numbers: Numbers) -> Numbers:
+    """The share of pictures that show the whole prompt, by the label of a point in lower case."""
+    return {point["point"].lower(): point["found"]["share"] for point in numbers.get("front", {"points": []})["points"]}
+
+
 def percent(share: float) -> str:
     """A share of 0 to 1."""
     return f"{100 * share:.0f} %"
@@ -205,13 +210,21 @@ def percent(share: float) -> str:
 
 def inline(numbers: Numbers, path: str) -> str:
     """The number of a dotted path, in the form of its last name. Raises KeyError where there is none."""
-    value: Any = numbers
+    value: Any = numbers | {"found": found_by_method(numbers)}
     *_, last = keys = path.split(".")
     for key in keys:
         value = value[key]
     if isinstance(value, (str, int)):
         return str(value)
-    forms = {"speedup": "{:.2f}x", "gain": "{:.0%}", "seconds": "{:.1f} s", "ms": "{:.1f} ms", "changed": "{:.0%}"}
+    forms = {
+        "lantern++": "{:.0%}",
+        "vanilla": "{:.0%}",
+        "speedup": "{:.2f}x",
+        "gain": "{:.0%}",
+        "seconds": "{:.1f} s",
+        "ms": "{:.1f} ms",
+        "changed": "{:.0%}",
+    }
     form = next((form for end, form in forms.items() if last.endswith(end)), "{:.2f}")
     return form.format(value).replace("%", " %")
 

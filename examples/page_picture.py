@@ -31,7 +31,7 @@ SHOWN = 960  # pixels wide
 FILM = 7.5  # seconds of a recorded race, with a rest at its end
 FILM_WIDTH = 800  # pixels
 RACES = 5  # timed ones
-FOLDS = ("Turn the knob", "All numbers")  # shown on the phone after the race and the look at a token
+FOLDS = ("Change lambda, delta or k", "All numbers")  # shown on the phone after the race and the look at a token
 
 
 def main() -> None:

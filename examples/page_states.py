@@ -107,7 +107,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
         page.get_by_text("Some methods failed").wait_for()
     yield "fault", page
 
-    for title in ("Turn the knob", "All numbers", "Record and link", "How timings are taken"):
+    for title in ("Change lambda, delta or k", "All numbers", "Record and link", "How timings are taken"):
         page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True)).click()
     page.get_by_role("button", name="Measure here", exact=True).click()
     page.get_by_text("Explored five values").wait_for()

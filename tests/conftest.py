@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import socket
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from lantern_demo.runs.pipeline import Pipeline
+    from lantern_demo.ui.service import Service
 
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -34,11 +34,8 @@ FAST = pytest.StashKey[Counter[Path]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Give a run that names no files to a process per processor, where pytest-xdist is installed and `-n` does not say otherwise.
-
-    The tests of a file stay together, for the sake of their fixtures. With `-s` everything stays in this process, which alone
-    shows it.
-    """
+    """Give a run that names no files a process per processor, where pytest-xdist is there and `-n` says nothing else; the tests
+    of a file stay together. With `-s` all stays in this process, which alone shows it."""
     whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
     if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
         options = config.option
@@ -57,8 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for
-    it."""
+    """Keep half a million objects of imported libraries out of the garbage collector's rounds, which are quicker for it."""
     gc.disable()
     try:
         return (yield)
@@ -69,8 +65,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the tests of every file that are in the fast set, before any is left out. Files with the most slow ones come first:
-    begun last, one would leave all processes but its own with nothing to do."""
+    """Count the fast tests of every file, before any is left out. Files with the most slow ones begin first."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[FAST] = Counter({item.path: 0 for item in items})
     config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)
@@ -134,20 +129,24 @@ def pipe(folder: Path) -> Pipeline:
 
 
 @pytest.fixture(scope="session")
+def tiny_service(tiny_model: Path) -> Service:
+    """The service of `tiny_model`, ready, for tests that leave it as it is."""
+    from lantern_demo.ui.service import Service
+
+    service = Service(tiny_model, "cpu")
+    service.wait()
+    return service
+
+
+@pytest.fixture(scope="session")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the demo, served from this process."""
-    from lantern_demo.ui.page import build, launch, wait_for_model
+    from tiny import served
 
-    with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        page = build(tiny_model, "cpu")
-        wait_for_model(page)
-        _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
-        yield url
-        page.close(verbose=False)
+        with served(tiny_model) as (url, _):
+            yield url
 
 
 @pytest.fixture(scope="session")

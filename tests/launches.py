@@ -157,7 +157,6 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings are those of
     `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
-    assert info.published is not None
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
     target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(sizes), dtype)

@@ -78,11 +78,9 @@ Theirs = Callable[[torch.Tensor | None, torch.Tensor, torch.Tensor, Any], torch.
 
 
 def walk(target: Any, condition: Any, theirs: Theirs, check: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-    """Check a target's states of a prompt, a cached step, a tree, its accepted path moved up, and a step behind it.
-
-    `theirs` gives the library's states [R, n, H] behind a cache of its own, of image tokens [n] (None: of the prompt), at slots
-    [n] that see [n, all] slots.
-    """
+    """Check a target's states of a prompt, a cached step, a tree, its accepted path moved up, and a step behind it. `theirs`
+    gives the library's [R, n, H] behind a cache of its own, of image tokens [n] (None: of the prompt), at slots [n] that see
+    [n, all]."""
     t = condition.features.shape[1]
     cache, library = target.new_cache(len(condition.features), 32), transformers.DynamicCache()
     check(target.prefill(condition, cache), theirs(None, torch.arange(t), torch.ones(t, t, dtype=torch.bool).tril(), library))

@@ -1,5 +1,4 @@
-"""What tests of the page in a real browser share. The browser is Debian's chromium, preferably its shell without windows, which
-is quicker, or the one that $CHROMIUM names."""
+"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the one that $CHROMIUM names."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from urllib.parse import urlparse
 
 import pytest
 
+from examples import soak
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
@@ -31,16 +31,7 @@ IN_A_BROWSER = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"),
 ]
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
+FLAGS = [*soak.FLAGS, "--disable-quic", "--disable-component-update", "--disable-sync"]
 # axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its
 # axe.min.js.
 AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
@@ -134,8 +125,9 @@ def drawn(page: Page, lane: str) -> None:
     page.wait_for_function(f"lane => ({COLOURS})(lane) > 500", arg=lane)
 
 
-def status(page: Page) -> str:
-    return page.locator("#status").inner_text()
+def at_rest(page: Page) -> None:
+    """Wait until every lane of the run on the stage is done."""
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
 def fits(page: Page) -> bool:

@@ -16,6 +16,19 @@ def tree_pass(target: Any, tokens: Tensor, depths: Tensor, mask: Tensor, cache: 
     return target.forward(tokens, cache.length + depths, slots, visible, cache)
 
 
+def chain_pass(target: Any, tokens: Tensor, cache: Any) -> Tensor:
+    """A target's states [R, n, H] of tokens one behind the other."""
+    count = len(tokens)
+    return tree_pass(target, tokens, torch.arange(count), torch.ones(count, count, dtype=torch.bool).tril(), cache)
+
+
+def step(target: Any, token: Tensor, cache: Any) -> Tensor:
+    """Feed one token at the next position and commit it -> its states [R, 1, H]."""
+    hidden = chain_pass(target, token.view(1), cache)
+    cache.length += 1
+    return hidden
+
+
 def commit(cache: Any, nodes: Tensor) -> None:
     """Keep nodes [m] of the last tree, increasing."""
     cache.move(cache.length + nodes, cache.length + torch.arange(len(nodes)))

@@ -1,5 +1,4 @@
-"""Small models in the files that LlamaGen, LANTERN, Anole's converter, DeepSeek and transformers publish, random weights: written
-here by the published names, name by name."""
+"""Small models with random weights in the files that others publish, written here by the published names, name by name."""
 
 from __future__ import annotations
 
@@ -10,20 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from passes import begin
+from released import LAYER_NAMES
 from safetensors.torch import save_file
+from tiny import vq_config
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
-from transformers import JanusConfig as LibraryConfig
-from transformers import (
-    JanusForConditionalGeneration,
-    JanusVisionConfig,
-    JanusVQVAEConfig,
-    LlamaConfig,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import Anole, AnoleConfig
@@ -63,7 +56,6 @@ JANUS_PICTURES = replace(PICTURES, channels=128)  # at which the library's group
 def tiny_info(model: str) -> ModelInfo:
     """One of the models above in small: the registry's entry, its sources among it, for what the functions below write."""
     info = REGISTRY[model]
-    assert info.published is not None
     if model == TEXT_ID:
         # the registry does not know the files' eps
         sizes = {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6), "text": TEXT}
@@ -87,16 +79,8 @@ def tiny_info(model: str) -> ModelInfo:
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
-def _pictures(sizes: TokenizerSizes, **more: int) -> JanusVQVAEConfig:
-    return JanusVQVAEConfig(
-        base_channels=sizes.channels,
-        channel_multiplier=list(sizes.multipliers),
-        embed_dim=sizes.dim,
-        num_res_blocks=sizes.blocks,
-        latent_channels=sizes.latent,
-        num_embeddings=VOCAB,
-        **more,
-    )
+def _pictures(sizes: TokenizerSizes, **more: int) -> transformers.JanusVQVAEConfig:
+    return vq_config(sizes.channels, sizes.multipliers, sizes.blocks, sizes.latent, sizes.dim, VOCAB, **more)
 
 
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
@@ -139,14 +123,7 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
         ours, theirs = f"layers.{i}.", f"model.layers.{i}."
         for part, rows in zip("qkv", own[f"{ours}attention.wqkv.weight"].chunk(3), strict=True):
             found[f"{theirs}self_attn.{part}_proj.weight"] = rows.clone()
-        for a, b in (
-            ("attention.wo", "self_attn.o_proj"),
-            ("feed_forward.w1", "mlp.gate_proj"),
-            ("feed_forward.w3", "mlp.up_proj"),
-            ("feed_forward.w2", "mlp.down_proj"),
-            ("attention_norm", "input_layernorm"),
-            ("ffn_norm", "post_attention_layernorm"),
-        ):
+        for b, a in LAYER_NAMES.items():
             found[f"{theirs}{b}.weight"] = own[f"{ours}{a}.weight"]
     return found
 
@@ -251,10 +228,10 @@ def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
     tokenizer.save(str(path))
 
 
-def janus_library() -> JanusForConditionalGeneration:
+def janus_library() -> transformers.JanusForConditionalGeneration:
     """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    text = LlamaConfig(
+    text = transformers.LlamaConfig(
         hidden_size=DIM,
         intermediate_size=JANUS.ffn,
         num_hidden_layers=2,
@@ -268,7 +245,7 @@ def janus_library() -> JanusForConditionalGeneration:
         bos_token_id=0,
         eos_token_id=1,
     )
-    vision = JanusVisionConfig(
+    vision = transformers.JanusVisionConfig(
         hidden_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -279,8 +256,8 @@ def janus_library() -> JanusForConditionalGeneration:
         mlp_ratio=2.0,
     )
     pictures = _pictures(JANUS_PICTURES, projection_dim=DIM, image_token_embed_dim=DIM)
-    model = JanusForConditionalGeneration(
-        LibraryConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
+    model = transformers.JanusForConditionalGeneration(
+        transformers.JanusConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
     )
     for name, weight in model.named_parameters():
         if "vqmodel" in name or "vision_model" in name:
@@ -319,7 +296,7 @@ def janus_target() -> Janus:
     return target.requires_grad_(False).eval()
 
 
-def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
+def authors_tensors(model: transformers.JanusForConditionalGeneration) -> dict[str, Tensor]:
     """The library's Janus under DeepSeek's own names, with what only those files have."""
     found: dict[str, Tensor] = {"gen_vision_model.quantize.codebook_used": torch.zeros(65536)}
     found["language_model.lm_head.weight"] = torch.randn(JANUS.embeddings, DIM)
@@ -392,11 +369,11 @@ def write_class_model(folder: Path) -> Path:
     return folder
 
 
-def write_t5(folder: Path) -> T5ForConditionalGeneration:
+def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two shards."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
-    config = T5Config(
+    config = transformers.T5Config(
         d_model=TEXT.width,
         num_layers=TEXT.layers,
         num_heads=TEXT.heads,
@@ -407,7 +384,7 @@ def write_t5(folder: Path) -> T5ForConditionalGeneration:
         decoder_start_token_id=0,
         dropout_rate=0.0,
     )
-    model = T5ForConditionalGeneration(config).eval()
+    model = transformers.T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
     state = {k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"}
     names = sorted(state)
@@ -442,8 +419,7 @@ def logits(target: LlamaGen) -> Tensor:
 
 
 def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
-    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in
-    memory."""
+    """The same weights, bit for bit, and the same logits but for their last bits."""
     same_weights(found, wanted)
     torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)
 

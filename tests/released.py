@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 import torch
-from passes import tree_pass
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tiny import vq_config
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import JanusVQVAEConfig
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
@@ -127,10 +126,8 @@ def files() -> tuple[Golden, ...]:
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts.
-
-    A single one that is skipped where the folder has none.
-    """
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts; a
+    single one that is skipped where the folder has none."""
     found = []
     for file in files():
         if file.kind == kind:
@@ -154,11 +151,8 @@ def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
 
 
 def weights_of(case: Golden, kind: str) -> list[Golden]:
-    """The weight files of a kind that a case was made with.
-
-    The header names them (`weights`, or `pair`, a part of their names). Where it does not, they are those of the same `config`,
-    and of several such the ones named most like the case.
-    """
+    """The weight files of a kind that a case was made with: those that the header names (`weights`, or `pair`, a part of their
+    names), else those of the same `config`, and of several such the ones named most like the case."""
     found = [file for file in files() if file.kind == kind]
     if "weights" in case.about:
         named = re.findall(r"[^\s,+/]+\.safetensors", case.about["weights"])
@@ -205,13 +199,6 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
     assert torch.equal(got.sort().values, wanted.sort().values)
 
 
-def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
-    """Feed one token at the next position and commit it -> hidden [R, 1, H]."""
-    hidden = tree_pass(target, token.view(1), torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
-    cache.length += 1
-    return hidden
-
-
 # -- the released code's conventions
 
 
@@ -224,10 +211,8 @@ def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = 
 
 
 def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
-    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1.
-
-    `ordered`: sorted, as for static trees and when sampling; otherwise by leaf. parents [n], the root's is 0.
-    """
+    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1: sorted
+    (`ordered`, as for static trees and when sampling) or by leaf. parents [n], the root's is 0."""
     leaves = sorted(set(range(len(parents))) - set(parents[1:]))
     paths = []
     for leaf in leaves:
@@ -263,11 +248,7 @@ def llamagen(case: Golden) -> LlamaGen:
     return _loaded(LlamaGen(config), state)
 
 
-_TARGET_NAMES = {
-    "model.embed_tokens": "tok_embeddings",
-    "model.cls_embedding": "cls_embedding",
-    "model.norm": "norm",
-    "lm_head": "output",
+LAYER_NAMES = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "self_attn.o_proj": "attention.wo",
@@ -275,6 +256,8 @@ _TARGET_NAMES = {
     "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
 }
+_TARGET_NAMES = {"model.embed_tokens": "tok_embeddings", "model.cls_embedding": "cls_embedding", "model.norm": "norm"}
+_TARGET_NAMES |= {"lm_head": "output"} | LAYER_NAMES
 
 
 def target_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -367,16 +350,8 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie in several files."""
     parts = weights_of(case, "image tokenizer weights")
     c = parts[0].about["config"]
-    config = JanusVQVAEConfig(
-        base_channels=c["ch"],
-        channel_multiplier=c["ch_mult"],
-        num_res_blocks=c["num_res_blocks"],
-        latent_channels=c["z_channels"],
-        embed_dim=c["codebook_embed_dim"],
-        num_embeddings=c["codebook_size"],
-        num_patches=grid,
-    )
-    model = _with_32_groups(ImageTokenizer(config))
+    sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size")]
+    model = _with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
 
@@ -421,16 +396,9 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     parts = weights_of(case, "chameleon tokenizer weights")
     c = parts[0].about["config"]
     d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
-    config = JanusVQVAEConfig(
-        base_channels=d["ch"],
-        channel_multiplier=d["ch_mult"],
-        num_res_blocks=d["num_res_blocks"],
-        latent_channels=d["z_channels"],
-        embed_dim=c["embed_dim"],
-        num_embeddings=c["n_embed"],
-        num_patches=math.isqrt(len(case.tensors["indices"])),
-    )
-    model = _with_32_groups(ChameleonTokenizer(config))
+    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [c["embed_dim"], c["n_embed"]]
+    grid = math.isqrt(len(case.tensors["indices"]))
+    model = _with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
     state = {
         re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value
         for part in parts

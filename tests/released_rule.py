@@ -14,20 +14,11 @@ import runs
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import loop
+from lantern_demo.decoding import loop, verify
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Members, Rule, without
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.decoding.verify import (
-    Children,
-    RejectionVerifier,
-    VerifyOutput,
-    accepted_tokens,
-    argmax_or_invalid,
-    decide_greedy,
-    next_node,
-    walk,
-)
+from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput
 
 
 class Released(Lantern):
@@ -76,13 +67,13 @@ class ReleasedVerifier(RejectionVerifier):
         if tree.size == 1 or not (self.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
             return super().verify(draft, scores, position, uniforms)
         p = scores.softmax(-1)
-        verdict = decide_greedy(self.rule, p.index_select(0, tree.inner), Children(draft.drawn, None, self.neighbours))
-        assert verdict.relaxed is not None
+        children = verify.Children(draft.drawn, None, self.neighbours)
+        verdict = verify.decide_greedy(self.rule, p.index_select(0, tree.inner), children)
         rank = longest(draft, verdict.accepted)
-        path = walk(tree, next_node(tree, rank))
-        bonus = argmax_or_invalid(p.index_select(0, path[-1:]))
+        path = verify.walk(tree, verify.next_node(tree, rank))
+        bonus = verify.argmax_or_invalid(p.index_select(0, path[-1:]))
         flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0].index_select(0, tree.rows)
-        depth, tokens = accepted_tokens(draft, path, bonus)
+        depth, tokens = verify.accepted_tokens(draft, path, bonus)
         return VerifyOutput(path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size))
 
 

@@ -23,7 +23,7 @@ from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import Draft, Tree, VerifyOutput
+from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.knobs import KNOBS
@@ -133,18 +133,10 @@ def static_draft(
     return StaticProposer(tree, sampling).propose(root, Behind(output, drafter, cache), target.head, uniforms)
 
 
-def verified(
-    rule: Rule, draft: Draft, scores: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
-) -> VerifyOutput:
-    """A draft verified by the target's scores [n, V] and uniforms [n, width + 1]."""
-    nodes, width = draft.tree.size, draft.tree.width
-    tree = SimpleNamespace(width=width)
-    config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, tree=tree, nodes=nodes)
-    return RejectionVerifier(config, scores.shape[1]).verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
-
-
 def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
-    """The walk over a draft as an engine takes it, from guided logits [n, V]."""
-    scores = sampled_by.probabilities(logits, sampling).log()
-    out = verified(rule, draft, scores, sampling, neighbours, uniforms)
-    return unpack_step(pack_step(draft, out).tolist(), draft.tree.size, draft.tree.depth, logits.shape[1])
+    """The walk over a draft as an engine takes it, from guided logits [n, V] and uniforms [n, width + 1]."""
+    tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
+    shape = {"tree": SimpleNamespace(width=tree.width), "nodes": tree.size}
+    config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, **shape)
+    out = RejectionVerifier(config, scores.shape[1]).verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
+    return unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, logits.shape[1])

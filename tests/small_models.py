@@ -1,5 +1,4 @@
-"""Small random models of every family, and runs on them by the modules, as on an accelerator too, and by a processor's fused
-models."""
+"""Small random models of every family, and runs on them: by modules, joined as on an accelerator, and fused."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import published
+import pytest
 import torch
 from runs import decode, small
 from torch import Tensor
@@ -60,8 +60,7 @@ def sequence_networks(family: str) -> tuple[Any, Any]:
 
 
 def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked
-    for."""
+    """The rows of a prompt of 7 ids, so many of which are padding; Anole pads its unconditional row alone."""
     ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
     return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 
@@ -105,7 +104,17 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     return target.condition(torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True)
 
 
-# -- runs
+def pictures_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures LlamaGen reads in each pass of training, as a list that grows."""
+    sizes: list[int] = []
+    real = LlamaGen.train_hidden
+
+    def counted(self: LlamaGen, tokens: Tensor, *given: Any) -> Tensor:
+        sizes.append(len(tokens) // 2)
+        return real(self, tokens, *given)
+
+    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
+    return sizes
 
 
 def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:

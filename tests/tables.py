@@ -1,10 +1,6 @@
-"""Table models: a target and a drafter so small that their distributions can be written down, with honest cache
-bookkeeping.
-
-The target's next token depends on the last two tokens. It finds the one before last in its cache, through the
-mask and the positions, and fails when it is not there exactly once: a wrong mask, depth or commit cannot pass
-unnoticed.
-"""
+"""Table models: a target and a drafter so small that their distributions can be written down. The target's next token depends
+on the last two. It finds the one before last in its cache, through the mask and the positions, and fails when it is not there
+exactly once: a wrong mask, depth or commit cannot pass unnoticed."""
 
 from __future__ import annotations
 
@@ -72,8 +68,7 @@ class TableTarget:
 
 
 class TableDrafter:
-    """Sees the last two tokens like the target, but blends the logits of their state with those of another
-    one."""
+    """Sees the last two tokens like the target, but blends the logits of their state with those of another one."""
 
     def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
         self.vocab, self.trust, self.guided = target.vocab_size, trust, guided
@@ -95,16 +90,9 @@ class TableDrafter:
         assert bool((visible.sum(1) == positions + 1).all()), "a slot sees its own past and nothing else"
         return self._blend(hidden, tokens)
 
-    def probs(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
-        """The drafter's distribution [V] behind the two tokens."""
-        state = torch.zeros(1 if sampling.cfg_scale == 1 else 2, 1, self.vocab**2)
-        state[:, :, before * self.vocab + last] = 1.0
-        blended = self._blend(state, torch.tensor([last]), before)
-        return probabilities(guide(target.head(blended), sampling.cfg_scale), sampling)[0]
-
-    def _blend(self, hidden: Tensor, tokens: Tensor, before: int | None = None) -> Tensor:
+    def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states (one-hot for the target's, blends for its own)."""
-        last = hidden[0].argmax(-1) % self.vocab if before is None else torch.tensor([before])
+        last = hidden[0].argmax(-1) % self.vocab
         here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
         other = torch.nn.functional.one_hot((last + 1) % self.vocab * self.vocab + tokens, self.vocab**2)
         blend = self.trust * here + (1 - self.trust) * other
@@ -161,10 +149,9 @@ def decide(
     uniforms: Tensor,
     offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
-    rest: Tensor | None = None,
 ) -> Decision:
     """`verify.decide` in plain numbers."""
-    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered, rest), uniforms))
+    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
@@ -187,8 +174,7 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
 
 
 def chi_square_p(counts: Tensor, probs: Tensor) -> float:
-    """p-value of Pearson's test of counts [cells] against a distribution [cells]; cells expected below 5 are
-    merged."""
+    """p-value of Pearson's test of counts [cells] against a distribution [cells]; cells expected below 5 are merged."""
     counts, expected = counts.double().flatten(), probs.double().flatten() * counts.sum()
     assert not bool((counts[expected == 0] > 0).any()), "a token of probability 0 was emitted"
     small = expected < 5

@@ -7,7 +7,6 @@ import pydoc
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from PIL import Image
+from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.registry import REGISTRY
@@ -34,6 +34,7 @@ from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
 NUMBERS = ["seconds", "passes", "tokens_a_pass", "changed", "method", "model", "seed", "unknown_words", "warning"]
 SMALL = {"lantern_k": 10, "tree": "small"}
@@ -48,24 +49,12 @@ def client(server: str) -> Client:
 @pytest.fixture(scope="module")
 def comparison(client: Client) -> tuple[dict[str, str], dict[str, Any]]:
     """All methods, once for all tests: pictures by method and the record."""
-    return client.predict(PROMPT, seed=7, **SMALL, api_name="/compare")
-
-
-def post(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> httpx.Response:
-    return httpx.post(f"{server}gradio_api/call/{version}{name}", json=body, timeout=60)
-
-
-def answer(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> tuple[str, Any]:
-    """Call an endpoint by plain HTTP -> the last event of its stream and that event's data."""
-    event_id = post(server, name, body, version).raise_for_status().json()["event_id"]
-    stream = httpx.get(f"{server}gradio_api/call/{name}/{event_id}", timeout=120).text
-    event, data = stream.strip().split("\n\n")[-1].split("\n")
-    return event.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+    return client.predict(PROMPT, methods=list(METHODS), seed=7, **SMALL, api_name="/compare")
 
 
 def test_comparison_holds_together(comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
     images, record = comparison
-    assert list(images) == record["order"] == list(record["methods"]) == [m.id for m in METHODS.values() if m.default]
+    assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
     assert record["prompt"] == PROMPT
     assert record["unknown_words"] == ["zebra"]
     assert record["settings"]["seed"] == 7
@@ -254,22 +243,20 @@ OUT_OF_RANGE = {
 }
 
 
-def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_model: Path) -> None:
+def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Service) -> None:
     def sentence(call: Callable[[], Any]) -> str:
         with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentences are compared
             call()
         return str(refused.value)
 
-    service = Service(tiny_model, "cpu")
-    service.wait()
     with gr.Blocks():
-        boxes = first_knobs(service) | other_knobs(service) | {"seed": choices(service)[2]}
+        boxes = first_knobs(tiny_service) | other_knobs(tiny_service) | {"seed": choices(tiny_service)[2]}
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [
             partial(Settings, **{name: value}),
-            partial(service.request, "a lantern", None, None, {name: value}),
+            partial(tiny_service.request, "a lantern", None, None, {name: value}),
         ]
-        asked = link.read({name: str(value)}, "tiny", service.offered())
+        asked = link.read({name: str(value)}, "tiny", tiny_service.offered())
         (told,) = {*(sentence(way) for way in ways), asked.refused[name] if asked else ""}
         assert told.startswith(f"{name} must be ") and f"got {value!r}" in told
         box, limit = boxes[name], KNOBS[name].limit
@@ -301,14 +288,6 @@ def test_models(client: Client) -> None:
     assert set(classes["unavailable_methods"]) == {method.id for method in METHODS.values() if method.needs_drafter}
 
 
-def test_plain_http(server: str) -> None:
-    event, (images, record) = answer(server, "compare", {"prompt": PROMPT, "methods": ["vanilla"], "seed": 3, **SMALL})
-    assert event == "complete"
-    assert record["methods"]["vanilla"]["speedup"] == 1
-    assert httpx.get(images["vanilla"]["url"]).content.startswith(b"\x89PNG")
-    assert answer(server, "models", {"data": []}, version="")[1][0]["default_model"] == "tiny"
-
-
 def test_documentation(server: str) -> None:
     """Only the API is public; each parameter but the prompt has a default, and all have their sentence."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
@@ -330,6 +309,8 @@ def test_documentation(server: str) -> None:
     draw = endpoints["/draw"]
     assert "What there is to draw here: " in draw["description"] and "{can_draw}" not in draw["description"]
     assert [p["parameter_name"] for p in draw["parameters"] if not p["parameter_has_default"]] == ["prompt"]
+    asked = httpx.post(f"{server}gradio_api/call/models", json={"data": []}).json()["event_id"]
+    assert "event: complete" in httpx.get(f"{server}gradio_api/call/models/{asked}", timeout=60).text, "its older address"
 
 
 @pytest.mark.parametrize("call", [Pipeline.generate, Pipeline.compare])
@@ -343,7 +324,7 @@ def test_help_lists_the_settings(call: Callable[..., Any]) -> None:
 
 
 def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    script = Path(__file__).parent.parent / "examples" / "api_client.py"
+    script = EXAMPLES / "api_client.py"
     options = f"{server} --seed 3 --methods vanilla eagle2 --out {tmp_path / 'out'}".split()
     monkeypatch.setattr(sys, "argv", [str(script), "--prompt", PROMPT, *options])
     runpy.run_path(str(script), run_name="__main__")
@@ -353,43 +334,36 @@ def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "zebra" in out
 
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
 def test_curl_example(server: str, tmp_path: Path) -> None:
     if shutil.which("curl") is None or shutil.which("bash") is None:
         pytest.skip("curl or bash is not installed")
-    command = ["bash", str(EXAMPLES / "api_curl.sh"), server]
-    done = subprocess.run(
-        [*command, 'a "red" lantern \\', "eagle2", "3"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
+    command = ["bash", EXAMPLES / "api_curl.sh", server]
+    done = ran(*command, 'a "red" lantern \\', "eagle2", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     _, numbers = json.loads(done.stdout)
     assert (numbers["method"], numbers["seed"]) == ("eagle2", 3)
     with Image.open(tmp_path / "picture.png") as picture:
         assert (picture.info["prompt"], picture.info["seed"]) == ('a "red" lantern \\', "3")
-    bad = subprocess.run(
-        [*command, "a lantern", "medusa"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
+    bad = ran(*command, "a lantern", "medusa", cwd=tmp_path)
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 
 
 def node_with_fetch() -> str:
     node = shutil.which("node")
-    if node is None or subprocess.run([node, "-e", "process.exit(typeof fetch === 'function' ? 0 : 1)"], check=False).returncode:
+    if node is None or ran(node, "-e", "process.exit(typeof fetch === 'function' ? 0 : 1)").returncode:
         pytest.skip("there is no node with fetch")
     return node
 
 
 def test_javascript_example(server: str) -> None:
-    command = [node_with_fetch(), str(EXAMPLES / "api_client.mjs"), server, PROMPT]
-    done = subprocess.run([*command, "vanilla,eagle1", "3"], capture_output=True, text=True, timeout=120, check=False)
+    command = [node_with_fetch(), EXAMPLES / "api_client.mjs", server, PROMPT]
+    done = ran(*command, "vanilla,eagle1", "3")
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["vanilla", "eagle1"]
     assert "1.00x" in done.stdout and ".png" in done.stdout
     told = done.stderr.splitlines()
     assert told and all(re.fullmatch(r"(vanilla|eagle1): \d+ tokens", line) for line in told), told
-    bad = subprocess.run([*command, "medusa"], capture_output=True, text=True, timeout=120, check=False)
+    bad = ran(*command, "medusa")
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 
 
@@ -403,7 +377,7 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
             pytest.skip(f"{needed} is not installed")
     if program == "node":
         node_with_fetch()
-    done = subprocess.run([program, str(EXAMPLES / name), server], capture_output=True, text=True, timeout=300, check=False)
+    done = ran(program, EXAMPLES / name, server)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     if program == "bash":
@@ -428,9 +402,6 @@ def test_an_unknown_model_ends_the_program_with_a_sentence(
 
 @pytest.mark.slow
 def test_so_does_one_that_is_found_out_while_the_page_is_there(tmp_path: Path) -> None:
-    app = Path(__file__).parent.parent / "app.py"
-    done = subprocess.run(
-        [sys.executable, str(app), "--model", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, EXAMPLES.parent / "app.py", "--model", tmp_path)
     assert done.returncode == 2 and "is not the config of a model folder" in done.stderr
     assert "Traceback" not in done.stderr

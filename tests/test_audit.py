@@ -1,5 +1,4 @@
-"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound methods from faulty ones. Seeds are
-fixed."""
+"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound methods from faulty ones."""
 
 from __future__ import annotations
 

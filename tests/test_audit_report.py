@@ -20,8 +20,7 @@ def test_the_document_shows_the_report() -> None:
 
 
 def test_the_report_is_whole() -> None:
-    """Every method and kind of noise in it was run in every case, stands in the group that the tables say, and is judged as the
-    command judges."""
+    """Every method and kind of noise in it was run in every case, and is judged as the command judges."""
     cells = [row.cell for row in ROWS]
     assert {method for method in METHODS if METHODS[method].default} <= {cell.method for cell in cells}
     assert cells == [cell for cell in cells_of(list(METHODS), list(CASES)) if cell in cells]

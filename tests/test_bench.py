@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from examples import peer_transformers
 from lantern_demo.bench import gpu, models, sizes, speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
@@ -18,8 +18,6 @@ from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import OF_FORMAT
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.pipeline import Pipeline
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 TOKENS = 16
 ROWS = {"vanilla": "vanilla", "lantern++": "lantern++"}
@@ -64,7 +62,6 @@ def test_an_interval_needs_rounds_and_holds_the_median() -> None:
     assert interval([1.0] * (FEWEST - 1)) is None
     values = [1.0, 1.2, 0.8, 1.1, 0.9, 1.05, 0.95, 5.0]
     found = interval(values)
-    assert found is not None
     assert min(values) <= found[0] < median(values) < found[1] < max(values)
     assert interval(values) == found
 
@@ -104,8 +101,6 @@ def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    import peer_transformers
-
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
     prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
@@ -152,9 +147,6 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
         main(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
-
-
-# -- models of published sizes
 
 
 @pytest.mark.slow

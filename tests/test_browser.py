@@ -24,6 +24,7 @@ from pages import (
     LANES,
     NOTE_PLAYING,
     PATIENCE,
+    at_rest,
     check_for_axe,
     draw,
     drawn,
@@ -37,7 +38,6 @@ from pages import (
     settings,
     shifts,
     show_example,
-    status,
     unfold,
 )
 from PIL import Image
@@ -76,11 +76,6 @@ def told(page: Page) -> Locator:
     return page.locator("#builder .told")
 
 
-def at_rest(page: Page) -> None:
-    """Wait until every lane of the run on the stage is done."""
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-
-
 # -- the first view
 
 
@@ -112,10 +107,9 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Title, prompt, examples and five equal cards, without scrolling; on a phone the cards are five rows, none of them hidden.
-    Nothing moves by itself until a race has ended: the browser's own measure, without what follows a press within half a second;
-    and the cards stay where they were. Nothing is serious for axe before, during and after the race, and the console has no error
-    or warning. Who asked for stillness sees no replay play."""
+    """Title, prompt, examples and five equal cards, on a phone as five rows. Until a race has ended nothing moves by itself, by
+    the browser's own measure; nothing is serious for axe, and the console has no error or warning. Who asked for stillness sees
+    no replay."""
     console: list[str] = []
     tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
     tab.add_init_script(NOTE_PLAYING)
@@ -213,9 +207,8 @@ def counting(page: Page) -> Page:
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
-    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they
-    are not ours to shrink, and a browser keeps them. At rest the page asks for no frames: what it does for nothing a race on the
-    same processor pays for."""
+    """All that is sent until the page rests, compressed, the recorded race in it and Gradio's own scripts beside it, which a
+    browser keeps. At rest the page asks for no frames, for which a race on the same processor would pay."""
     fresh = browser.new_context(reduced_motion="reduce")
     try:
         sent, visit = first_visit(counting(fresh.new_page()), server)
@@ -230,7 +223,6 @@ def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
         assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
         visit.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
         assert texts.TITLE in visit.title()
-        assert visit.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION
     finally:
         fresh.close()
 
@@ -278,8 +270,7 @@ def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
 
 
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
-    """Recorded sweeps come when the knob is unfolded, and tell passes and changed tokens, without seconds. The charts' letters
-    are as large as those around them on every screen. One line says whether the exact methods drew vanilla's tokens."""
+    """Recorded sweeps come when the knob is unfolded. The charts' letters are as large as those around them."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
     titles = page.locator("#stage summary, #results .label-wrap, #results summary, #lossless b").all_inner_texts()
@@ -293,6 +284,9 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
       document.dispatchEvent(new CustomEvent("lantern-run"));
     }""")
     expect(page.locator("#lossless")).to_contain_text(f"EAGLE-1 yes, EAGLE-2 no. {texts.WEB['lossless']['independent']}")
+    run = recorded_runs()[0].record["methods"]
+    loose = " and ".join(str(run[name]["events"]["kinds"].count("r")) for name in ("lantern", "lantern++"))
+    expect(page.locator("#lossless")).to_contain_text(f"LANTERN and LANTERN++: here it changed {loose} of 256 tokens.")
     assert not [path for path in asked if "sweeps" in path]
     unfold(page, texts.KNOB_TITLE)
     sliders = page.locator("#turn .turned input")
@@ -390,14 +384,11 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
             assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
-    expect(page.locator("#lane-eagle2 .number")).to_have_text("0 changed")
-    expect(page.locator("#lane-lantern .number")).to_have_text(re.compile(r"^\d+ of 256 changed$"))
     expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k \d+, lambda \d"))
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     unfold(page, texts.TABLE_TITLE)
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
-    expect(page.locator("#table figure")).to_have_count(2)
     record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
@@ -480,7 +471,6 @@ def test_stop_and_draw_again(page: Page) -> None:
         expect(page.locator("#status")).not_to_contain_text("Done, with seed")
         expect(page.locator("#status")).to_contain_text("Done, with seed")
         told = re.search(r"Done, with seed (\d+)", page.locator("#status").inner_text())
-        assert told is not None
         expect(page.locator("#seed input")).to_have_value(told[1])
         return int(told[1])
 
@@ -543,10 +533,6 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
             window.delayed ||= choosers;
             return timer(call, choosers ? 1500 : wait, ...more);
           };
-        }"""
-    )
-    page.evaluate(
-        """() => {
           for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
           document.querySelector("#draw").click();
         }"""
@@ -710,7 +696,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     prompt(page).fill(f"lanterns <imgsrcxonerror${{alert(1)}}> {broken}")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Drawn without")
-    assert "imgsrcxonerror" in status(page)
+    expect(page.locator("#status")).to_contain_text("imgsrcxonerror")
     assert page.locator("#status img").count() == 0
     assert "broken" not in page.title()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()  # the end of a run writes its seed into the form
@@ -772,8 +758,7 @@ def focused(page: Page) -> str:
 
 
 def test_settings_open_over_the_page(page: Page) -> None:
-    """Nothing moves for them, Draw stays in reach, and they close in four ways; the focus goes in and comes back.
-    A list in them closes before they do."""
+    """Nothing moves for them, they close in four ways, a list in them before they do; the focus goes in and comes back."""
     panel, opener = page.locator("#settings"), page.locator("#open-settings")
     at_rest(page)
     for width in (390, 768, 1280):
@@ -881,7 +866,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     page.locator("#model input").click()
     page.get_by_role("option", name="lantern-emoji").click()
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Pick", exact=True).click()
+    page.get_by_role("button", name=texts.PICK, exact=True).click()
     expect(page.locator("#builder")).to_be_visible()
     expect(chip(page, "Number")).to_have_value("three")
 
@@ -900,6 +885,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     expect(page.locator("#explore-told")).to_be_in_viewport()
     page.locator("#stop").evaluate("button => button.click()")
     expect(page.locator("#explore-told")).to_contain_text(texts.STOPPED_SWEEP)
+    expect(page.locator("#status")).to_contain_text("Stopped.")
     expect(page.locator("#draw")).to_be_enabled()
 
     record, wrong = save(page, "#record", tmp_path / "run.json"), tmp_path / "wrong.json"
@@ -965,8 +951,7 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
 
 
 def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger. The page is never wider than the
-    screen, and notes take one line until they are opened."""
+    """Headings go down one level at a time, and what is pressed is large enough for a finger; notes take one line."""
     at_rest(page)
     levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
@@ -1004,6 +989,8 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
             })"""
         )
         assert faults == [] and fits(page), width
+        lines = page.locator("#stage .number, #pick").evaluate_all("all => all.map((one) => one.offsetHeight)")
+        assert width < 390 or (max(lines) < 48 and max(lines[1:]) < 26), (width, lines)
         for control in (".play", ".now", ".differ"):
             box = page.locator(f"#stage {control}").bounding_box()
             assert box is not None and box["x"] + box["width"] <= width, (width, control)

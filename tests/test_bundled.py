@@ -1,5 +1,4 @@
-"""The model that ships with the code: it loads, and shows what the demo is about. `test_shared` shows that exact methods draw the
-very pictures of vanilla on it."""
+"""The model that ships with the code: it loads, and shows what the demo is about."""
 
 from __future__ import annotations
 

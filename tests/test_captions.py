@@ -28,9 +28,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditio
     folder = tmp_path_factory.mktemp("model")
     model = write_t5(folder / "flan-t5-xl")
     published = REGISTRY["llamagen-t2i-256"].published
-    assert published is not None
     located = find(published.sources["text"], "text", folder)
-    assert located is not None
     return located, model
 
 
@@ -44,7 +42,6 @@ def test_features_are_the_encoders_and_padded_on_the_left(
     t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
 ) -> None:
     encoded = encoder.encode("Red  Lantern <b>lake</b>")
-    assert encoded.mask is not None
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
     assert encoded.features.shape == (1, LENGTH, TEXT.width) and encoded.features.dtype == torch.float32
@@ -72,7 +69,6 @@ def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_sho
 ) -> None:
     whole = encoder.encode("a red lantern").features
     config = REGISTRY["llamagen-t2i-256"].published
-    assert config is not None
     lazy = CaptionEncoder.of(replace(config.target, caption_dim=TEXT.width), t5[0], CPU)
     assert not lazy.held, "nothing is packed before there is a prompt"
     monkeypatch.setattr(captions, "free_memory", lambda device: captions.LEAST_FREE)
@@ -123,9 +119,6 @@ def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForCondition
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
         load_text(Located(t5[0].source, first, {}), TEXT.width, CPU, torch.float32)
-
-
-# -- class labels
 
 
 def test_every_class_goes_by_its_number_and_its_names() -> None:

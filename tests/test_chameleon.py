@@ -1,5 +1,4 @@
-"""Anole against transformers' Chameleon with small random weights: the target's states and logits, cached and over a tree, what
-the cut head gives, and the image tokenizer."""
+"""Anole against transformers' Chameleon with small random weights."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def test_prompt_steps_and_tree(guided: bool) -> None:
 
 
 def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
-    """Probabilities, bit for bit of the logits: softmax over 80 rows is softmax over 120 of which 40 are masked, at any
-    guidance."""
+    """Softmax over 80 rows is softmax over 120 of which 40 are masked."""
     _, head, ours = pair()
     cache = ours.new_cache(2, 1)
     hidden = ours.prefill(ours.condition(PROMPT, None, True), cache)[:, -1:]
@@ -97,8 +95,6 @@ def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
     close(cut.softmax(-1), probs[:, FIRST : FIRST + SIZES.vocab], atol=1e-6)
     assert cut.topk(10).indices.tolist() == (whole.topk(10).indices - FIRST).tolist()
 
-
-# -- the image tokenizer
 
 TOKENIZERS = cases("chameleon tokenizer")
 

@@ -11,31 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import published
 import pytest
 import torch
-from published import (
-    ANOLE_ID,
-    CLASS_ID,
-    CLASSES,
-    JANUS,
-    JANUS_7B_ID,
-    JANUS_ID,
-    TEXT_ID,
-    VOCAB,
-    anole_networks,
-    anole_tensors,
-    authors_tensors,
-    janus_library,
-    lantern_tensors,
-    networks,
-    write_anole,
-    write_chat_vocabulary,
-    write_class_model,
-    write_janus,
-    write_shards,
-    write_text_model,
-    write_vocabulary,
-)
+from published import ANOLE_ID, CLASS_ID, CLASSES, JANUS, JANUS_7B_ID, JANUS_ID, TEXT_ID, VOCAB
 from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
@@ -62,25 +41,25 @@ Change = Callable[[Tensors], Any]
 def write(form: str, folder: Path, change: Change) -> Path:
     """A small model in the files of a form, its tensors changed."""
     if form == "llamagen":
-        write_class_model(folder)
-        tensors, file = dict(networks(CLASSES)[0].state_dict()), folder / "c2i_B_256.pt"
+        published.write_class_model(folder)
+        tensors, file = dict(published.networks(CLASSES)[0].state_dict()), folder / "c2i_B_256.pt"
     elif form == "lantern":
-        write_text_model(folder)
-        tensors, file = lantern_tensors(networks()[0]), folder / "target" / "model.safetensors"
+        published.write_text_model(folder)
+        tensors, file = published.lantern_tensors(published.networks()[0]), folder / "target" / "model.safetensors"
     elif form == "anole":
-        write_anole(folder)
-        target, _, tokenizer = anole_networks()
-        tensors, file = anole_tensors(target, tokenizer), folder / "Anole-7b-v0.1-hf" / "*"
+        published.write_anole(folder)
+        target, _, tokenizer = published.anole_networks()
+        tensors, file = published.anole_tensors(target, tokenizer), folder / "Anole-7b-v0.1-hf" / "*"
     elif form == "authors":
-        write_janus(folder)
-        tensors, file = authors_tensors(janus_library()), folder / "Janus-Pro-1B" / "pytorch_model.bin"
+        published.write_janus(folder)
+        tensors, file = published.authors_tensors(published.janus_library()), folder / "Janus-Pro-1B" / "pytorch_model.bin"
     else:
-        write_janus(folder, form)
+        published.write_janus(folder, form)
         file = folder / "Janus-Pro-1B" / "model.safetensors"
         tensors = load_file(file)
     change(tensors)
     if file.name == "*":
-        write_shards(tensors, file.parent, 2)
+        published.write_shards(tensors, file.parent, 2)
     elif file.suffix == ".safetensors":
         save_file(tensors, file)
     else:
@@ -150,9 +129,10 @@ def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path:
     ],
 )
 def test_files_of_another_model_are_told_by_their_config(form: str, change: dict[str, Any], says: str, tmp_path: Path) -> None:
-    folder = {"lantern": write_text_model, "anole": write_anole, "authors": write_janus}[form](tmp_path / "m")
-    place = {"lantern": "target", "anole": "Anole-7b-v0.1-hf", "authors": "Janus-Pro-1B"}[form]
-    path = folder / place / "config.json"
+    writers = {"lantern": published.write_text_model, "anole": published.write_anole, "authors": published.write_janus}
+    places = {"lantern": "target", "anole": "Anole-7b-v0.1-hf", "authors": "Janus-Pro-1B"}
+    folder = writers[form](tmp_path / "m")
+    path = folder / places[form] / "config.json"
     config = {name: value for name, value in (json.loads(path.read_text()) | change).items() if value is not None}
     path.write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=rf"config.json {says}"):
@@ -160,7 +140,7 @@ def test_files_of_another_model_are_told_by_their_config(form: str, change: dict
 
 
 def test_a_missing_part_is_told(tmp_path: Path) -> None:
-    anole, janus = write_anole(tmp_path / "anole"), write_janus(tmp_path / "janus", parts=2, size="7B")
+    anole, janus = published.write_anole(tmp_path / "anole"), published.write_janus(tmp_path / "janus", parts=2, size="7B")
     for model, folder, place, name in (
         (ANOLE_ID, anole, "Anole-7b-v0.1-hf", "model-0000{}-of-00002.safetensors"),
         (JANUS_7B_ID, janus, "Janus-Pro-7B", "pytorch_model-0000{}-of-00002.bin"),
@@ -171,8 +151,8 @@ def test_a_missing_part_is_told(tmp_path: Path) -> None:
 
 
 MARKS = {
-    "anole": (write_vocabulary, lambda path: anole_words(path, VOCAB)),
-    "janus": (write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
+    "anole": (published.write_vocabulary, lambda path: anole_words(path, VOCAB)),
+    "janus": (published.write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
 }
 
 
@@ -231,7 +211,7 @@ def test_what_is_no_file_of_a_model(
 ) -> None:
     """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
-    (model, name), write = file, write_class_model if file == PICKLE else write_text_model
+    (model, name), write = file, published.write_class_model if file == PICKLE else published.write_text_model
     path = write(tmp_path / "m") / name
     if content is None:
         path.unlink()
@@ -240,7 +220,7 @@ def test_what_is_no_file_of_a_model(
     elif isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        state = {"model": networks(CLASSES)[0].state_dict()} if says.startswith("holds code") else {}
+        state = {"model": published.networks(CLASSES)[0].state_dict()} if says.startswith("holds code") else {}
         torch.save(state | content if state else content, path)
     with pytest.raises(CheckpointError, match=rf"{path.name} {says}"):
         load(model, device="cpu", folder=tmp_path / "m")

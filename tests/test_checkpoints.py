@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import published
 import pytest
 import torch
 from published import (
@@ -24,16 +25,6 @@ from published import (
     TARGET,
     TEXT_ID,
     VOCAB,
-    anole_config,
-    anole_networks,
-    assert_same,
-    chameleon_vq_tensors,
-    drafted,
-    networks,
-    pictures,
-    same_weights,
-    write_anole,
-    write_text_model,
 )
 from released import cases, lantern_drafter, lantern_target, llamagen, vq_state
 from released import weights_of as files_of
@@ -69,26 +60,25 @@ def weights(network: nn.Module, path: Path, form: Any) -> dict[str, Tensor]:
 @pytest.mark.parametrize("container", ["model", "module", "state_dict", None, "model of an old version"])
 def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     """With the leavings of training beside the tensors, and the table that some versions of the code wrote among them."""
-    target, _, _ = networks(CLASSES)
+    target, _, _ = published.networks(CLASSES)
     state = {**target.state_dict(), "freqs_cis": torch.zeros(3)}
     name, _, old = (container or "").partition(" ")
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
     content = {name: state, **leavings} if container else state
     torch.save(content, tmp_path / "c2i.pt", _use_new_zipfile_serialization=not old)
     loaded = fill(blank_network(CLASSES), weights(blank_network(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
-    assert_same(loaded, target)
+    published.assert_same(loaded, target)
 
 
 def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
-    target, drafter, tokenizer = networks()
+    target, drafter, tokenizer = published.networks()
     info = REGISTRY[TEXT_ID]
     found = checkpoints.load(info, CPU, torch.float32, text_model)
     assert found.target.config == TARGET  # eps 3e-5 is the file's; the registry had another
-    assert_same(found.target, target)
-    assert found.drafter is not None
+    published.assert_same(found.target, target)
     assert found.drafter.config == DRAFTER
-    assert torch.equal(drafted(found.drafter), drafted(drafter))
-    assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
+    assert torch.equal(published.drafted(found.drafter), published.drafted(drafter))
+    assert torch.equal(published.pictures(found.tokenizer), published.pictures(tokenizer))
     assert all(not p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
 
 
@@ -97,19 +87,19 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
 )
 def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path) -> None:
     """What config.json does not say is the template's."""
-    folder = write_text_model(tmp_path / "m") / "drafter"
+    folder = published.write_text_model(tmp_path / "m") / "drafter"
     small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
     (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(json.dumps(config))
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
     assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
-    assert torch.equal(drafted(found), drafted(small))
+    assert torch.equal(published.drafted(found), published.drafted(small))
 
 
 def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
     """In the sub-folders that repositories are named after, and with LlamaGen's file in the place of LANTERN's."""
-    folder = write_text_model(tmp_path / "m")
-    target, _, _ = networks()
+    folder = published.write_text_model(tmp_path / "m")
+    target, _, _ = published.networks()
     (folder / "target" / "model.safetensors").unlink()
     torch.save({"model": target.state_dict()}, folder / "t2i_XL_stage1_256.pt")
     (folder / "drafter").rename(folder / "llamagen_drafter")
@@ -121,21 +111,21 @@ def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_hub_conversion_loads(anole_model: Path) -> None:
-    target, drafter, tokenizer = anole_networks()
+    target, drafter, tokenizer = published.anole_networks()
     found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model)
     assert isinstance(found.target, Anole) and isinstance(found.drafter, AnoleDrafter)
     assert (found.target.config, found.drafter.config) == (ANOLE, ANOLE_DRAFTER)  # eps and theta are the files'
     for ours, theirs in ((found.target, target), (found.drafter, drafter), (found.tokenizer, tokenizer)):
-        same_weights(ours, theirs)
+        published.same_weights(ours, theirs)
         assert not any(p.requires_grad for p in ours.parameters())
-    assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
+    assert torch.equal(published.pictures(found.tokenizer), published.pictures(tokenizer))
     assert torch.equal(found.target.rope, target.rope) and torch.equal(found.drafter.rope, drafter.rope)
 
 
 def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
     """Chameleon's vqgan.ckpt, with what its training left beside it, and the parts under their own names."""
-    folder = write_anole(tmp_path / "m")
-    tokenizer = anole_networks()[2]
+    folder = published.write_anole(tmp_path / "m")
+    tokenizer = published.anole_networks()[2]
     (folder / "Anole-7b-v0.1-hf").rename(folder / "target")
     with pytest.raises(
         CheckpointError, match=r"lacks the tokenizer of anole-7b: put model-\*.safetensors or tokenizer/vqgan.ckpt in"
@@ -143,16 +133,16 @@ def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
         load(ANOLE_ID, device="cpu", folder=folder)
     (folder / "tokenizer").mkdir()
     (folder / "target" / "tokenizer.json").rename(folder / "tokenizer.json")
-    leavings = {"loss.discriminator.main.0.weight": torch.zeros(3)}
-    torch.save({"state_dict": chameleon_vq_tensors(tokenizer) | leavings, "epoch": 3}, folder / "tokenizer" / "vqgan.ckpt")
+    state = published.chameleon_vq_tensors(tokenizer) | {"loss.discriminator.main.0.weight": torch.zeros(3)}
+    torch.save({"state_dict": state, "epoch": 3}, folder / "tokenizer" / "vqgan.ckpt")
     found = load(ANOLE_ID, device="cpu", folder=folder)
-    same_weights(found.networks.tokenizer, tokenizer)
+    published.same_weights(found.networks.tokenizer, tokenizer)
     assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
 
 
 def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: Path) -> None:
-    folder = write_anole(tmp_path / "m")
-    config = anole_config()
+    folder = published.write_anole(tmp_path / "m")
+    config = published.anole_config()
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config))
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
@@ -172,8 +162,7 @@ def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> N
 
 @pytest.mark.parametrize("model", [TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID])
 def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str, Path], published_cache: Path) -> None:
-    """No weight is copied or written again, not even some rows of a head or what a PyTorch file holds; but for those that several
-    published ones are joined to."""
+    """No weight is copied or written again, but for those that several published ones are joined to."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     place = str(folder_of[model].resolve())
@@ -184,9 +173,6 @@ def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str
             joined = model == TEXT_ID and part is found.target and "wqkv" in name
             assert any(first <= weight.data_ptr() < last for first, last in spans) != joined, name
     assert not [path for path in published_cache.rglob("*") if path.is_file() and path.parent.name not in (".locks", "fitted")]
-
-
-# -- prompts between marks
 
 
 @pytest.mark.parametrize(
@@ -223,9 +209,6 @@ def test_prompts_are_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
     both = pipe.networks.target.condition(encoded.features, None, True)
     assert both.features.tolist()[1] == [1] * 7 + [0, 8197]
     assert both.mask is not None and both.mask.tolist() == [[True] * 9, [False] * 7 + [True] * 2]
-
-
-# -- files of the authors
 
 
 @pytest.mark.parametrize(
@@ -335,7 +318,7 @@ def test_a_drafter_trained_here_is_offered(
     given = load(model, device="cpu", folder=folder, drafter=tmp_path / "mine")
     assert given.available_methods == list(METHODS)
     assert given.networks.drafter.config == config
-    same_weights(given.networks.drafter, drafter)
+    published.same_weights(given.networks.drafter, drafter)
     made = given.generate(prompt, "eagle1")
     assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
     assert made.tokens == given.generate(prompt).tokens
@@ -353,7 +336,7 @@ def test_a_drafter_trained_here_is_offered(
 
 
 def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_model: Path) -> None:
-    bare = load(TEXT_ID, device="cpu", folder=write_text_model(tmp_path / "m", drafter=False))
+    bare = load(TEXT_ID, device="cpu", folder=published.write_text_model(tmp_path / "m", drafter=False))
     with pytest.raises(ValueError, match=r"holds no drafter of llamagen-t2i-256: put pytorch_model.bin in one of .*n_drafter"):
         bare.generate(PROMPT, "eagle1")
     with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):

@@ -9,10 +9,10 @@ import httpx
 import pytest
 import torch
 from gradio_client import Client
+from tiny import served
 
 from lantern_demo.models.machine import device
 from lantern_demo.models.machine.device import unused_gpu
-from lantern_demo.ui.page import build, launch, wait_for_model
 from lantern_demo.ui.service import Service
 
 VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
@@ -76,17 +76,12 @@ def test_log_page_api_and_health_tell(
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
     monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
     told = unused_gpu()
-    page = build(tiny_model, "auto")
-    wait_for_model(page)
-    _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
-    try:
+    with served(tiny_model, "auto") as (url, page):
         health = httpx.get(f"{url}healthz").json()
         client = Client(url, verbose=False)
         offer = client.predict(api_name="/models")
         arriving = next(fn for fn in page.fns.values() if fn.name == "arrive")
         shown = list(arriving.fn())[-1]
-    finally:
-        page.close(verbose=False)
     assert health["ready"] and health["warning"] == offer["warning"] == told
     logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
     assert told and logged == {told} and "finds no GPU that it can use" in shown

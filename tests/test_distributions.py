@@ -105,8 +105,7 @@ def distance(case: Case, way: dict[str, Any], tokens: int) -> float:
 
 
 def p_value(case: Case, pictures: list[list[int]]) -> float:
-    """The smallest p-value of tokens under the target's distribution: of those behind each token, and of all together by how far
-    they are behind the last one."""
+    """The smallest p-value of tokens under the target's distribution: behind each token, and of all together."""
     probs = probabilities(chain(case.target), case.sampling)
     counts = torch.zeros(VOCAB, VOCAB)
     for tokens in pictures:
@@ -228,10 +227,8 @@ def precise(probs: Tensor) -> Tensor:
 
 
 def slow_probs(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbours: Tensor, draws: int = 0) -> Tensor:
-    """Law of the first emitted token by enumeration, float64, written out from the rules' statement.
-
-    One-hot: `tokens` are the children. Sampled: all orders of `draws` tokens from q.
-    """
+    """Law of the first emitted token by enumeration, float64, written out from the rules' statement. One-hot: `tokens` are the
+    children. Sampled: all orders of `draws` tokens from q."""
     vocab = p.shape[0]
     if (q is None and not tokens) or (q is not None and draws == 0):
         return p

@@ -8,11 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from test_package import DOCS, ROOT
 
 from lantern_demo.decoding.methods import METHODS
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 LONGEST = 40  # words of a sentence
 # of a measurement: times, speedups, shares
 UNITS = r"\d(?:[\d.,]*\d)?(?:x\b| (?:ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second)(?![\w/]))"
@@ -24,7 +23,6 @@ QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|inte
 def fill() -> ModuleType:
     """The script that fills numbers into documents."""
     spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

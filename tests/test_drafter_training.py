@@ -1,5 +1,4 @@
-"""A drafter for a published class-conditional model, and one for a Janus-Pro, trained from its files alone, on several processes,
-stopped and resumed."""
+"""Drafters for published models, trained from their files alone, on several processes, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -11,22 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, node_pass, stable_pass, tree_pass
-from published import (
-    CLASS_ID,
-    GRID,
-    JANUS,
-    JANUS_7B_ID,
-    JANUS_ID,
-    janus_drafter,
-    janus_target,
-    tiny_info,
-    write_class_model,
-    write_janus,
-)
+from passes import begin, chain_pass, node_pass, stable_pass
+from published import CLASS_ID, GRID, JANUS, JANUS_7B_ID, JANUS_ID, janus_drafter, janus_target, write_janus
 from released import close
 from runs import decode
-from small_models import FEATURE_LAYERS, TEXT, networks
+from small_models import FEATURE_LAYERS, TEXT, networks, pictures_read
 
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
@@ -34,18 +22,11 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
-from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.training import drafter
 from lantern_demo.training.own import encode_prompts, sample_batch
 
-
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
-    return write_class_model(tmp_path / "files")
+pytestmark = pytest.mark.usefixtures("published_cache")
 
 
 def train(files: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[dict[str, float]]:
@@ -60,13 +41,10 @@ def train(files: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **options: An
 
 
 @pytest.mark.slow
-def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From captions of different lengths, which stand in one batch; its pictures are drawn alike, alone or in a batch."""
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
-    files = write_janus(tmp_path / "files")
     (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n")
-    assert "eagle1" not in load(JANUS_ID, device="cpu", folder=files).available_methods
+    assert "eagle1" not in load(JANUS_ID, device="cpu", folder=janus_model).available_methods
     given = {"target": JANUS_ID, "captions": tmp_path / "captions.txt"}
     passes, slots = JanusDrafter.train_passes, set()
 
@@ -75,12 +53,12 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
         return passes(self, tokens, hidden, count)
 
     monkeypatch.setattr(JanusDrafter, "train_passes", watched)
-    log = train(files, tmp_path / "out", monkeypatch, own=64, steps=40, validate_every=20, **given)
+    log = train(janus_model, tmp_path / "out", monkeypatch, own=64, steps=40, validate_every=20, **given)
     overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
     assert len(overlaps) == 2 and overlaps[1] > overlaps[0] + 0.01
     assert slots == {(GRID * GRID, GRID * GRID)}, "the picture's alone"
 
-    pipe = load(JANUS_ID, device="cpu", folder=files)
+    pipe = load(JANUS_ID, device="cpu", folder=janus_model)
     assert "lantern++" in pipe.available_methods
     drafter, target = pipe.networks.drafter, pipe.networks.target
     assert isinstance(drafter, JanusDrafter)
@@ -120,9 +98,7 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
         cache, t = target.new_cache(2, GRID * GRID), features.shape[1]
         with torch.no_grad():
             prefix = target.prefill(alone, cache)
-            place = torch.arange(GRID * GRID)
-            tree = torch.ones(len(place), len(place), dtype=torch.bool).tril()
-            wanted = torch.cat((prefix[:, -1:], tree_pass(target, drawn[i], place, tree, cache)), 1)
+            wanted = torch.cat((prefix[:, -1:], chain_pass(target, drawn[i], cache)), 1)
         torch.testing.assert_close(states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0)
         assert t < together[0].shape[1] or i == 1
 
@@ -176,21 +152,14 @@ def test_what_cannot_be_trained_is_refused(
 
 
 @pytest.mark.slow
-def test_kept_states_teach_the_same(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_states_teach_the_same(class_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the target runs once for each picture, not in every step."""
-    sizes: list[int] = []
-    real = LlamaGen.train_hidden
-
-    def counted(self: LlamaGen, tokens: torch.Tensor, *given: Any) -> torch.Tensor:
-        sizes.append(len(tokens) // 2)
-        return real(self, tokens, *given)
-
-    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
-    plain = train(files, tmp_path / "plain", monkeypatch, steps=20, own=64, batch=4)
+    sizes = pictures_read(monkeypatch)
+    plain = train(class_model, tmp_path / "plain", monkeypatch, steps=20, own=64, batch=4)
     held = 64  # validated once, at the end
     assert sum(sizes) == 20 * 4 + held
     sizes.clear()
-    kept = train(files, tmp_path / "kept", monkeypatch, steps=20, own=64, batch=4, keep_states=True)
+    kept = train(class_model, tmp_path / "kept", monkeypatch, steps=20, own=64, batch=4, keep_states=True)
     assert sum(sizes) == 64 + held + 1, "one more to know how large they are"
     assert len(list((tmp_path / "kept").glob("states0-0-*.pt"))) == 1
     for name in ("loss", "overlap0", "overlap2"):
@@ -210,12 +179,12 @@ drafter.main()
 
 
 @pytest.mark.slow
-def test_two_processes_draw_apart_and_learn_together(files: Path, tmp_path: Path) -> None:
+def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     tests = Path(__file__).parent
     script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)))
     out = tmp_path / "out"
-    words = ["--target", CLASS_ID, "--folder", str(files), "--out", str(out), "--own", "64", "--batch", "4", "--steps", "4"]
+    words = ["--target", CLASS_ID, "--folder", str(class_model), "--out", str(out), "--own", "64", "--batch", "4", "--steps", "4"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[:3000]

@@ -1,5 +1,4 @@
-"""What is kept and said of every draft that was tried: the rule's own numbers, by which it was kept or not, or with shared noise
-what the model itself drew in its place."""
+"""What is kept and said of every draft that was tried: the rule's own numbers, or what the model drew in its place."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ DRAFTING = [method for method in METHODS.values() if method.guesses]
 
 
 def held_against_draws(method: Method, noise: str, asked: str) -> bool:
-    """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no
-    neighbours."""
+    """Whether a method holds its drafts against the model's own draws; greedy, all do that count no neighbours."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
     rule, tree = settings.rule(method), drafts_of(method.drafts, settings)
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
@@ -71,8 +69,7 @@ def drawn(pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]) -> 
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted. Greedy the favourite reaches its own chance; one as likely may be
-    refused."""
+    """Whether a verdict follows from what was counted. Greedy, one as likely as the favourite may be refused."""
     return (counted >= limit if accepted else counted <= limit) if greedy else accepted == (counted > limit)
 
 

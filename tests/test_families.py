@@ -79,7 +79,6 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     monkeypatch.setitem(FAMILIES, "Third", THIRD)
     monkeypatch.setitem(LAYOUTS, "third", AS_PUBLISHED)
     anole = REGISTRY[ANOLE_ID].published
-    assert anole is not None
     sizes = ThirdConfig(**{field: getattr(ANOLE, field) for field in AnoleConfig.__dataclass_fields__})
     small = ThirdDrafterConfig(**{field: getattr(ANOLE_DRAFTER, field) for field in AnoleDrafterConfig.__dataclass_fields__})
     sources = {

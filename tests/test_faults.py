@@ -136,9 +136,6 @@ def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.Mon
     assert alive == [before]
 
 
-# -- numbers
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     """All of them, in trees only, so that vanilla's result stays; and a single token's, which one below all others may be."""
@@ -161,8 +158,7 @@ def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytes
 
 @pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
 def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What the drafter says decides the speed, never the distribution: a lossless method draws vanilla's greedy tokens, or says
-    what is wrong."""
+    """What the drafter says decides the speed, never the distribution."""
     wanted = pipe.generate(PROMPT, temperature=0).tokens
     real = pipe.drafter.forward
     monkeypatch.setattr(pipe.drafter, "forward", lambda *a: torch.full_like(real(*a), float("nan")))
@@ -174,9 +170,6 @@ def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypa
             assert done.tokens == wanted
         else:
             assert len(done.tokens) == 16 and all(0 <= token < 64 for token in done.tokens)
-
-
-# -- one method's fault
 
 
 def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,9 +284,6 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
     assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
 
 
-# -- models that do not load
-
-
 def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(folder, "cpu")
     service.wait()
@@ -316,9 +306,6 @@ def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch:
     with pytest.raises(ValueError, match="model tiny could not be loaded: RuntimeError: odd"):
         first.wait()
     assert first.state == "failed"
-
-
-# -- two at once
 
 
 def _choose(path: str, count: int) -> None:

@@ -1,5 +1,4 @@
-"""Drafters that read some blocks of their target: what they read, that what they draft changes no distribution, how they are kept
-and trained."""
+"""Drafters that read some blocks of their target: what they read, how they are kept and trained."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, node_pass, stable_pass, tree_pass
+from passes import begin, chain_pass, node_pass, stable_pass
 from runs import decode
-from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
+from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, pictures_read, settings, strong
 from tiny import write_tiny_model
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.training import drafter as trainer
 from lantern_demo.training import run
 
@@ -38,7 +37,7 @@ WIDTH = 128 * (1 + len(FEATURE_LAYERS))
 @torch.inference_mode()
 def test_states_carry_the_outputs_of_feature_layers() -> None:
     target, _ = networks(TEXT)
-    condition, tokens, chain = condition_of(target, PADDED), torch.tensor([3, 9, 11]), torch.ones(3, 3, dtype=torch.bool).tril()
+    condition, tokens = condition_of(target, PADDED), torch.tensor([3, 9, 11])
     found = []
     for feature_layers in ((), (1, 3)):
         target.feature_layers, seen = feature_layers, list[Tensor]()
@@ -46,7 +45,7 @@ def test_states_carry_the_outputs_of_feature_layers() -> None:
             target.layers[layer - 1].register_forward_hook(lambda *given, seen=seen: seen.append(given[-1])) for layer in (1, 3)
         ]
         cache = target.new_cache(2, 8)
-        hidden = torch.cat((target.prefill(condition, cache), tree_pass(target, tokens, torch.arange(3), chain, cache)), 1)
+        hidden = torch.cat((target.prefill(condition, cache), chain_pass(target, tokens, cache)), 1)
         found.append((hidden, target.head(hidden), torch.cat((torch.cat(seen[:2], -1), torch.cat(seen[2:], -1)), 1)))
         for hook in hooks:
             hook.remove()
@@ -224,17 +223,9 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model folder's, of all its own pictures; with other feature layers they are made anew, and a run of other blocks is not
-    gone on with."""
+    """With other feature layers they are made anew, and a run of other blocks is not gone on with."""
     monkeypatch.setattr(trainer, "SHARD", 4)
-    sizes: list[int] = []
-    real = LlamaGen.train_hidden
-
-    def counted(self: LlamaGen, tokens: Tensor, *given: Any) -> Tensor:
-        sizes.append(len(tokens) // 2)
-        return real(self, tokens, *given)
-
-    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
+    sizes = pictures_read(monkeypatch)
     words = ["--keep-states", "--own", "12", "--warmup", "0", "--batch", "4"]
     held, probe = 4, 1  # validated once, and one picture tells how much room the others need
     train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "1", "--steps", "12")
@@ -269,17 +260,7 @@ def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: P
         SystemExit, match=r"feature layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"
     ):
         train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "2", "3")
-    words = [
-        "drafter",
-        "--target",
-        "janus-pro-7b",
-        "--out",
-        str(tmp_path / "out"),
-        "--captions",
-        str(tmp_path),
-        "--feature-layers",
-        "3",
-    ]
-    monkeypatch.setattr(sys, "argv", words)
+    words = f"--target janus-pro-7b --out {tmp_path / 'out'} --captions {tmp_path} --feature-layers 3"
+    monkeypatch.setattr(sys, "argv", ["drafter", *words.split()])
     with pytest.raises(SystemExit, match="--feature-layers is not possible: drafters of this family read final states alone"):
         trainer.main()

@@ -23,6 +23,7 @@ from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
 from lantern_demo.models.registry import BUNDLED, REGISTRY
+from lantern_demo.runs import fitting
 from lantern_demo.runs.fitting import (
     CANDIDATES,
     FILE,
@@ -33,14 +34,6 @@ from lantern_demo.runs.fitting import (
     Choice,
     StepCosts,
     TreeFitting,
-    acceptance_by_rank,
-    chances,
-    choose,
-    fit_static,
-    plane,
-    read_calibration,
-    recall,
-    remember,
 )
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import describe_drafts, drafts_of, settings_of
@@ -65,28 +58,28 @@ def test_the_best_tree_of_all_small_ones() -> None:
             whole = all((len(p) == 1 or p[:-1] in chosen) and (p[-1] == 0 or (*p[:-1], p[-1] - 1) in chosen) for p in chosen)
             if whole:
                 seconds = cost(1 + count, max(map(len, chosen)), len({p[:-1] for p in chosen}))
-                rates.append((1 + sum(chances(ACCEPT, chosen))) / seconds)
-    fitted = fit_static(ACCEPT[:3], cost, 5)
+                rates.append((1 + sum(fitting.chances(ACCEPT, chosen))) / seconds)
+    fitted = fitting.fit_static(ACCEPT[:3], cost, 5)
     assert fitted.tokens / fitted.seconds == pytest.approx(max(rates))
     with pytest.raises(ValueError, match="no draft was ever accepted"):
-        fit_static([[0.0, 0.0]], cost, 5)
+        fitting.fit_static([[0.0, 0.0]], cost, 5)
 
 
 def test_chances_are_counted_by_depth_and_draw() -> None:
     """A tree 0 -> 1, 2; 1 -> 3: three steps."""
     parents = [0, 0, 0, 1]
     steps = [Step(i, [1], 1, 1, 0.0, parents=parents, path=path) for i, path in enumerate(([0], [0, 1, 3], [0, 2]), start=1)]
-    assert acceptance_by_rank(steps) == [[1 / 3, 1 / 3], [1.0]]
-    assert acceptance_by_rank([Step(0, [1], 1, 1, 0.0)]) == []
+    assert fitting.acceptance_by_rank(steps) == [[1 / 3, 1 / 3], [1.0]]
+    assert fitting.acceptance_by_rank([Step(0, [1], 1, 1, 0.0)]) == []
 
 
 def test_a_plane_finds_what_things_cost() -> None:
     def true(paths: tuple) -> float:
         return 3e-3 + 2e-4 * (1 + len(paths)) + 5e-4 * max(map(len, paths))
 
-    cost = plane({paths: true(paths) for paths in PROBES})
+    cost = fitting.plane({paths: true(paths) for paths in PROBES})
     assert cost(20, 3, 7) == pytest.approx(3e-3 + 4e-3 + 1.5e-3, rel=1e-6)
-    falling = plane({paths: 1e-2 - 1e-4 * len(paths) for paths in PROBES})
+    falling = fitting.plane({paths: 1e-2 - 1e-4 * len(paths) for paths in PROBES})
     assert falling(40, 4, 10) > 0
 
 
@@ -95,14 +88,14 @@ def test_the_choice_follows_the_machine() -> None:
     both = [(StaticTree, None, None), (DynamicTree, DynamicTree(1, 1, 3), DynamicTree(4, 2, 8)), (Window, Window(2), Window(32))]
     for kind, small, large in both:
         rows = calibration.rows(kind)
-        dear = choose(kind, rows, lambda policies: [1e-3 * policy.nodes for policy in policies])
-        cheap = choose(kind, rows, lambda policies: [1e-3] * len(policies))
+        dear = fitting.choose(kind, rows, lambda policies: [1e-3 * policy.nodes for policy in policies])
+        cheap = fitting.choose(kind, rows, lambda policies: [1e-3] * len(policies))
         assert dear.policy.nodes < cheap.policy.nodes
         assert small in (None, dear.policy) and large in (None, cheap.policy)
         assert cheap.reason.startswith(f"fitted: {describe_drafts(cheap.policy)}; expected ")
         assert cheap.reason.endswith(f"tokens a step of 1.0 ms with {METHODS[CANDIDATES[kind].counted].label}")
-    between = choose(Window, calibration.rows(Window), lambda policies: [20e-3 + 1e-3 * policy.nodes for policy in policies])
-    assert between.policy == Window(8)
+    dearer = fitting.choose(Window, calibration.rows(Window), lambda windows: [20e-3 + 1e-3 * one.nodes for one in windows])
+    assert dearer.policy == Window(8)
     assert calibration.rows(DraftConfig) == calibration.rows(OptTree) == (), "nothing to choose from"
 
 
@@ -119,12 +112,12 @@ def test_one_table_of_candidates() -> None:
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
-    assert read_calibration(None) is None and read_calibration(tmp_path) is None
+    assert fitting.read_calibration(None) is None and fitting.read_calibration(tmp_path) is None
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}))
-    assert read_calibration(tmp_path) == Calibration({"eagle1": [(0.5,)]}, {"eagle2": [(1, 0, 2, 1.4)]})
+    assert fitting.read_calibration(tmp_path) == Calibration({"eagle1": [(0.5,)]}, {"eagle2": [(1, 0, 2, 1.4)]})
     file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}))
-    assert read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
+    assert fitting.read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
     empty: dict[str, Any] = {"static": {}, "dynamic": {}}
     damages = [
         [],
@@ -135,7 +128,7 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     for damaged in ("{", *map(json.dumps, damages)):
         file.write_text(damaged)
         with pytest.raises(ValueError, match=r"calibration.json is not a calibration"):
-            read_calibration(tmp_path)
+            fitting.read_calibration(tmp_path)
 
 
 def test_choices_are_kept(tmp_path: Path) -> None:
@@ -146,9 +139,9 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         ZipAR(4),
         OptTree(0.03),
     ):
-        remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
-        assert recall(tmp_path / "new" / "a.json", type(policy)) == Choice(policy, "because")
-    assert recall(tmp_path / "none.json", StaticTree) is None
+        fitting.remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
+        assert fitting.recall(tmp_path / "new" / "a.json", type(policy)) == Choice(policy, "because")
+    assert fitting.recall(tmp_path / "none.json", StaticTree) is None
     for bad in (
         '{"reason": "x", "settings": {"tree": "00"}}',
         '{"reason": "x", "paths": [[0]]}',
@@ -156,9 +149,9 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         "[]",
     ):
         (tmp_path / "bad.json").write_text(bad)
-        assert recall(tmp_path / "bad.json", StaticTree) is None
+        assert fitting.recall(tmp_path / "bad.json", StaticTree) is None
     (tmp_path / "file").write_text("")
-    remember(tmp_path / "file" / "a.json", Choice(policy, "because"))  # a folder that cannot be made
+    fitting.remember(tmp_path / "file" / "a.json", Choice(policy, "because"))  # a folder that cannot be made
 
 
 @pytest.fixture
@@ -222,7 +215,7 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
 def test_what_the_bundled_model_has_counted() -> None:
     """Each candidate; what is larger gives more tokens. A chance says how small a guess's may be, so that less is larger."""
-    calibration = read_calibration(BUNDLED / "lantern-emoji")
+    calibration = fitting.read_calibration(BUNDLED / "lantern-emoji")
     assert calibration is not None and len(calibration.rows(StaticTree)) == 5
     for kind in (DynamicTree, Window, OptTree):
         values = CANDIDATES[kind].values
@@ -276,7 +269,7 @@ def test_a_wavefront_follows_the_machine_and_what_it_may_change(most: float, cos
         measured.extend(policy.lead for policy in policies)
         return [cost(policy.lead) for policy in policies]
 
-    assert choose(ZipAR, WAVES.rows(ZipAR, most), seconds).policy == ZipAR(window)
+    assert fitting.choose(ZipAR, WAVES.rows(ZipAR, most), seconds).policy == ZipAR(window)
     changed = {lead: share for lead, _, share in WAVES.wavefronts["zipar"]}
     assert max(changed[lead] for lead in measured) <= most, "what changes more is not even measured"
 
@@ -356,7 +349,6 @@ def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monke
         raise AssertionError("measured")
 
     monkeypatch.setattr(StepCosts, "__call__", never)
-    assert pipe.info.folder is not None
     pipe = load(pipe.info.folder, device="cpu", fit_trees=False)
     for _ in pipe.prepare():
         pass

@@ -154,13 +154,6 @@ def _nested(depth: int) -> Any:
 NAMED = re.compile("|".join(["prompt", "model", "methods?", "tree", "unknown setting", *KNOBS]))
 
 
-@pytest.fixture(scope="module")
-def service(tiny_model: Path) -> Service:
-    service = Service(tiny_model, "cpu")
-    service.wait()
-    return service
-
-
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
     """What a call returns, and the sentence of its refusal; whatever else it raises fails the test."""
     try:
@@ -182,10 +175,10 @@ def requests(draw: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @fuzz(120)
 @given(requests())
-def test_requests(service: Service, values: dict[str, Any]) -> None:
+def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
     named = {name: given_.pop(name, None) for name in ("prompt", "model", "methods")}
-    request, sentence = attempt(lambda: service.request(named["prompt"], named["model"], named["methods"], given_))
+    request, sentence = attempt(lambda: tiny_service.request(named["prompt"], named["model"], named["methods"], given_))
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
@@ -280,8 +273,8 @@ def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPat
         st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(lambda given: place(settings=given)),
     )
 )
-def test_whatever_place_is_sent_is_answered(service: Service, asked: Any) -> None:
-    found = LookAlikes(service).look(asked)
+def test_whatever_place_is_sent_is_answered(tiny_service: Service, asked: Any) -> None:
+    found = LookAlikes(tiny_service).look(asked)
     assert set(found) == {"error"} or set(found) == {"picture", "squares", "tokens", "drafts", "liked", "tree"}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ import pytest
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
 from gradio_client import Client
+from tiny import wait_for
 
 from lantern_demo.ui import gradio_patches as patches
 
@@ -24,18 +24,9 @@ HELD = "held"  # a concurrency id
 ANSWERED = "answered already"
 
 
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for what another thread does; never for long unless it fails."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint
-    /hold."""
+    """A page with every patch, what asked to join, and the calls that went wrong. `gate` holds the endpoint /hold."""
     found = SimpleNamespace(joining=[], miscalls=[], sessions=[], ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:
@@ -100,13 +91,13 @@ def test_a_request_is_checked_before_it_joins(served: SimpleNamespace) -> None:
     body = {"data": [], "fn_index": 99, "session_hash": "tab"}
     assert httpx.post(f"{served.url}gradio_api/queue/join", json=body).status_code == 404
     assert served.joining[-1].event is None
-    until(lambda: not list(patches.pending(served.page, HELD)))
+    wait_for(lambda: not list(patches.pending(served.page, HELD)))
 
 
 def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
     served.gate.clear()
     assert call(served, "runs").status_code == 200
-    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
     assert call(served, "waits").status_code == 200 and call(served, "waits too", session_hash="tab").status_code == 200
     assert patches.waiting(served.page, HELD) == 2 and patches.waiting(served.page, "another") == 0
     found = list(patches.pending(served.page, HELD))
@@ -118,7 +109,7 @@ def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
     assert patches.ahead_of(served.page, HELD, "tab") == 1 and patches.ahead_of(served.page, HELD, "later") == 2, "None runs"
     assert patches.ahead_of(served.page, HELD, "nobody") is None and patches.ahead_of(served.page, "another", "tab") is None
     served.gate.set()
-    until(lambda: not list(patches.pending(served.page, HELD)))
+    wait_for(lambda: not list(patches.pending(served.page, HELD)))
 
 
 def test_clients_take_turns(served: SimpleNamespace) -> None:
@@ -133,7 +124,7 @@ def test_clients_take_turns(served: SimpleNamespace) -> None:
         return [event.data.data[0] for event in served.page._queue.event_queue_per_concurrency_id[HELD].queue]
 
     ask("a", 0)
-    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
     mine = ask("a", 1, 2, 3, 4)
     assert line() == ["a1", "a2", "a3", "a4"]
     ask("b", 0, 1, 2)
@@ -150,7 +141,7 @@ def test_clients_take_turns(served: SimpleNamespace) -> None:
     assert line() == ["b0", "c0", "d0", "b1", "a3", "b2", "a4"]
     assert patches.ahead_of(served.page, HELD, "d") == 3, "one runs"
     served.gate.set()
-    until(lambda: not list(patches.pending(served.page, HELD)))
+    wait_for(lambda: not list(patches.pending(served.page, HELD)))
     assert served.ran[ran:] == ["a0", "b0", "c0", "d0", "b1", "a3", "b2", "a4"]
 
 
@@ -158,11 +149,11 @@ def test_those_who_wait_are_told_their_new_places(served: SimpleNamespace) -> No
     served.gate.clear()
     client, other = Client(served.url, verbose=False), Client(served.url, verbose=False)
     jobs = [client.submit("first", api_name="/hold")]
-    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
     jobs.append(client.submit("second", api_name="/hold"))
-    until(lambda: jobs[1].status().rank == 0)
+    wait_for(lambda: jobs[1].status().rank == 0)
     jobs.append(other.submit("other", api_name="/hold"))
-    until(lambda: [job.status().rank for job in jobs[1:]] == [1, 0])
+    wait_for(lambda: [job.status().rank for job in jobs[1:]] == [1, 0])
     served.gate.set()
     assert [job.result(60) for job in jobs] == ["first", "second", "other"]
 
@@ -172,13 +163,13 @@ def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> N
     served.gate.clear()
     ran = len(served.ran)
     assert call(served, "runs", session_hash="first").status_code == 200
-    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
     assert call(served, "nameless", session_hash="").status_code == 200
     assert call(served, "old", session_hash="old").status_code == 200
     del served.page._queue.pending_messages_per_session["old"]
     assert call(served, "last", session_hash="last").status_code == 200
     served.gate.set()
-    until(lambda: not list(patches.pending(served.page, HELD)))
+    wait_for(lambda: not list(patches.pending(served.page, HELD)))
     assert served.ran[ran:] == ["runs", "nameless", "old", "last"] and not served.page._queue.stopped
 
 
@@ -195,7 +186,7 @@ def test_a_call_is_answered_once(served: SimpleNamespace) -> None:
 
     served.gate.clear()
     running, waits = (call(served, text).json()["event_id"] for text in ("runs", "waits"))
-    until(lambda: patches.waiting(served.page, HELD) == 1)
+    wait_for(lambda: patches.waiting(served.page, HELD) == 1)
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(answer, waits) for _ in range(2)]
         httpx.post(f"{served.url}gradio_api/cancel", json={"session_hash": waits, "fn_index": 0, "event_id": waits})
@@ -203,15 +194,15 @@ def test_a_call_is_answered_once(served: SimpleNamespace) -> None:
     assert patches.waiting(served.page, HELD) == 0
     served.gate.set()
     assert answer(running).endswith('event: complete\ndata: ["runs"]\n\n') and answer(running) == again
-    until(lambda: not list(patches.pending(served.page, HELD)))
+    wait_for(lambda: not list(patches.pending(served.page, HELD)))
 
 
 def test_nothing_is_kept_of_a_call(served: SimpleNamespace) -> None:
     served.gate.set()
     event = call(served, "forgotten").json()["event_id"]
-    until(lambda: any(event in sessions for sessions in served.sessions))  # there was a session
+    wait_for(lambda: any(event in sessions for sessions in served.sessions))  # there was a session
     holder = served.page.state_holder
-    until(lambda: event not in holder.session_data and event not in holder.time_last_used)
+    wait_for(lambda: event not in holder.session_data and event not in holder.time_last_used)
 
 
 def test_the_queue_rests_between_looks() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from passes import begin, node_pass, stable_pass, tree_pass
+from passes import begin, chain_pass, node_pass, stable_pass
 from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
 from runs import decode
 from torch import Tensor
@@ -37,9 +37,6 @@ def pipe(janus_model: Path) -> Pipeline:
     return load(JANUS_ID, device="cpu", folder=janus_model)
 
 
-# -- files
-
-
 def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     """The published file says neither eps nor theta."""
     folder, config = write_janus(tmp_path / "m"), authors_config()
@@ -47,9 +44,6 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
     assert (found.eps, found.rope_base) == (1e-6, 10000.0)
-
-
-# -- prompts
 
 
 def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
@@ -64,9 +58,6 @@ def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
     assert both.features.tolist()[1] == [0, *([JANUS.pad] * 12), 3]
 
 
-# -- the program on it
-
-
 def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     """Every picture of captions of different lengths is there."""
     pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
@@ -78,9 +69,6 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     drawn = drawing.by_point(drawing.draw(pipe, ("", "", ""), jobs), jobs)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
-
-
-# -- drafters
 
 
 @torch.no_grad()
@@ -131,16 +119,14 @@ class Perfect(JanusDrafter):
 
 @torch.no_grad()
 def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipeline) -> None:
-    """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits
-    of both rows can do: the logits of mixed states are others."""
+    """All drafts of a drafter that knows the target's states are accepted: the logits of mixed states are others."""
     target = pipe.networks.target
     encoded = pipe.networks.text.encode(PROMPT)
     condition = target.condition(encoded.features, None, True)
     tokens = pipe.generate(PROMPT, temperature=0).tokens
     cache, t = target.new_cache(2, GRID * GRID), encoded.features.shape[1]
     target.prefill(condition, cache)
-    place = torch.arange(len(tokens))
-    states = tree_pass(target, torch.tensor(tokens), place, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), cache)
+    states = chain_pass(target, torch.tensor(tokens), cache)
     wrong = target.head(guide(states, 5.0)[None]).argmax(-1)[0]
     right = guide(target.head(states), 5.0).argmax(-1)
     assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()

@@ -1,5 +1,4 @@
-"""Janus-Pro against transformers' own with small random weights, from both published forms: states and logits of the prompt, of
-cached steps and over a tree, guided and not, greedy pictures of its generation, and pixels."""
+"""Janus-Pro against transformers' own with small random weights, from both published forms."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ RULES: list[dict[str, Any]] = [
 def test_steps_of_published_models_run_on_their_own(model: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With three of a target's layers, which are all alike. Nothing reads a value, so that all steps have one shape."""
     info = REGISTRY[model]
-    assert info.published is not None
     shallow = replace(info.published, target=replace(info.published.target, layers=3))
     monkeypatch.setitem(REGISTRY, model, replace(info, published=shallow))
     found = [count_launches(model, method, **way) for way in WAYS + RULES * (model == "llamagen-t2i-256")]
@@ -58,9 +57,6 @@ def test_budgets(key: tuple[str, str, str]) -> None:
     assert found.faults == []
     assert found.total <= BUDGETS[key], found.kernels
     assert found.total > BUDGETS[key] - 8, "a budget far above what is launched holds nothing"
-
-
-# -- the watch itself
 
 
 def faults_of(step: Any) -> list[str]:

@@ -1,5 +1,4 @@
-"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute. `test_runners`
-compares whole runs."""
+"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute."""
 
 from __future__ import annotations
 
@@ -203,9 +202,6 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
     assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
     assert fastest_drafter_kind(packed, drafter) in KINDS
-
-
-# -- numbers in 16 bits
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

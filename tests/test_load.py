@@ -1,5 +1,4 @@
-"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and the end by
-Ctrl-C."""
+"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,14 +18,13 @@ from typing import Any
 import httpx
 import pytest
 from gradio_client import Client
+from tiny import ran, wait_for
 
+from examples.soak import CASES, FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-from soak import CASES, FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
@@ -44,7 +41,8 @@ def occupied(url: str) -> Iterator[None]:
     with held(Pipeline, "read") as held_up:
         wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
-        wait_for(lambda: runs_alone(url), "the run to begin")
+        alone = {"running": True, "waiting": 0}.items()
+        wait_for(lambda: httpx.get(f"{url}/healthz").json().items() >= alone, "the run to begin")
         yield
         held_up.clear()
     answer(url, event)
@@ -69,22 +67,9 @@ def held(place: type, name: str) -> Iterator[list[bool]]:
             flag.clear()
 
 
-def wait_for(condition: Any, what: str) -> float:
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() < start + SECONDS, f"waited too long for {what}"
-        time.sleep(0.02)
-    return time.monotonic() - start
-
-
 def idle(url: str) -> bool:
     health = httpx.get(f"{url}/healthz").json()
     return not health["running"] and not health["waiting"]
-
-
-def runs_alone(url: str) -> bool:
-    health = httpx.get(f"{url}/healthz").json()
-    return health["running"] and not health["waiting"]
 
 
 # -- limits and fairness
@@ -207,9 +192,6 @@ def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
     with closing(pipe.race(pipe.request("a lantern", ["eagle1", "eagle2"], tree="paper"))) as events:
         assert [next(events) for _ in range(3)] == [("eagle1", None)] * 3
     assert pipe.generate("a lantern", seed=1).tokens
-
-
-# -- deadlines
 
 
 @pytest.mark.slow
@@ -354,7 +336,7 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.slow
 def test_a_short_soak(process: tuple[str, Any, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Three clients, one of which misbehaves, for two seconds; `python examples/soak.py` is the long form."""
-    monkeypatch.setattr("soak.CASES", CASES[:2])
+    monkeypatch.setattr("examples.soak.CASES", CASES[:2])
     found = soak(*process, minutes=1 / 30, clients=3, page_count=0, every=0.5)
     assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
     assert found["right"] >= 2 and found["tracebacks_in_log"] == 0
@@ -399,14 +381,6 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     )
     root = Path(__file__).parent.parent
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran(sys.executable, "-c", program, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, timeout=120)
     assert done.returncode == 0 and done.stdout.endswith("Stopped.\n") and "Traceback" not in done.stderr
     assert time.monotonic() - start < 55, "it did not wait for its threads"

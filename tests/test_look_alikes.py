@@ -26,10 +26,8 @@ TOKENS = 256
 
 
 @pytest.fixture(scope="module")
-def alikes(tiny_model: Path) -> LookAlikes:
-    service = Service(tiny_model, "cpu")
-    service.wait()
-    return LookAlikes(service)
+def alikes(tiny_service: Service) -> LookAlikes:
+    return LookAlikes(tiny_service)
 
 
 def place(**changes: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import tiny
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
@@ -20,16 +21,11 @@ from lantern_demo.models.registry import REGISTRY
 def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page that was started with the switch on."""
     pytest.importorskip("mcp", reason='MCP is not installed: pip install "gradio[mcp]" in the version of requirements.txt')
-    from lantern_demo.ui.page import build, launch, wait_for_model
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
         patch.setenv("GRADIO_MCP_SERVER", "True")
-        page = build(tiny_model, "cpu")
-        wait_for_model(page)
-        _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
-        yield url
-        page.close(verbose=False)
+        with tiny.served(tiny_model) as (url, _):
+            yield url
 
 
 def ask(*arguments: Any) -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from gradio_client import Client
-from tiny import write_tiny_model
 
 from lantern_demo.metrics import Counters, acceptance, of_events, pooled
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui.recorded import read_record
 
 # By hand: a chain of three drafts in five steps, and a last step without drafts.
@@ -58,11 +57,6 @@ def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
     told = of_events({"trees": trees})
     assert (told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"]) == (2, 6, 2)
     assert told["num_spec_tokens"] == 2 and told["acceptance_histogram"] == [1, 0, 1]
-
-
-@pytest.fixture(scope="module")
-def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu", fit_trees=False)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "lantern", "lantern++", "sjd", "zipar"])

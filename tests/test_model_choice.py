@@ -18,7 +18,7 @@ from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import _models
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -49,17 +49,9 @@ def widgets(service: Service) -> ModelWidgets:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     w = widgets(service)
     found = choose(service, w, model)
-    names = {
-        id(w.model): "model",
-        id(w.note): "note",
-        id(w.prompt): "prompt",
-        id(w.label): "label",
-        id(w.builder): "builder",
-        id(w.examples): "examples",
-        id(w.methods[0]): "methods",
-        id(w.methods[1]): "others",
-    }
-    names |= {id(knob): name for name, knob in w.knobs.items()}
+    parts = {name: getattr(w, name) for name in ("model", "note", "prompt", "label", "builder", "examples")}
+    parts |= {"methods": w.methods[0], "others": w.methods[1]} | w.knobs
+    names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
 
@@ -160,11 +152,3 @@ def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
     took.decode_seconds = 900.0
     service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
     assert service._lease(request, True) == MOST_LEASED
-
-
-def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
-    """Gradio tells of a choice, too, when the box is left as it was."""
-    w = widgets(service)
-    assert list(choose_another(service, w, service.default, service.default)) == [w.model]
-    found = choose_another(service, w, TEXT_ID, service.default)
-    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods[0] in found

@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from published import ANOLE_ID, JANUS_ID, TEXT_ID, write_anole, write_janus, write_text_model
 from released import vq_state
 from safetensors.torch import load_file, save_file
-from transformers import (
-    ChameleonConfig,
-    ChameleonForConditionalGeneration,
-    JanusConfig,
-    JanusForConditionalGeneration,
-    JanusVisionConfig,
-    JanusVQVAEConfig,
-    LlamaConfig,
-)
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
@@ -65,7 +57,6 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
 )
 def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, golden: str) -> None:
     published = FULL[model].published
-    assert published is not None
     sizes = needs.sizes_of(published)[part]
     listed = _golden_shapes()[golden]
     wanted = _spelt_out(listed["tensors"])
@@ -79,9 +70,8 @@ def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, gol
 def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -> None:
     """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer beside it."""
     published = FULL[ANOLE_ID].published
-    assert published is not None
     with torch.device("meta"):
-        library = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={"<image>": 8711}))
+        library = transformers.ChameleonForConditionalGeneration(transformers.ChameleonConfig(vocabulary_map={"<image>": 8711}))
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items() if not n.startswith("model.vqmodel.")}
     found = {LAYOUTS["anole"].published(name, {})[0]: shape for name, shape in shapes(published.target).items()}
     assert found == wanted
@@ -100,16 +90,15 @@ def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -
 def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_bytes: float) -> None:
     """transformers' own at the sizes that DeepSeek's config.json gives, and near the bytes of the published files."""
     published = FULL[model].published
-    assert published is not None
     c = published.target
     text = {"hidden_size": c.dim, "intermediate_size": c.ffn, "num_hidden_layers": c.layers, "num_attention_heads": c.heads}
-    vision = JanusVisionConfig(projection_dim=c.dim)
+    vision = transformers.JanusVisionConfig(projection_dim=c.dim)
     with torch.device("meta"):
-        library = JanusForConditionalGeneration(
-            JanusConfig(
-                text_config=LlamaConfig(**text, vocab_size=102400),
+        library = transformers.JanusForConditionalGeneration(
+            transformers.JanusConfig(
+                text_config=transformers.LlamaConfig(**text, vocab_size=102400),
                 vision_config=vision,
-                vq_config=JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
+                vq_config=transformers.JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
             )
         )
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}
@@ -121,21 +110,17 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_
     assert found == {n: shape for n, shape in wanted.items() if n.startswith("model.vqmodel.")}
     assert (c.eps, c.rope_base) == (1e-6, 10000.0)  # a Llama's of the library, since DeepSeek's config.json says neither
     described = needs.describe(FULL[model])
-    assert described is not None
     assert described["download_bytes"] == pytest.approx(published_bytes, rel=0.02)
 
 
 def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
-    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not. What takes how much is
-    told."""
+    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not."""
     info = FULL[ANOLE_ID]
-    assert info.published is not None
     parts = needs.budget(info.published, "bfloat16")
     assert needs.memory(info.published, "bfloat16") == sum(parts.values()) < 0.8 * 24e9 < needs.memory(info.published, "float32")
     described = needs.describe(info)
     assert described is not None and described["memory_parts"]["bfloat16"] == parts
     largest = FULL["llamagen-t2i-256"].published
-    assert largest is not None
     of = {dtype: needs.budget(largest, dtype, on_cpu=True) for dtype in ("bfloat16", "float32")}
     assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
     assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
@@ -151,7 +136,6 @@ def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
 
 def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     published = REGISTRY["llamagen-t2i-512"].published
-    assert published is not None
     monkeypatch.setattr(needs, "free_memory", lambda _: 2**20)
     says = r"llamagen-t2i-512 cannot run here: it needs about 7\.\d GiB of memory in float32, and 1 MiB are free"
     with pytest.raises(ValueError, match=says):
@@ -160,7 +144,6 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
     anole = FULL[ANOLE_ID].published
-    assert anole is not None
     monkeypatch.setattr(needs, "free_memory", lambda _: int(16e9))
     says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
     assert needs.short_of_memory(anole, torch.device("cuda"), "bfloat16") == says

@@ -1,4 +1,4 @@
-"""The noise that all methods share: each number comes of its seed, place and token alone, and draws made with it follow the
+"""The noise that all methods share: each number comes of its seed, place and token alone, and draws follow their
 distribution."""
 
 from __future__ import annotations

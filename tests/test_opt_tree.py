@@ -1,11 +1,9 @@
-"""A tree that is chosen anew in every step: what is checked is what is worth it. `test_shared` shows that its tokens are
-vanilla's."""
+"""A tree that is chosen anew in every step: what is checked is what is worth it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from runs import decode
 from tables import TableDrafter, TableTarget
@@ -73,9 +71,3 @@ def test_the_comb() -> None:
     assert tree.parents.tolist() == [0, 0, 0, 1, 3, 3, 3] and tree.depths.tolist() == [0, 1, 1, 2, 3, 3, 3]
     assert tree.children.tolist() == [[1, 2, -1], [3, -1, -1], [-1] * 3, [4, 5, 6], *[[-1] * 3] * 3]
     assert torch.equal(tree.mask, ancestor_mask(tree.parents, 3)) and tree.whole
-
-
-@pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
-def test_a_chance_that_is_none_is_refused(chance: float) -> None:
-    with pytest.raises(ValueError, match=r"opt_chance is .*; it must be between 0 and 1, both excluded"):
-        OptTree(chance)

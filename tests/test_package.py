@@ -162,8 +162,7 @@ SLOW_FILES = {"browser", "lost", "replay", "reproducible", "space", "space_build
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
-    """Both commands are in the documents. Every file of tests has fast ones too, but those that need a browser or ask for
-    minutes."""
+    """Every file of tests has fast ones too, but those that need a browser or ask for minutes."""
     assert all('-m "not slow"' in (ROOT / path).read_text() for path in ("README.md", "CONTRIBUTING.md"))
     assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text()
     without = {path.stem.removeprefix("test_") for path, count in fast_tests.items() if not count}
@@ -178,8 +177,7 @@ def code_of(text: str) -> list[str]:
 
 
 def options_of(program: str) -> set[str]:
-    """The options of a module's command line (such as `lantern_demo.bench quality`) or of an example's in a folder of its own, by
-    its help; of another script, by its text."""
+    """The options of a module's command line (such as `lantern_demo.bench quality`) by its help; of a script, by its text."""
     if program.endswith(".py") and program.count("/") < 2:
         text = (ROOT / program).read_text()
     else:
@@ -199,8 +197,7 @@ def options_of(program: str) -> set[str]:
 
 @pytest.mark.slow
 def test_commands_and_options_exist() -> None:
-    """Every command of this project that README and docs show has the options that it is shown with; so has some command each
-    option that is named by itself."""
+    """Every command of README and docs has the options that it is shown with, and some has each that is named alone."""
     commands: dict[str, set[str]] = {}
     alone: set[str] = set()
     for path in DOCS:
@@ -215,13 +212,7 @@ def test_commands_and_options_exist() -> None:
                 commands.setdefault(found[1] or found[2], set()).update(options)
             elif code.startswith("--"):
                 alone |= options
-    assert {
-        "app.py",
-        "lantern_demo.bench",
-        "lantern_demo.bench quality",
-        "lantern_demo.bench gpu",
-        "lantern_demo.bench audit",
-    } <= set(commands)
+    assert {"app.py", *(f"lantern_demo.bench{command}" for command in ("", " quality", " gpu", " audit"))} <= set(commands)
     offered = {program: options_of(program) for program in commands}
     for program, options in commands.items():
         assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"
@@ -231,8 +222,7 @@ def test_commands_and_options_exist() -> None:
 
 
 def test_names_in_the_docs_exist() -> None:
-    """Files and environment variables that README and docs name are there; all settings, methods, trees and models are
-    described."""
+    """Files and variables that are named are there; all settings, methods, trees and models are described."""
     text = "\n".join(path.read_text() for path in DOCS)
     # Where a sentence has named the folder before, a file stands without it.
     places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("bench/quality", "models", "decoding"))]
@@ -264,8 +254,7 @@ def test_requirements_are_bound_as_their_comments_say() -> None:
 
 
 def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
-    """What is installed first lies within requirements.txt, which then leaves it as it is; so does the line for Spaces without a
-    GPU."""
+    """What is installed first lies within requirements.txt, which then leaves it as it is."""
     assert pins("pre-requirements.txt") == {"torch": ">=2.8,<2.12"}
     wanted = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", pins()["torch"])
     assert wanted and int(wanted[1]) <= 8 and int(wanted[2]) >= 12
@@ -312,8 +301,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
 
 
 def all_imports() -> dict[str, set[str]]:
-    """What each module imports of the project, for type checkers and within functions too. A package's own file is what its name
-    alone names."""
+    """What each module imports of the project, within functions too; a package's own file is what its name alone names."""
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lantern_demo").rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
     imports: dict[str, set[str]] = {}
@@ -362,8 +350,9 @@ def test_rooms_know_only_what_they_stand_on() -> None:
 
 
 def test_files_are_small_enough_for_plain_git() -> None:
-    big = {path.name: path.stat().st_size for path in tracked_files() if path.stat().st_size > 10_000_000}
-    assert not big
+    sizes = {path: path.stat().st_size for path in tracked_files()}
+    assert not [path.name for path, size in sizes.items() if size > 10_000_000]
+    assert sum(size for path, size in sizes.items() if CARD.parent in path.parents) < 45_000_000
 
 
 def test_no_path_of_somebodys_machine() -> None:

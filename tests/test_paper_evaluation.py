@@ -12,6 +12,7 @@ import numpy
 import pytest
 import torch
 from PIL import Image
+from test_quality import normal
 from torch import Tensor, nn
 from transformers import BatchEncoding
 
@@ -133,10 +134,6 @@ def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkey
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     _, missing = scorers.at_hand([scorers.of_distances], None, CPU)
     assert "inception.pth, which are not there: put there https://example.org" in missing[0]
-
-
-def normal(*shape: int, seed: int = 0) -> Any:
-    return numpy.random.default_rng(seed).normal(size=shape)
 
 
 def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:

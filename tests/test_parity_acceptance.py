@@ -41,9 +41,6 @@ def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
         yield trial, Draft(tree, tokens, drawn, torch.cat(probs) if sampled else None)
 
 
-# -- sampling, with scripted uniforms
-
-
 def uniforms_used(draft: Draft) -> list[int]:
     """Per node how many uniforms are used up when the walk gets there: one for each child tried, in order."""
     parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
@@ -104,15 +101,11 @@ def test_probabilities_of_draws(case: Golden) -> None:
     golden = case.tensors
     for trial, draft in drafts(case, sampled=True):
         probs, children = draft.q, draft.tree.children[draft.tree.inner]
-        assert probs is not None
         for rank in range(draft.tree.width):
             nodes, rows = children[:, rank].clamp(min=0), children[:, rank] >= 0
             drawn = probs.gather(1, draft.tokens[nodes].unsqueeze(1))[:, 0]
             close(drawn[rows], golden["static_node_cond_prob"][trial][nodes[rows]])
             probs = without(probs, draft.drawn[:, rank])
-
-
-# -- greedy
 
 
 @pytest.mark.parametrize(("case", "name"), cases("greedy acceptance", rules))
@@ -130,16 +123,10 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
         assert found.tokens[-1] == int(wanted["next_token"][trial])
 
 
-# -- distributions
-
-
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
 def test_distributions(case: Golden, name: str, kind: str) -> None:
-    """A tree of one level, run many times there and here: how often each child was accepted, and the first emitted token.
-
-    The children are fixed (dynamic) or drawn from the drafter each time (static).
-    """
+    """A tree of one level, run many times there and here, whose children are fixed (dynamic) or drawn each time (static)."""
     golden, sampling = case.tensors, Sampling(**case.about["processor"])
     rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
     wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}

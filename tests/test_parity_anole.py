@@ -1,9 +1,6 @@
-"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code has them.
-
-The numbers were recorded by running LANTERN's own classes (jadohu/LANTERN@3a56e45) on small random weights in float32 on a CPU,
-with a short list in the place of the ids that are no image tokens. The released target pads an unconditional row on the left, and
-what its padded positions hold nobody reads: they are not compared.
-"""
+"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code
+(jadohu/LANTERN@3a56e45) has them on small random weights. What the padded positions of its unconditional row hold nobody reads:
+they are not compared."""
 
 from __future__ import annotations
 
@@ -14,15 +11,14 @@ import torch.nn.functional as F
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
 from released_rule import as_released
 from runs import decode, dynamic_draft
+from test_parity_drafter import Spy
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
-from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import FIRST, Anole
 from lantern_demo.models.common import Condition
 from lantern_demo.models.decoder import PaddedCache
@@ -78,18 +74,6 @@ def test_verification(case: Golden, fixed: bool) -> None:
     assert masked.argmax(-1).tolist() == (guided.argmax(-1) + FIRST).tolist()
 
 
-class Spy:
-    """A drafter that writes down its tree passes."""
-
-    def __init__(self, drafter: AnoleDrafter) -> None:
-        self.drafter, self.outputs, self.positions = drafter, list[Tensor](), list[list[list[int]]]()
-
-    def node_pass(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
-        self.positions.append(cache.positions(tokens.new_full(tokens.shape, cache.length + depth - 1)).tolist())
-        self.outputs.append(passes.node_pass(self.drafter, tokens, hidden, depth, mask, cache))
-        return self.outputs[-1]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
@@ -102,7 +86,8 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     output = passes.begin(drafter, golden["prefill_hidden"], first, cache, condition)
     close(output, golden["drafter_out_hidden_stable"][:, -1:])
     draft = dynamic_draft(policy, first, output, spy, target, cache, sampling)
-    assert spy.positions[0] == golden["drafter_positions_level1"].tolist()
+    positions = cache.positions(torch.full_like(spy.tokens[0], spy.slots[0]))
+    assert positions.tolist() == golden["drafter_positions_level1"].tolist()
     close(spy.outputs[0], golden["drafter_out_hidden_level1"])
     assert torch.equal(draft.tree.mask, golden["tree_mask"][0, 0].bool())
     same_tree(draft, golden, "")
@@ -136,7 +121,7 @@ def test_tokens_and_steps(case: Golden, run: str, monkeypatch: pytest.MonkeyPatc
     target, drafter = anole(made), anole_drafter(made)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     method, rule, policy = method_of(case, run)
-    first, *steps, result = decode(
+    _, *steps, result = decode(
         target,
         drafter,
         target.condition(golden[f"{run.split('.')[0]}.ids"][None], None, True),
@@ -147,9 +132,8 @@ def test_tokens_and_steps(case: Golden, run: str, monkeypatch: pytest.MonkeyPatc
         sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
         neighbours=golden["nearest"],
     )
-    assert isinstance(first, Step) and isinstance(result, Decoded)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
-    done = [step for step in steps if isinstance(step, Step)][: len(wanted)]
+    done = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in done] == wanted
     assert [best_candidate(step, isinstance(policy, StaticTree)) for step in done] == golden[
         f"{run}.best_candidate_per_step"
@@ -169,6 +153,5 @@ def test_tokens_without_drafts(case: Golden) -> None:
             method=METHODS["vanilla"],
             sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
         )
-        assert isinstance(result, Decoded)
         assert result.tokens == golden[f"{prompt}.eagle2.tokens"].tolist() == golden[f"{prompt}.static_exact.tokens"].tolist()
     same_neighbours(golden["latents"], golden["nearest"])

@@ -7,16 +7,7 @@ from typing import Any
 import passes
 import pytest
 import torch
-from released import (
-    Golden,
-    cases,
-    close,
-    lantern_drafter,
-    lantern_probabilities,
-    lantern_target,
-    listed_paths,
-    parts_like,
-)
+from released import Golden, cases, close, lantern_drafter, lantern_probabilities, lantern_target, listed_paths, parts_like
 from runs import dynamic_draft, static_draft
 from torch import Tensor
 
@@ -38,7 +29,7 @@ def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
 class Spy:
     """A drafter that writes down its tree passes."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Any) -> None:
         self.drafter = drafter
         self.tokens: list[Tensor] = []  # [m] of each pass
         self.slots: list[int] = []
@@ -73,9 +64,6 @@ def sampling_of(processor: dict[str, Any] | None, golden: dict[str, Tensor]) -> 
 def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
     """The conditional and the unconditional row are fed the same tokens."""
     assert wanted.tolist() == [tokens.tolist()] * 2
-
-
-# -- dynamic trees
 
 
 @pytest.mark.parametrize(("case", "probs"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
@@ -116,9 +104,6 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert paths.tolist() == golden[f"{call}_retrieve_indices"].tolist()
 
 
-# -- static trees
-
-
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates")))
 def test_static_tree_greedy(case: Golden, name: str) -> None:
     golden = {key.removeprefix(f"{name}_greedy_"): value for key, value in case.tensors.items()}
@@ -144,8 +129,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
 def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability given the
-    earlier."""
+    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
     policy = StaticTree(STATIC_TREES[name])
@@ -166,7 +150,6 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 
     probs = draft.q
-    assert probs is not None
     close(probs, torch.cat([golden[f"level{level}_dist"] for level in range(len(tree.levels))]))
     # The released code divides by what the earlier draws left, 1 - their sum, and is itself off where that is next to nothing.
     drawn = probs.gather(1, draws)

@@ -11,7 +11,7 @@ from released_rule import as_released, released_rule
 from runs import decode
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
-from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -66,15 +66,13 @@ def runs(file: Golden) -> list[str]:
 
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
 def test_tokens_and_steps(case: Golden, run: str) -> None:
-    """The released code runs on until there are more than enough tokens. So does this run, for every step of it to be compared;
-    the one token more makes the last recorded step a step with drafts here too."""
+    """With one token more than the released code ran on for, so that the last recorded step has drafts here too."""
     golden = case.tensors
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
     method, rule, policy = method_of(case, run)
     enough = 1 + sum(length + 1 for length in wanted) + 1
-    first, *steps, result = decoded(case, run.split(".", 1)[0], method, rule, policy, enough)
-    assert isinstance(first, Step) and isinstance(result, Decoded)
+    _, *steps, result = decoded(case, run.split(".", 1)[0], method, rule, policy, enough)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     steps = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in steps] == wanted
@@ -95,7 +93,6 @@ def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
     """The picture as a user asks for it: as many tokens as recorded and not one more."""
     method, rule, policy = method_of(case, run)
     *_, result = decoded(case, run.split(".", 1)[0], method, rule, policy, case.about["max_length"])
-    assert isinstance(result, Decoded)
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
 
 
@@ -103,7 +100,6 @@ def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
 def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     length = case.about["max_length"]
     *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, DraftConfig(), length)
-    assert isinstance(result, Decoded)
     assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
     assert result.steps == length - 1
 

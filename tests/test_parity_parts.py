@@ -1,5 +1,4 @@
-"""Parts that stand alone, as the released code has them: cleaned captions, sampling filters in LlamaGen's and in LANTERN's order,
-index tables of static trees, and the image tokenizer with the neighbours of its codes."""
+"""Parts that stand alone, as the released code has them."""
 
 from __future__ import annotations
 
@@ -26,9 +25,6 @@ def test_cleaning_is_the_published_one(file: Golden) -> None:
         assert (clean_once(row["in"]), clean(row["in"])) == (row["once"], row["out"]), row["in"]
 
 
-# -- filters
-
-
 ORDERS = {"llamagen": probabilities, "lantern": lantern_probabilities}
 
 
@@ -48,9 +44,6 @@ def test_filters(case: Golden, key: str) -> None:
 def test_ties_at_the_top_k_boundary_stay(case: Golden, key: str) -> None:
     code, top_k = re.fullmatch(r"tie_(\w+)_probs_k(\d+)", key).groups()  # type: ignore[union-attr]
     same_probs(ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key])
-
-
-# -- static trees
 
 
 TREES = cases("tables of static trees", lambda file: list(file.about["trees"]))
@@ -104,9 +97,6 @@ def test_trees_of_the_drafter(case: Golden, name: str) -> None:
         assert level.parent_rows.tolist() == sorted(level.parent_rows.tolist())
         assert level.parent_rows.unique(return_counts=True)[1].tolist() == tables["repeat_nums"]
         assert set(tables["position_ids"]) == {0}
-
-
-# -- the image tokenizer
 
 
 TOKENIZERS = cases("image tokenizer")

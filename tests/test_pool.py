@@ -1,5 +1,4 @@
-"""Engines of steps of fixed shapes: when they refuse and stop, that they are kept between runs, and graphs of their
-steps, which are faked on a CPU. `test_runners` has their runs."""
+"""Engines of steps of fixed shapes, that they are kept between runs, and graphs of their steps, which are faked on a CPU."""
 
 from __future__ import annotations
 
@@ -44,9 +43,6 @@ class Model:
 @pytest.fixture(scope="module")
 def model() -> Model:
     return Model()
-
-
-# -- which engine, and how it stops
 
 
 def test_which_engine(model: Model) -> None:

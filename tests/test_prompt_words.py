@@ -173,7 +173,6 @@ def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> N
 
 def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     filled = from_link(visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"})
-    assert filled is not None
     visitor.fills(filled)
     assert visitor.draws("two blue lanterns")[0] == 7
     assert visitor.draws("two blue lanterns")[0] == 1000

@@ -1,5 +1,4 @@
-"""Published models on a processor: they run on fused models, whose weights are there once, in a number format that rounds a node
-alike in every pass."""
+"""Published models on a processor: fused, their weights there once, in a format that rounds a node alike in every pass."""
 
 from __future__ import annotations
 
@@ -22,7 +21,6 @@ from lantern_demo.runs.pipeline import Pipeline, load
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
-XL_ID = "llamagen-t2i-256"
 FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(kind))]
 
 pytestmark = pytest.mark.usefixtures("published_cache")

@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from passes import tree_pass
+from passes import step
 
 from lantern_demo import load
 from lantern_demo.bench.quality import distances, scenes, statistics, tokens
@@ -35,9 +35,6 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
 
 def normal(*shape: int, seed: int = 0) -> Any:
     return numpy.random.default_rng(seed).normal(size=shape)
-
-
-# -- statistics
 
 
 @pytest.mark.parametrize(
@@ -119,9 +116,6 @@ def test_equal_distributions_are_within_the_noise_and_shifted_ones_are_not() -> 
     assert drawn[1].difference > 0
 
 
-# -- distances
-
-
 def denman_beavers(matrix: Any) -> Any:
     """The principal square root, of any matrix that has one."""
     y, z = matrix, numpy.eye(len(matrix))
@@ -143,9 +137,6 @@ def test_frechet_is_the_trace_of_the_products_root() -> None:
 def test_diversity_is_within_captions() -> None:
     features = numpy.array([[0.0, 0], [9, 9], [3, 4], [9, 9], [0, 4]])
     assert distances.diversity(features, [0, 1, 0, 1, 0]).tolist() == [4.5, 0, 4, 0, 3.5]
-
-
-# -- tokens
 
 
 @pytest.mark.parametrize(
@@ -170,10 +161,7 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
             for token in row:
                 p = probabilities(guide(target.head(hidden[:, -1:]), sampling.cfg_scale), sampling)
                 chances.append(p[0, token].item())
-                hidden = tree_pass(
-                    target, token[None], torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool), cache
-                )
-                cache.length += 1
+                hidden = step(target, token, cache)
             wanted.append(numpy.mean([-math.log(max(c, tokens.FLOOR)) for c in chances]))
             impossible += chances.count(0.0)
     found = tokens.nll(target, encoder, PROMPTS, ids, sampling, batch=2)

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
@@ -61,9 +61,6 @@ def turns(seconds: dict[str, float], count: int) -> list[str]:
         found.append(rotation.next())
         rotation.spent[found[-1]] += seconds[found[-1]]
     return found
-
-
-# -- slices
 
 
 def test_slices_are_equal_whatever_a_step_takes() -> None:
@@ -153,7 +150,6 @@ def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: p
 
 def test_room_for_a_race_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY["llamagen-t2i-512"]
-    assert info.published is not None
     parts = needs.budget(info.published, "bfloat16", True)
     each = parts["keys and values"] + parts["a captured step"]
     for free, fits in ((5 * each, True), (5 * each - 1, False)):
@@ -205,9 +201,6 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
         waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
         *_, last = opened
         assert isinstance(last, Generation) and waiting.result(timeout=60).tokens == last.tokens
-
-
-# -- once, at the start
 
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
@@ -317,6 +310,9 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         with clock.measure(part):
             now["wall"], now["cpu"] = now["wall"] + wall, now["cpu"] + cpu
     assert (clock.decode_seconds, clock.waited_seconds) == (1.5, 0.25)
+    assert set(clock.seconds) == set(timing.PARTS)
+    with pytest.raises(ValueError, match="'lunch'"):
+        clock.measure("lunch")
     assert disturbed(0.25, 1.5) and not disturbed(0.15, 1.5) and not disturbed(None, 1.5)
 
 

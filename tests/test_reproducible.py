@@ -1,18 +1,16 @@
-"""The same request gives the same tokens: in another process, after other requests, with other methods beside it, in any
-order."""
+"""The same request gives the same tokens: in another process, after and beside others, in any order."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import ran
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.ui.service import Service
 
@@ -48,24 +46,9 @@ def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
 @pytest.mark.slow
 def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([str(folder), PROMPT, SETTINGS])],
-        cwd=Path(__file__).parent.parent,
-        env=os.environ | {"PYTHONHASHSEED": "random"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    request, root = json.dumps([str(folder), PROMPT, SETTINGS]), Path(__file__).parent.parent
+    done = ran(sys.executable, "-c", PROGRAM, request, cwd=root, env=os.environ | {"PYTHONHASHSEED": "random"}, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == right
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("knobs", range(len(SETTINGS)), ids=["plain", "released"])
-def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list[int]]], knobs: int) -> None:
-    for chosen in (["lantern++"], ["eagle2", "eagle1"], ["lantern", "vanilla", "eagle1"]):
-        found = {m: e.tokens for m, e in pipe.compare(PROMPT, chosen, **SETTINGS[knobs]) if isinstance(e, Generation)}
-        assert found == {m: right[knobs][m] for m in METHODS if m in chosen}
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
-"""What a CPU's fused models compute for a node is the same to the bit, however many nodes are in the pass and wherever its
-ancestors lie."""
+"""What a CPU's fused models compute for a node is the same to the bit, in whatever pass and wherever its ancestors lie."""
 
 from __future__ import annotations
 
@@ -117,14 +116,6 @@ def branching(size: int, draw: random.Random) -> Tree:
     return static_tree([path for path in children if path])
 
 
-def path_to(node: int, tree: Tree) -> list[int]:
-    """The nodes from the root to a node, these included."""
-    path = [node]
-    while path[0]:
-        path.insert(0, int(tree.parents[path[0]]))
-    return path
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "padded"), [(2, 0), (2, 3), (1, 0)], ids=["guided", "padded", "alone"])
 def test_chains_of_every_size(small: Small, kind: str, rows: int, padded: int) -> None:
@@ -149,12 +140,12 @@ def read_chains(picture: Picture) -> None:
 
 
 def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
-    """Trees that branch: the picture's tokens lie along a path of each, others hang beside it. Its nodes have what was read one
-    by one, and so has what comes after they have moved up."""
+    """The picture's tokens lie along a path of each tree, others beside it; the path's nodes have what was read one by one."""
     draw, committed, cache = random.Random(0), 0, picture.cache()
     for size in sizes:
         tree = branching(size, draw)
-        path = path_to(max(range(size), key=lambda node: (int(tree.depths[node]), draw.random())), tree)
+        end = max(range(size), key=lambda node: (int(tree.depths[node]), draw.random()))
+        path = tree.mask[end].nonzero()[:, 0].tolist()
         tokens = torch.randint(picture.fused.config.vocab, (size,), generator=GENERATOR)
         tokens[path] = picture.tokens[committed : committed + len(path)]
         found = picture.read(tokens, tree, cache)

@@ -1,6 +1,5 @@
 """The table of all runners: a model's networks, the same joined as on an accelerator, and a processor's fused models make one
-run, and exact methods draw vanilla's tokens on each. `test_distributions` shows what distribution that is, `test_pool` the same
-of graphs."""
+run, and exact methods draw vanilla's tokens on each."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import copy
 import io
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl
 import pytest
 from PIL import Image
 
+from examples.record_examples import RECORDED, redrawn
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import BUNDLED, REGISTRY
@@ -27,9 +27,6 @@ from lantern_demo.ui.recorded import MEGABYTES, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-from record_examples import RECORDED, redrawn
 
 TINY = {"tiny": REGISTRY["lantern-emoji"]}  # on offer
 

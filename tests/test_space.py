@@ -43,8 +43,7 @@ class Space:
 
 
 def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What to put before a command, and options of `subprocess`, so that root's rights do not count: another user where that one
-    can read this Python, else root without its capabilities."""
+    """What to put before a command, and options of `subprocess`, so that root's rights do not count."""
     if os.geteuid():
         return [], {}
     user = {"user": USER, "group": USER, "extra_groups": []}

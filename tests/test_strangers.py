@@ -1,5 +1,4 @@
-"""What strangers cannot do: read files, have any fetched, write outside the cache, bring markup or code along, or reach what is
-switched off."""
+"""What strangers cannot do: read files, have any fetched, write outside the cache, or bring markup or code along."""
 
 from __future__ import annotations
 
@@ -186,8 +185,7 @@ def test_uploads_are_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_markup_stays_text() -> None:
-    """What a visitor types reaches no template: the page's HTML is made of escaped texts, and its scripts only make text of
-    it."""
+    """The page's HTML is made of escaped texts, and its scripts only make text of what a visitor types."""
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
     html = status_html(evil, "error", [evil])
     assert "<img" not in html and "&lt;img" in html

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from passes import tree_pass
+from tables import chi_square_p
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, emoji, export, facts, target, tokenizer
@@ -17,33 +17,15 @@ from examples.make_bundled_model.tokenizer import Quantiser
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import NOUNS, vocabulary
 from lantern_demo.training import drafter, run
 from lantern_demo.training.own import encode_prompts, sample_batch
 
 
 @torch.inference_mode()
-def test_teacher_forcing_is_what_cached_decoding_computes() -> None:
-    torch.manual_seed(0)
-    target = LlamaGen(LlamaGenConfig(dim=64, layers=2, heads=2, ffn=64, vocab=40, grid=3, prefix=6, caption_dim=32)).eval()
-    features, mask = torch.randn(1, 6, 32), torch.tensor([[False, False, True, True, True, True]])
-    features = features * mask[..., None]
-    tokens = torch.randint(40, (9,))
-    taught = target.train_hidden(tokens[None], features, mask)
-    cache = target.new_cache(1, 16)
-    torch.testing.assert_close(
-        target.prefill(target.condition(features, mask, False), cache), taught[:, :6], atol=1e-5, rtol=1e-5
-    )
-    for j, token in enumerate(tokens):
-        hidden = tree_pass(target, token[None], torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
-        cache.length += 1
-        torch.testing.assert_close(hidden[:, 0], taught[:, 6 + j], atol=1e-5, rtol=1e-5)
-
-
-@torch.inference_mode()
 def test_batched_samples_follow_the_distribution_of_the_target() -> None:
-    """First tokens of many samples against the guided distribution itself (chi-square, p > 1e-4)."""
+    """First tokens of many samples against the guided distribution itself."""
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
@@ -53,19 +35,9 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
     cache = target.new_cache(2, 8)
     cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
     probs = (uncond + 2.0 * (cond - uncond)).softmax(-1)
-    count = 4000
     given = encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu"))
-    first = torch.cat([sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(count // 500)])
-    seen = torch.bincount(first, minlength=12).double()
-    expected = probs.double() * count
-    statistic = ((seen - expected) ** 2 / expected).sum()
-    # The 1 - 1e-4 quantile of chi-square with 11 degrees of freedom.
-    assert statistic < 37.4
-
-
-def test_left_pad_moves_words_to_the_end_in_order() -> None:
-    moved, mask = left_pad(torch.arange(8.0).view(1, 4, 2) + 1, torch.tensor([[True, True, False, False]]))
-    assert mask.tolist() == [[False, False, True, True]] and moved.tolist() == [[[0, 0], [0, 0], [1, 2], [3, 4]]]
+    first = torch.cat([sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(8)])
+    assert chi_square_p(torch.bincount(first, minlength=12), probs) > 1e-4
 
 
 def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:

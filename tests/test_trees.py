@@ -50,18 +50,8 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
         StaticTree(paths)
 
 
-@pytest.mark.parametrize(
-    ("values", "complaint"),
-    [((0, 1, 2), "top_k is 0"), ((2, -1, 2), "depth is -1"), ((2, 1, 8), "between 2 and 7"), ((2, 1, 1), "nodes is 1")],
-)
-def test_dynamic_values_out_of_range(values: tuple, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        DynamicTree(*values)
-
-
 def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], float]:
-    """Obvious reference: all proposals by their token path, the best ones with ancestors. distribution(path) ->
-    log-probs."""
+    """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs` gives log-probabilities."""
     top = probs(()).topk(policy.top_k)
     pool = {(int(t),): float(s) for s, t in zip(top.values, top.indices, strict=True)}
     beam = dict(pool)

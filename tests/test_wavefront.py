@@ -1,5 +1,4 @@
-"""Rows drawn side by side: the plan against its rule played through by hand, the distributions against one pass under a mask that
-says it all, and vanilla where the window is a row."""
+"""Rows drawn side by side: the plan against its rule played through, and the distributions against one pass."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> No
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
-    """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
-    newest."""
+    """A node sees what was read up to its own pass at places up to its own, at each place the newest."""
     target, _ = networks(TEXT)
     config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=ZipAR(window), seed=5, row=4)
     with torch.inference_mode():
@@ -102,8 +100,3 @@ def test_less_than_a_whole_row_is_not_lossless() -> None:
         counts[index_of(play(seed).tokens)] += 1
     probs = Tables(CASES["flat"]).sequences()
     assert worst_stretch(counts.reshape(shape), probs.reshape(shape))[1] < 1e-9
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
-        ZipAR(0)

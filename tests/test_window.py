@@ -1,5 +1,4 @@
-"""Windows that the target guesses itself: vanilla at one place, and fewer passes where a place has one number.
-`test_distributions` shows that they are exact."""
+"""Windows that the target guesses itself: fewer passes where a place has one number."""
 
 from __future__ import annotations
 
@@ -56,11 +55,6 @@ def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(window.SampledWindowProposer, "observe", observe_anew)
     assert steady < 0.9 * run("sjd", 2000, 8).steps
-
-
-def test_values_out_of_range() -> None:
-    with pytest.raises(ValueError, match="window is 0"):
-        Window(0)
 
 
 def test_the_numbers_of_a_place_are_the_runs_own() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import ran
 
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -23,16 +23,8 @@ DEAREST = 1.5  # so many times what is asked for has to be left
 def space(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What became of a Space and its visitors."""
     program = Path(__file__).with_name("zero_gpu.py")
-    command = [sys.executable, str(program), str(tiny_model), str(tmp_path_factory.mktemp("space"))]
-    done = subprocess.run(
-        command,
-        cwd=program.parent.parent,
-        env=os.environ | {"PYTHONPATH": str(program.parent.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    root, scratch = program.parent.parent, tmp_path_factory.mktemp("space")
+    done = ran(sys.executable, program, tiny_model, scratch, cwd=root, env=os.environ | {"PYTHONPATH": str(root)})
     assert done.returncode == 0, done.stderr[-3000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told

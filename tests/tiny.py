@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image, ImageChops
+from space import free_port
 from transformers import JanusVQVAEConfig
 
 from lantern_demo.models import bundled
@@ -22,24 +27,29 @@ if TYPE_CHECKING:
     from lantern_demo.ui.service import Service
 
 
-def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
-    """Write a model of grid x grid tokens to `folder` and return it. Always the same weights.
+def vq_config(
+    channels: int, multipliers: Sequence[int], blocks: int, latent: int, dim: int, codebook: int, **more: int
+) -> JanusVQVAEConfig:
+    """The configuration of an image tokenizer of these sizes, in the order of `TokenizerSizes`."""
+    return JanusVQVAEConfig(
+        base_channels=channels,
+        channel_multiplier=list(multipliers),
+        num_res_blocks=blocks,
+        latent_channels=latent,
+        embed_dim=dim,
+        num_embeddings=codebook,
+        **more,
+    )
 
-    With a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the tokenizer's.
-    """
+
+def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
+    """Write a model of grid x grid tokens to `folder` and return it, always with the same weights; with a `scale` above 1 it
+    has a picture decoder, whose pictures are so many times as wide as the tokenizer's."""
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
     drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
-    picture = JanusVQVAEConfig(
-        base_channels=32,
-        channel_multiplier=[1, 1, 1, 1],
-        num_res_blocks=1,
-        latent_channels=32,
-        embed_dim=8,
-        num_embeddings=vocab,
-        num_patches=grid,
-    )
+    picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
         TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24),
         LlamaGen(target),
@@ -61,6 +71,34 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
 def same_picture(one: Image.Image, other: Image.Image) -> bool:
     """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and thread counts may make them."""
     return one.size == other.size and all(high <= 2 for _, high in ImageChops.difference(one, other).getextrema())
+
+
+@contextmanager
+def served(folder: Path, device: str = "cpu") -> Iterator[tuple[str, Any]]:
+    """The demo, served from this process: its address and its page."""
+    from lantern_demo.ui.page import build, launch, wait_for_model
+
+    page = build(folder, device)
+    wait_for_model(page)
+    _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
+    try:
+        yield url, page
+    finally:
+        page.close(verbose=False)
+
+
+def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited too long for {what}"
+        time.sleep(0.02)
+
+
+def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program of its own, run to its end."""
+    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
+    return subprocess.run(list(map(str, command)), **options)
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:

@@ -1,4 +1,4 @@
-"""Turn the knob: one setting at five values, with what each gains and changes."""
+"""Change lambda, delta or k: one setting at five values, with what each gains and changes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 OFFER = "Try:"
 NOT_DRAWN = "Not drawn."
-DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick", "Settings"
+DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick words", "Settings"
 DRAW_THESE = "Draw with these"
 DRAW_OTHERS = "Draw with all chosen methods"
 PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
@@ -63,7 +63,7 @@ FOOT = "About this demo"
 PAPERS = {"The LANTERN paper": "https://arxiv.org/abs/2410.03355", "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352"}
 REPOSITORY = "Code, docs and licence"
 
-KNOB_TITLE = "Turn the knob"
+KNOB_TITLE = "Change lambda, delta or k"
 OTHERS_TITLE = "Other methods"
 OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
@@ -124,7 +124,7 @@ LOADED = "A loaded record. It names {device} and {date}; none of it was measured
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
-WAITING = "waiting for the start"
+WAITING = "waiting"
 NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 LOOK_LATER = "The device is at work; look again in a moment."
 LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
@@ -141,10 +141,10 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree. Similar tokens lend a draft their probability, up to delta in all.",
     "lantern++": "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability.",
 }
-BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "relaxed", "lantern++": "relaxed"}
+BADGES = {"vanilla": "reference", "lantern": "relaxed", "lantern++": "relaxed"}
 
 
-EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla; the other settings stay unchanged."
+EXPLORE_NOTE = "Measure here redraws your prompt at five values of this setting, and with vanilla. All else stays the same."
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
@@ -235,19 +235,23 @@ WEB: dict[str, Any] = {
         ],
     },
     "stage": "The race",
-    "hint": "Click a picture to see how each token was drafted, and why it was accepted.",
+    "hint": "Click a picture to see why each token was accepted.",
+    "marks": "New tokens:",
     # The headline names the fastest by the shown clock, and the line below it reports the other clock.
     "headlines": {
-        "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
+        "passes": "{method} won: {times} fewer passes, {cost}.",
+        "only": "{method} needed {passes} passes instead of {alone}, {cost}.",
         "noFewer": "{method} needed {passes} passes, one for each token after the first.",
-        "faster": "{method} took {took} instead of vanilla's {alone}: {times} as fast.",
-        "slower": "Vanilla was fastest: {alone}. {method} took {times} as long.",
+        "faster": "{method} won: {times} vanilla's speed, {cost}.",
+        "slower": "Vanilla won: {alone}. {method} took {times} as long.",
         "alone": "{method} took {took}.",
+        "cost": "{changed} of {of} tokens changed",
+        "noCost": "no token changed",
     },
     "why": {
         "faster": "In seconds it was {times} as fast as vanilla: drafting takes time too.",
         "slower": "In seconds it took {times} as long as vanilla: drafting takes time too.",
-        "passes": "{method} needed the fewest passes, {passes} instead of {alone}; drafting takes time too.",
+        "passes": "{method} needed {passes} passes instead of {alone}; drafting takes time too.",
     },
     "racing": "The methods race.",
     "racingOn": "They take turns on one device; each card counts only its own computing time.",
@@ -257,8 +261,7 @@ WEB: dict[str, Any] = {
     "differences": "Differences",
     "differ": "{count} of {of} differ",
     "whyDiffer": "Squares: tokens unlike vanilla's. Later ones differ because earlier ones did.",
-    "otherSample": "another sample",
-    "whyOtherSample": "Another sample: other random numbers.",
+    "otherSample": "own random numbers",
     "wipe": "{method}: vanilla's picture on the left, its own on the right",
     "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay",
@@ -292,13 +295,14 @@ WEB: dict[str, Any] = {
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
     "noSweeps": "The recorded values could not be fetched; Measure here still works.",
     "sweepAt": "{steps} instead of {alone}, {changed}",
-    "sweepNoted": "Recorded with the example; Measure here redraws it and gives seconds.",
+    "sweepNoted": "These values were recorded with the example. Measure here redraws it and gives seconds.",
     "lossless": {
         "title": "Is it lossless?",
         "here": "In this run, the same {of} tokens as vanilla: {told}.",
         "yes": "{method} yes",
         "no": "{method} no",
         "independent": "Independent random numbers draw another picture from the same distribution.",
+        "relaxed": "Relaxed acceptance changes the distribution of {methods}: here it changed {counts} of {of} tokens.",
         "checked": "How every method is checked:",
     },
     "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page keeps trying.",

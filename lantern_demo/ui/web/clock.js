@@ -23,13 +23,15 @@ function verdict(lanes, kind, words) {
   const fewest = lanes.reduce((best, lane) => (lane.steps < best.steps ? lane : best));
   const alone = fewest.tokens.length - 1;
   const facts = { method: fewest.label, passes: fewest.steps, alone };
+  const cost = ({ changed, tokens }) => (changed ? say(words.headlines.cost, { changed, of: tokens.length }) : words.headlines.noCost);
   const other = fewest !== vanilla && fewest.speedup !== null; // there are two clocks to compare
   if (kind === "passes") {
-    const story = say(words.headlines[fewest.steps < alone ? "passes" : "noFewer"], { ...facts, times: times(alone / fewest.steps) });
+    const found = fewest.steps < alone ? (lanes.length > 1 ? "passes" : "only") : "noFewer";
+    const story = say(words.headlines[found], { ...facts, times: times(alone / fewest.steps), cost: cost(fewest) });
     return [story, other ? say(words.why[fewest.speedup >= 1 ? "faster" : "slower"], { times: gain(fewest) }) : ""];
   }
   const best = lanes.filter((lane) => lane !== vanilla).sort((a, b) => spent(a) - spent(b))[0] ?? vanilla;
   const found = !vanilla || best === vanilla ? "alone" : best.speedup >= 1 ? "faster" : "slower";
-  const story = say(words.headlines[found], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: gain(best) });
+  const story = say(words.headlines[found], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: gain(best), cost: cost(best) });
   return [story, other ? say(words.why.passes, facts) : ""];
 }

@@ -81,7 +81,7 @@ function axes(xTop, yTop, xTitle, yTitle, inset = 0) {
   }
   for (const value of xs) group.append(svg("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, String(value)));
   group.append(svg("text", { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, xTitle));
-  group.append(svg("text", { x: -(top + bottom) / 2, y: 12, "text-anchor": "middle", transform: "rotate(-90)" }, yTitle));
+  group.append(svg("text", { x: -(top + bottom) / 2, y: 2, "text-anchor": "middle", transform: "rotate(-90)" }, yTitle));
   return { group, x, y, left, right };
 }
 

@@ -1,4 +1,4 @@
-// Is it lossless? One line: whether the exact methods drew vanilla's tokens in the run on the stage.
+// Is it lossless? Whether the exact methods drew vanilla's tokens in the run on the stage, and how many the relaxed ones changed.
 
 const place = element.querySelector(".lossless");
 const words = WORDS.lossless;
@@ -10,8 +10,11 @@ function show() {
   const told = exact.map((lane) => say(lane.differs.size ? words.no : words.yes, { method: lane.label })).join(", ");
   const here = exact.length ? say(words.here, { of: vanilla.tokens.length, told }) : "";
   const other = settings?.noise === "independent" && exact.some((lane) => lane.differs.size) ? words.independent : "";
+  const loose = lanes.filter((lane) => !lane.lossless);
+  const [methods, counts] = ["label", "changed"].map((part) => new Intl.ListFormat("en").format(loose.map((lane) => String(lane[part]))));
+  const relaxed = loose.length ? say(words.relaxed, { methods, counts, of: loose[0].tokens.length }) : "";
   const { file, address } = JSON.parse(props.value);
-  place.replaceChildren(el("b", {}, words.title), ` ${[here, other, words.checked].filter((part) => part).join(" ")} `,
+  place.replaceChildren(el("b", {}, words.title), ` ${[here, other, relaxed, words.checked].filter((part) => part).join(" ")} `,
     address ? el("a", { href: address, target: "_blank", rel: "noopener" }, file) : el("code", {}, file));
 }
 

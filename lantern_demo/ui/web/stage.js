@@ -20,7 +20,7 @@ const clocks = el("div", { class: "clocks", role: "group", "aria-label": words.c
 const grid = el("div", { class: "lanes" });
 let [look, coming, opener] = [null, null, null];
 const fold = el("details", { class: "fold look", ontoggle: () => (fold.open ? unfolded() : closed()), onkeydown: (event) => event.key === "Escape" && look?.close() }, el("summary", {}, words.lookTitle));
-const hint = el("p", { class: "note hint" }, words.hint);
+const hint = el("p", { class: "note hint" }, words.marks, ...KINDS.map((kind) => el("span", {}, sign(kind), words.kinds[kind])), words.hint);
 const touring = el("button", { type: "button", class: "link", onclick: async () => {
   pause();
   const [from, at] = [scrollY, state.time];
@@ -166,9 +166,8 @@ function useClock(kind) {
 
 function tellStory(known) {
   const [story, other] = verdict(known, state.clock.kind, words);
-  const differing = [words.whyDiffer, known.some(({ shares }) => !shares) ? words.whyOtherSample : ""].join(" ");
   headline.textContent = story;
-  why.replaceChildren(state.compared ? differing : other, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
+  why.replaceChildren(state.compared ? words.whyDiffer : other, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
 }
 
 /** Show on the lanes that drew something else than vanilla where they did, and vanilla's picture beside theirs, with a wipe between them. */

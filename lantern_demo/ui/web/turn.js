@@ -1,4 +1,4 @@
-// Turn the knob: how many passes other values of a setting took, and what they changed, where that was recorded.
+// Change lambda, delta or k: how many passes other values of a setting took, and what they changed, where that was recorded.
 
 const place = element.querySelector(".turn");
 const words = WORDS;
