@@ -248,7 +248,7 @@ class LeanLayer(LlamaLayer[Where]):
     def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """Write the keys and values of x [R * n, D], and attend with its queries -> [R * n, D]."""
         sight, tables, slots = where
-        q, k, v = self.rotated(x, rope, len(tables.new_keys)).unbind(2)
+        q, k, v = self.rotated(x, rope, tables.new_keys.shape[0]).unbind(2)
         if slots is None:
             tables.new_keys.copy_(k.permute(0, 2, 3, 1))
             tables.new_values.copy_(v.transpose(1, 2))
@@ -259,10 +259,10 @@ class LeanLayer(LlamaLayer[Where]):
 
     def rotated(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
         """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
-        qkv, count = self.qkv(x), rows * len(rope)
-        qkv = qkv if len(qkv) == count else qkv[:count]
-        rotated = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
-        return rotated.view(torch.float32).view(rows, len(rope), 3, self.heads, -1)
+        qkv, nodes = self.qkv(x), rope.shape[0]  # len() of a tensor is Python code in PyTorch
+        qkv = qkv if qkv.shape[0] == rows * nodes else qkv[: rows * nodes]
+        rotated = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, nodes, -1), rope)
+        return rotated.view(torch.float32).view(rows, nodes, 3, self.heads, -1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         return by_rows(F.silu, gate).mul_(up)

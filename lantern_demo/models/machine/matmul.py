@@ -76,9 +76,13 @@ def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
     others, and takes longer for two rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of
     one or two rows in another order. Rows of zeros fill them up."""
 
+    if kind == "half" and not any(_rows_to_fill()):
+        return run  # every count of rows will do here
+
     def product(x: Tensor) -> Tensor:
-        more = filled(len(x), kind) - len(x)
-        return run(F.pad(x, (0, 0, 0, more)))[: len(x)] if more else run(x)
+        count = x.shape[0]  # len(x) is Python code in PyTorch
+        more = filled(count, kind) - count
+        return run(F.pad(x, (0, 0, 0, more)))[:count] if more else run(x)
 
     return product
 
