@@ -136,6 +136,24 @@ def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkey
     assert "inception.pth, which are not there: put there https://example.org" in missing[0]
 
 
+def denman_beavers(matrix: Any) -> Any:
+    """The principal square root, of any matrix that has one."""
+    y, z = matrix, numpy.eye(len(matrix))
+    for _ in range(40):
+        y, z = (y + numpy.linalg.inv(z)) / 2, (z + numpy.linalg.inv(y)) / 2
+    return y
+
+
+def test_frechet_is_the_trace_of_the_products_root() -> None:
+    a, b = normal(60, 8) @ normal(8, 8, seed=1), normal(80, 8, seed=2) + 0.3
+    first, second = numpy.cov(a.T), numpy.cov(b.T)
+    root = denman_beavers(first @ second)
+    wanted = ((a.mean(0) - b.mean(0)) ** 2).sum() + numpy.trace(first + second - 2 * root)
+    assert distances.frechet(a, b) == pytest.approx(wanted, rel=1e-9)
+    assert distances.frechet(a, b) == pytest.approx(distances.frechet(b, distances.moments(a)), rel=1e-9)
+    assert distances.frechet(a, a) == pytest.approx(0, abs=1e-6)
+
+
 def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:
     a, b = normal(7, 4), normal(9, 4, seed=1) + 0.5
     k = lambda x, y: (x @ y / 4 + 1) ** 3  # noqa: E731

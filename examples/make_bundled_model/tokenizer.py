@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, contact_sheet, sample_scenes
+from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
@@ -128,7 +129,12 @@ class SceneTokenizer(nn.Module):
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
-    """The averaged networks of a run."""
+    """The averaged networks of a run, or those of a model folder."""
+    if (folder / "picture").is_dir():
+        model = SceneTokenizer(4096).to(device)
+        bundled.load_part(folder / "tokenizer", model.tokenizer)
+        bundled.load_part(folder / "picture", model.picture)
+        return model.requires_grad_(False).eval()
     saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     model = SceneTokenizer(saved["quantiser.count"].shape[0]).to(device)
     model.load_state_dict(saved)

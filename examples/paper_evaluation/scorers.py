@@ -19,8 +19,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
-from examples.paper_evaluation.distances import kernel, precision_recall
-from lantern_demo.bench.quality.distances import frechet
+from examples.paper_evaluation.distances import frechet, kernel, precision_recall
 
 Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions

@@ -1,4 +1,4 @@
-"""From pictures and rounds to the rows of the report: the gains of every point, and the losses of its pictures."""
+"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses of its pictures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tqdm import tqdm
 
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
-from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
+from lantern_demo.bench.quality.measuring import MEASURES, Judge, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.scenes import SceneSet
+from lantern_demo.bench.quality.scenes import Right, SceneSet
 from lantern_demo.bench.quality.statistics import LEVEL, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
@@ -22,8 +22,9 @@ Row = dict[str, Any]
 
 
 def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
-    """Return the description and gains of every point: tokens a step over all its pictures, the rest from the rounds; vanilla's
-    with other seeds gain what vanilla does."""
+    """Return the description and gains of every point.
+
+    Tokens per step are over all its pictures, the rest is from the rounds. The floor has the gains of vanilla."""
     speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})
     rows = {}
     for point in points:
@@ -55,7 +56,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
 def scene_front(
     pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
-    """Measure every point's pictures -> the part of a report with their losses."""
+    """Measure every point's pictures and return the part of a report with their losses."""
     true = look_at_truth(pipe, classifier, scenes)
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
@@ -67,11 +68,11 @@ def scene_front(
         row |= {"right": None, "measures": {}}
         if name not in seen or name == FLOOR:
             continue
-        row["right"] = right_of(seen[name])
+        row["right"] = right_of(seen[name].right)
         count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
         if count not in judges:
-            vanilla, floor, truth = (some.first(count) for some in (seen["vanilla"], seen[FLOOR], true))
-            judges[count] = Judge(vanilla, floor, truth, scenes.groups[:count], resamples)
+            vanilla, floor = (some.first(count) for some in (seen["vanilla"], seen[FLOOR]))
+            judges[count] = Judge(vanilla, floor, scenes.groups[:count], resamples)
         row["measures"] = {
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
             for key, d in judges[count].losses(seen[name].first(count), name == "vanilla").items()
@@ -80,15 +81,15 @@ def scene_front(
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
         "truth": {"right": right_of(true)},
-        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
+        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR].right)},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }
 
 
-def right_of(seen: Seen) -> dict[str, Any]:
-    """Return the share of pictures on which each attribute matches the request, with Wilson's interval."""
+def right_of(found: Right) -> dict[str, Any]:
+    """Return the share of pictures in which each attribute matches the request, with Wilson's interval."""
     told = {}
-    for name, values in seen.right.items():
+    for name, values in found.items():
         right, of = int(values.sum()), len(values)
         told[name] = {"right": right, "of": of, "share": float(numpy.mean(values)), "interval": list(wilson(right, of))}
     return told

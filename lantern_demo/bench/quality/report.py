@@ -18,11 +18,9 @@ HOW = (
     "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points "
     "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. Changed is the share of tokens "
     "that only the relaxation accepted. TVD is the mean total variation distance between the distributions that tokens were "
-    "drawn from and those of the model itself. Both are means over the rounds. A measure stands as its difference to what "
-    "vanilla's pictures of the same seeds come to, and a distance to these (vanilla's own row: every measure) to what vanilla "
-    "comes to with other seeds, with the {level:.0%} bootstrap interval over captions; * marks those that noise does not "
-    "explain. Scene-FID is the Frechet distance in the features of this project's attribute classifier: it "
-    "compares with no FID but its own."
+    "drawn from and those of the model itself. Both are means over the rounds. A measure is shown as its difference to vanilla's "
+    "pictures of the same seeds, and vanilla's own as its difference to vanilla with other seeds, with the {level:.0%} bootstrap "
+    "interval over captions; * marks those that noise does not explain."
 )
 
 

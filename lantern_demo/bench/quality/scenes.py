@@ -5,10 +5,9 @@ A model folder keeps the tokens of true scenes that no training saw; `examples/m
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 import torch
@@ -71,32 +70,24 @@ def drawn(networks: Networks, tokens: Tensor) -> Tensor:
     return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
 
-class Reading(NamedTuple):
-    """The readings of a classifier on B pictures."""
-
-    features: NDArray[numpy.float32]  # [B, 256]
-    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute matches the request, by its name; ALL: all of them
+# By the name of an attribute, whether it matches the request [B]; ALL: whether all of them do.
+Right = dict[str, NDArray[numpy.bool_]]
 
 
 @torch.inference_mode()
-def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Reading:
-    """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features and right attributes.
+def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
+    """Read images [B, 3, H, W] in [0, 1], of which the class index wanted of each attribute [B] is given.
 
-    Raises ValueError if `wanted` has another number of pictures, or lacks an attribute.
+    Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
     """
     for name in ATTRIBUTES:
         if name not in wanted or len(wanted[name]) != len(images):
             raise ValueError(f"wanted must hold the class of {name!r} of each of the {len(images)} pictures")
     device = classifier.mix[0].weight.device
-    classifier.eval()
-    features, classes = [], defaultdict(list)
-    for part in images.split(BATCH):
-        seen = classifier.features(part.to(device))
-        features.append(seen.float().cpu())
-        for name, head in classifier.heads.items():
-            classes[name].append(head(seen).argmax(-1).cpu())
-    right = {name: (torch.cat(classes[name]) == torch.as_tensor(wanted[name])).numpy() for name in ATTRIBUTES}
-    return Reading(torch.cat(features).numpy(), {**right, ALL: numpy.logical_and.reduce(list(right.values()))})
+    parts = [classifier.read(part.to(device)) for part in images.split(BATCH)]
+    found = {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
+    right = {name: (found[name] == torch.as_tensor(wanted[name])).numpy() for name in ATTRIBUTES}
+    return {**right, ALL: numpy.logical_and.reduce(list(right.values()))}
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
