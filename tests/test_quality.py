@@ -10,7 +10,6 @@ from typing import Any
 import numpy
 import pytest
 import torch
-import torch.nn.functional as F
 from passes import step
 
 from lantern_demo import load

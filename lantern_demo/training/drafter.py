@@ -89,7 +89,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
     def prompts(number: int, rng: random.Random) -> list[str]:
         return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
 
-    own = OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
+    own = OwnPictures(opts.out, opts.rank, target, text, prompts, 2_048 if args.own is None else args.own, SHARD, sampling)
     return Pictures(target, text, own, own.batches(opts), [own.shard("held-out")])
 
 
