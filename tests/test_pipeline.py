@@ -115,9 +115,9 @@ def test_bad_input_gets_a_sentence_that_names_it(pipe: Pipeline, values: dict[st
     ("method", "tree", "told"),
     [
         ("vanilla", {}, "no tree"),
-        ("eagle1", {"tree": "0 00 000"}, "chain of 3"),
+        ("eagle1", {"tree": "0 00 000"}, "static chain of 3"),
         ("lantern++", {"tree": "0 1 00"}, "static tree of 3 in 2 levels, k 10, lambda 3"),
-        ("lantern", {"draft_top_k": 1, "draft_depth": 2, "draft_nodes": 3}, "chain of 2, k 100, delta 0.2"),
+        ("lantern", {"draft_top_k": 1, "draft_depth": 2, "draft_nodes": 3}, "dynamic chain of 2, k 100, delta 0.2"),
         ("eagle2", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}, "dynamic tree of 7 in up to 3 levels"),
         ("eagle2", {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3}, "dynamic tree of 2 in up to 2 levels"),
         ("sjd", {"window": 4}, "window of 4"),

@@ -11,7 +11,7 @@ from lantern_demo.settings.settings import Settings
 
 
 def describe_run(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the drafts of a record's entry and its rule's values: "chain of 3, k 10, lambda 4".
+    """Return the drafts of a record's entry and its rule's values: "static chain of 3, k 10, lambda 4".
 
     The root is no guess and does not count. settings: those of the record.
     """

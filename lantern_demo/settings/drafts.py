@@ -58,14 +58,14 @@ def settings_of(drafts: DraftConfig) -> dict[str, Any]:
 
 
 def describe_drafts(drafts: DraftConfig) -> str:
-    """Return the shape of drafts in words: "chain of 3". The root is no draft and does not count."""
+    """Return the shape of drafts in words: "static chain of 3". The root is no draft and does not count."""
     drafted = drafts.nodes - 1
     if isinstance(drafts, StaticTree):
         levels = drafts.deepest
-        return f"chain of {drafted}" if drafted == levels else f"static tree of {drafted} in {levels} levels"
+        return f"static chain of {drafted}" if drafted == levels else f"static tree of {drafted} in {levels} levels"
     if isinstance(drafts, DynamicTree):
         levels = min(drafted, drafts.deepest)
-        return f"chain of {drafted}" if drafts.top_k == 1 else f"dynamic tree of {drafted} in up to {levels} levels"
+        return f"dynamic chain of {drafted}" if drafts.top_k == 1 else f"dynamic tree of {drafted} in up to {levels} levels"
     if isinstance(drafts, OptTree):
         return f"OPT-Tree, chance {drafts.chance:g} or more"
     if isinstance(drafts, Window):

@@ -15,7 +15,7 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, short_name
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
     "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
-    "LANTERN also changes tokens."
+    "LANTERN and LANTERN++ also change tokens."
 )
 DESCRIPTION = (
     "Watch a visual autoregressive model draw one picture with several decoding methods side by side: vanilla, EAGLE, LANTERN, "
@@ -132,7 +132,7 @@ LOOK_NOT_LOADED = "the model of this run is not loaded here, so its drafts canno
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
-NO_METHOD_FINISHED = "No method finished; the lanes show why."
+NO_METHOD_FINISHED = "No method finished; the cards show why."
 
 METHOD_SENTENCES = {
     "vanilla": "One pass for every token. The baseline.",
@@ -436,7 +436,7 @@ def in_turn(labels: list[str], reason: str) -> str:
 
 def finished(seed: int, failed: int) -> str:
     text = f"Done, with seed {seed}."
-    return text if not failed else f"{text} Some methods failed; their lanes show why."
+    return text if not failed else f"{text} Some methods failed; their cards show why."
 
 
 def starting(seed: int, anew: bool) -> str:

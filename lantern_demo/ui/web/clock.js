@@ -9,7 +9,7 @@ function machineClock(total) {
 }
 
 function passClock(total) {
-  const readOf = (now) => `${Math.round(now)} / ${Math.round(total)}`;
+  const readOf = (now) => `${Math.floor(now)} / ${Math.round(total)}`;
   return { kind: "passes", times: (lane) => lane.committed.map((_, step) => step), read: (now) => counted(Math.round(now)), readOf, pace: total / REPLAY_SECONDS };
 }
 

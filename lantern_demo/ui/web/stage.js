@@ -83,6 +83,7 @@ function tell(one) {
 
 /** A run goes on: its tokens are painted as they are told, and sharpened when a decoded picture comes. */
 function goOn(view, racing) {
+  document.dispatchEvent(new CustomEvent("lantern-live"));
   time.textContent = "";
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
