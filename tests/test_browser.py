@@ -385,7 +385,7 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
             assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
-    expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k \d+, lambda \d"))
+    expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k\s\d+, lambda\s\d"))
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     unfold(page, texts.TABLE_TITLE)

@@ -78,7 +78,8 @@ function tell(one) {
   const { view } = one;
   one.root.dataset.phase = view.phase;
   one.bar.style.setProperty("--share", view.share);
-  for (const part of ["passes", "fewer", "took", "gain", "number", "ran"]) one[part].textContent = view[part];
+  for (const part of ["passes", "fewer", "took", "gain", "number"]) one[part].textContent = view[part];
+  one.ran.textContent = view.ran.replace(/ (?=\d)/g, "\u00a0"); // no line breaks between a name and its value
 }
 
 /** A run goes on: its tokens are painted as they are told, and sharpened when a decoded picture comes. */
