@@ -201,8 +201,8 @@ def gain_of(row: Numbers) -> str:
 
 
 def found_by_method(numbers: Numbers) -> Numbers:
-    """The share of pictures that show the whole prompt, by the label of a point in lower case."""
-    return {point["point"].lower(): point["found"]["share"] for point in numbers.get("front", {"points": []})["points"]}
+    """The readings of pictures that show the whole prompt, by the label of a point in lower case."""
+    return {point["point"].lower(): point["found"] for point in numbers.get("front", {"points": []})["points"]}
 
 
 def percent(share: float) -> str:
@@ -219,8 +219,7 @@ def inline(numbers: Numbers, path: str) -> str:
     if isinstance(value, (str, int)):
         return str(value)
     forms = {
-        "lantern++": "{:.0%}",
-        "vanilla": "{:.0%}",
+        "share": "{:.0%}",
         "speedup": "{:.2f}x",
         "gain": "{:.0%}",
         "seconds": "{:.1f} s",

@@ -161,7 +161,8 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     torch.testing.assert_close(large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0)
     assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some, bundled.device, 64).shape == (8, 3, 64, 64)
     with torch.inference_mode():
-        reduced = classifier.features(F.interpolate(large, size=128, mode="area"))
-        torch.testing.assert_close(classifier.features(large), reduced, atol=1e-4, rtol=0)
+        reduced = classifier(F.interpolate(large, size=128, mode="area"))
+        for name, logits in classifier(large).items():
+            torch.testing.assert_close(logits, reduced[name], atol=1e-4, rtol=0)
     with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
         scenes.read(classifier, images, {})

@@ -194,7 +194,7 @@ def sampled_shift(
     shift = torch.zeros_like(p, dtype=torch.float64)
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
-        drawn, judged = realised(q, history), bool(offered[i])
+        drawn, judged = realised(q, history), bool(offered[i])  # a draw that is no node is not judged and only leaves q
         accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours) if judged else (drawn, drawn)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing

@@ -20,7 +20,7 @@ def reduced(images: Tensor) -> Tensor:
 class AttributeClassifier(nn.Module):
     """Map pictures [B, 3, H, W] in [0, 1] to logits [B, classes] per attribute.
 
-    Pictures larger than 128 pixels are reduced to that by area averaging. `features` returns the last layer's input.
+    Pictures larger than 128 pixels are reduced to that by area averaging.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -36,12 +36,8 @@ class AttributeClassifier(nn.Module):
         self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
         self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
 
-    def features(self, images: Tensor) -> Tensor:
-        """Compute features [B, 256] of pictures [B, 3, H, W] in [0, 1]."""
-        return self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
-
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        seen = self.features(images)
+        seen = self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
         return {name: head(seen) for name, head in self.heads.items()}
 
     @torch.no_grad()

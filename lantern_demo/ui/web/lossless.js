@@ -2,7 +2,6 @@
 
 const place = element.querySelector(".lossless");
 const words = WORDS.lossless;
-
 const answer = el("span");
 
 function show({ lanes = [], settings } = {}) {
