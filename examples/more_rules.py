@@ -121,7 +121,7 @@ MORE = (
 def main() -> None:
     for method in MORE:
         register(method)
-    pipe = load("lantern-scenes")
+    pipe = load("lantern-emoji")
     methods = ["vanilla", *(method.id for method in MORE)]
     raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
     done = {name: event.stats for name, event in raced if isinstance(event, Generation)}

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("tour"), help="folder for the pictures")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    pipe = load("lantern-scenes")
+    pipe = load("lantern-emoji")
 
     print("Every method on one prompt and seed:")
     # The other events are Steps with their committed tokens. The fastest method ends first.

@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--redraw", action="store_true", help="keep the runs, draw their pictures anew from their tokens")
     args = parser.parse_args()
 
-    pipe = load("lantern-scenes", args.device)
+    pipe = load("lantern-emoji", args.device)
     if args.redraw:
         for path in sorted(args.out.glob("*.json.gz")):
             kept = recorded.read(path)

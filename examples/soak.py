@@ -369,7 +369,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=20, help="API clients (default: %(default)s)")
     parser.add_argument("--pages", type=int, default=5, help="pages in a browser (default: %(default)s)")
-    parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
+    parser.add_argument("--model", default="lantern-emoji", help="a model id or folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
     args = parser.parse_args()
     with TemporaryDirectory(prefix="lantern-soak-") as folder, served(args.model, Path(folder)) as (url, process):

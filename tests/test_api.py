@@ -100,7 +100,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
-    ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
+    ({"model": "nothing"}, "model must be one of tiny, lantern-emoji, llamagen-t2i-256"),
     ({"methods": ["vanilla", "medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
     ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
@@ -125,10 +125,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
     *(
-        ({"model": model}, "model must be one of tiny, lantern-scenes")
+        ({"model": model}, "model must be one of tiny, lantern-emoji")
         for model in ("../tiny", "https://a.example/m", "", "tiny/")
     ),
-    ({"model": {"id": "tiny"}}, "model must be one of tiny, lantern-scenes"),
+    ({"model": {"id": "tiny"}}, "model must be one of tiny, lantern-emoji"),
     ({"prompt": "lantern " * 131_072}, "prompt has "),
     ({"prompt": "\U0001f3ee" * 2**18}, "prompt has "),
     *(
@@ -386,7 +386,7 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
         assert compared["order"] == ["vanilla", "eagle1"]
     else:
         assert [line.split(":")[0] for line in lines] == ["models", "draw", "compare", "compare"]
-        assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
+        assert "lantern-emoji" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
 
 
 def test_an_unknown_model_ends_the_program_with_a_sentence(

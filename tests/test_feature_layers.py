@@ -24,7 +24,6 @@ from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.scenes import sample_scenes
 from lantern_demo.training import drafter as trainer
 from lantern_demo.training import run
 
@@ -144,16 +143,14 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
 
 @pytest.fixture
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model folder without them, and few scenes to train on."""
-    monkeypatch.setattr(trainer, "HELD", 4)
+    """A model folder without them, whose target draws two pictures at a time."""
+    monkeypatch.setattr(trainer, "SHARD", 2)
     return write_tiny_model(tmp_path / "plain", grid=4)
 
 
 def train(target: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[dict[str, float]]:
-    """Run the trainer's command line on twelve pictures of random tokens -> the lines of its log."""
+    """Run the trainer's command line on pictures that the target draws -> the lines of its log."""
     out.mkdir(exist_ok=True)
-    ids = torch.randint(64, (12, 16), generator=torch.Generator().manual_seed(0)).to(torch.int16)
-    torch.save((ids, sample_scenes(12, 5).attributes()), out / "scenes0.pt")
     words = ["--target", str(target), "--out", str(out), "--ffn", "64", "--batch", "2", "--warmup", "2", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", ["drafter", *words, *more])
     trainer.main()

@@ -28,7 +28,7 @@ from lantern_demo.ui.run_view import live, picture_address, picture_of, results_
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
 
-TINY = {"tiny": REGISTRY["lantern-scenes"]}  # on offer
+TINY = {"tiny": REGISTRY["lantern-emoji"]}  # on offer
 
 
 @pytest.fixture(scope="module")
@@ -254,11 +254,11 @@ def test_a_recorded_run_keeps_its_tokens_and_times_when_its_pictures_are_drawn_a
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text())["trained"]
+    trained = json.loads((BUNDLED / "lantern-emoji" / "config.json").read_text())["trained"]
     assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
     for run in found:
         assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]
-        assert run.record["model"]["id"] == "lantern-scenes"
+        assert run.record["model"]["id"] == "lantern-emoji"
         assert same_decoder(run.record["model"]["trained"], trained)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
         assert [sweep["knob"] for sweep in run.sweeps] == list(RECORDED)

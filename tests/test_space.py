@@ -97,7 +97,7 @@ def test_it_becomes_healthy(space: Space) -> None:
             told = space.http.get("/healthz").json()
         time.sleep(0.2)
     assert told.get("ready"), space.log()[-3000:]
-    assert told["model"] == "lantern-scenes"
+    assert told["model"] == "lantern-emoji"
     assert f"http://0.0.0.0:{space.port}" in space.log(), "all interfaces are listened to"
 
 
@@ -105,7 +105,7 @@ def test_a_visitor_draws_under_the_public_address(space: Space) -> None:
     event = space.http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()["event_id"]
     told = space.http.get(f"/gradio_api/call/draw/{event}").text
     picture, numbers = json.loads(told.rpartition("event: complete\ndata: ")[2])
-    assert numbers["model"] == "lantern-scenes", told
+    assert numbers["model"] == "lantern-emoji", told
     address = urlsplit(picture["url"])
     assert (address.scheme, address.netloc) == ("https", HOST)
     assert space.http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")

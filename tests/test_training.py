@@ -12,15 +12,14 @@ import torch
 from tables import chi_square_p
 from torch import Tensor, nn
 
-from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
+from examples.make_bundled_model import classifier, emoji, export, facts, target, tokenizer
 from examples.make_bundled_model.tokenizer import Quantiser
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
-from lantern_demo.training import captioned, drafter, run
+from lantern_demo.scenes import NOUNS, vocabulary
+from lantern_demo.training import drafter, run
 from lantern_demo.training.own import encode_prompts, sample_batch
 
 
@@ -97,47 +96,31 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     assert "held_out" in lines[-1]
 
 
-def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is drawn larger and reduced."""
-    sizes, given = [], []
-
-    def drawn(scenes: Scenes, size: int = SIZE) -> Tensor:
-        sizes.append((scenes.count.shape[0], size))
-        return render(scenes, size)
-
-    monkeypatch.setattr(classifier, "render", drawn)
-    monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
-    folder = str(BUNDLED / "lantern-scenes")
-    monkeypatch.setattr(
-        "sys.argv", ["classifier", "--out", str(tmp_path), "--start-from", folder, "--batch", "4", "--device", "cpu"]
-    )
-    classifier.main()
-    assert sizes == [(2, 128), (2, 256)]
-    assert given[0][1]["accuracy"] > 0.8
-
-
-def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 times the square of the speck times the error, in the mean over pixels; what is wider than a speck has none."""
-    for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
-        dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
-        wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
-        loss = picture.picture_loss(dark, wanted)
-        with monkeypatch.context() as patch:
-            patch.setattr(picture, "specks", lambda pictures: torch.zeros_like(pictures[:, :1]))
-            rest = picture.picture_loss(dark, wanted)
-        assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
+def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
+    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False, minutes=60.0)
+    assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
+    assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
+    assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
+    assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
+    opts.minutes = 0.0
+    weight = nn.Linear(1, 1)
+    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each for a step or two at a tiny size, in their order; the folder loads and draws."""
-    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (captioned, "CHUNK"), (drafter, "HELD")):
-        monkeypatch.setattr(module, name, 2)
-    for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
+    sprites = torch.full((len(NOUNS), 4, emoji.SPRITE, emoji.SPRITE), 200, dtype=torch.uint8)
+    for module in (tokenizer, target, classifier, facts):
+        monkeypatch.setattr(module, "sprites", lambda: sprites)
+    for module, count in ((tokenizer, 8), (target, 8), (classifier, 2)):
         monkeypatch.setattr(module, "VALIDATED", count)
-    monkeypatch.setattr(tokenizer, "FITTED", 1)
+    monkeypatch.setattr(classifier, "BATCH", 2)
+    monkeypatch.setattr(drafter, "SHARD", 2)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 is slow on most processors
-    runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
+    runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "classifier", "further")}
     folder = tmp_path / "model"
 
     def make(maker: ModuleType, part: str, *more: str, count: int = 1, batch: int = 1) -> None:
@@ -147,28 +130,25 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
-    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", count=2)
+    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", "--scenes", "8", count=2)
     make(target, "target", "--tokenizer", str(runs["tokenizer"]), "--scenes", "8", "--layers", "2", "--dim", "64")
-    make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided")
-    make(picture, "picture", "--tokenizer", str(runs["tokenizer"]), "--scenes", "1")
+    make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided", "--own", "2")
     make(classifier, "classifier", batch=2)
-    given = [word for part, run_folder in runs.items() for word in (f"--{part}", str(run_folder))]
+    given = [word for part in list(runs)[:4] for word in (f"--{part}", str(runs[part]))]
     monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
     export.main()
-    monkeypatch.setattr("sys.argv", ["palette", "--model", str(folder), "--scenes", "1"])
-    palette.main()
+    monkeypatch.setattr("sys.argv", ["facts", "--model", str(folder), "--scenes", "8", "--captions", "4"])
+    facts.main()
     pipe = load(folder, "cpu", fit_trees=False)
-    trained, drawn = pipe.networks.trained, pipe.networks.picture
-    assert set(trained) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
-    assert drawn is not None and trained["picture"]["held_out_psnr"] > 3
-    average = torch.load(runs["picture"] / "last.pt", weights_only=True)["average"]
-    for name, weight in drawn.state_dict().items():
-        torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)  # the folder has float16
-    assert (folder / "palette.safetensors").is_file() and (folder / "classifier").is_dir()
-    assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
-    begun: list[nn.Module] = []
-    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    words = ["--tokenizer", str(folder), "--out", str(tmp_path / "more"), "--scenes", "1", "--start-from", str(folder)]
-    monkeypatch.setattr("sys.argv", ["picture", *words])
-    picture.main()
-    assert all(torch.equal(weight, drawn.state_dict()[name]) for name, weight in begun[0].state_dict().items())
+    assert set(pipe.networks.trained) > {"tokenizer", "target", "drafter"} and pipe.networks.drafter is not None
+    average = torch.load(runs["tokenizer"] / "last.pt", weights_only=True)["average"]
+    for name, weight in pipe.networks.picture.state_dict().items():
+        torch.testing.assert_close(weight, average[f"picture.{name}"], atol=1e-3, rtol=1e-3)  # the folder has float16
+    assert all((folder / name).exists() for name in ("palette.safetensors", "truth.safetensors", "classifier", "LICENSES.md"))
+    assert pipe.generate("two owls", "eagle1", tree="small").image.size == (256, 256)
+    make(tokenizer, "further", "--codebook", "64", "--scenes", "8", "--decoder-of", str(runs["tokenizer"]))
+    before, after = (tokenizer.load(runs[part]) for part in ("tokenizer", "further"))
+    assert all(
+        torch.equal(one, other) for one, other in zip(before.tokenizer.parameters(), after.tokenizer.parameters(), strict=True)
+    )
+    assert not torch.equal(before.picture.decoder.conv_in.weight, after.picture.decoder.conv_in.weight)

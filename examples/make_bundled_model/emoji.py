@@ -1,4 +1,4 @@
-"""The pictures of the emoji scenes' nouns, from two npm packages:
+"""The pictures of the scenes' nouns, from two npm packages:
 `python examples/make_bundled_model/emoji.py --sheet runs/nouns.png`.
 
 `npm pack` downloads both packages into a cache folder, where their hashes are checked before anything is read from them.
@@ -26,7 +26,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.emoji_scenes import NOUNS, Noun
+from lantern_demo.scenes import NOUNS, Noun
 
 CACHE = Path("~/.cache/lantern-demo").expanduser()
 SPRITE = 256  # pixels a side
@@ -154,7 +154,7 @@ def sheet(pictures: Tensor, nouns: Sequence[Noun], columns: int = 20, size: int 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw all nouns of the emoji scenes into one picture.")
+    parser = argparse.ArgumentParser(description="Draw all nouns of the scenes into one picture.")
     parser.add_argument("--sheet", type=Path, required=True, help="file to write")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"folder of the packages (default: {CACHE})")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""The emoji scenes: a batched, seeded renderer of captioned pictures with known attributes.
+"""A batched, seeded renderer of captioned pictures with known attributes.
 
 Every picture shows one to three sprites on a lake, hills or a plain, at dusk, night or dawn, with or without a moon. The
-landscape is closed-form torch arithmetic on a pixel grid, as in the lantern scenes; the sprites are pasted in with the light of
+landscape is closed-form torch arithmetic on a pixel grid, and the sprites are pasted in with the light of
 the hour, shadows on land and reflections on the lake. Runs on any device.
 """
 
@@ -23,8 +23,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
-from examples.make_bundled_model.emoji_scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
-from lantern_demo.scenes import _column, _mix
+from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
 
 SIZE = 256  # pixels a side
 HORIZON = (0.24, 0.42)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
@@ -132,6 +131,15 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     stars = torch.stack((uniform(-1, 1, batch, STARS), uniform(-1, 0.2, batch, STARS), uniform(0.2, 1, batch, STARS)), -1)
     phase = uniform(0, 2 * math.pi, batch, 8)
     return Scenes(noun, second, count, place, time, moon, kind, foot, side * shown, ground, horizon, moon_at, phase, stars)
+
+
+def _column(value: Tensor) -> Tensor:
+    """[B] or [B, C] -> broadcastable over [B, C, H, W]."""
+    return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
+
+
+def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
+    return base + (over - base) * alpha
 
 
 def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:

@@ -1,4 +1,7 @@
-"""Train the target on lantern scenes, together with the text encoder."""
+"""Train the target on scenes, and the text encoder with it.
+
+The run's folder keeps the scenes' tokens, of each picture and of its mirror image. Captions are worded again at every step.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,24 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.tokenizer import load_image_tokenizer
+from examples.make_bundled_model.emoji import sprites
+from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
+from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.scenes import HELD_OUT
+from lantern_demo.scenes import ATTRIBUTES, NONE
 from lantern_demo.training import run
-from lantern_demo.training.captioned import Captions, scene_reader, scene_tokens, training_scenes
+from lantern_demo.training.captioned import captions, scene_reader
 
-VALIDATED = 200  # held-out scenes of a validation
+VALIDATED = 240  # held-out scenes that a validation looks at
+OMIT = 0.25  # share of places, times and moons that captions leave out
+PREFIX = 28  # positions of a caption: 27 words and an end mark
+
+Attributes = dict[str, Tensor]
 
 
 class TextToTokens(nn.Module):
@@ -31,7 +41,7 @@ class TextToTokens(nn.Module):
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
         self.target.apply(self._start)
-        # Residual branches start small, so that noise does not grow with depth.
+        # Residual branches start small, so that depth does not add up to noise.
         for block in self.target.blocks:
             for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
@@ -42,7 +52,7 @@ class TextToTokens(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
-        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
+        """ids [B, T], tokens [B, N], drop [B] bool (rows that see no caption) -> logits [B, N, V]."""
         features, mask = self.text(ids, ids_mask)
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
@@ -50,54 +60,94 @@ class TextToTokens(nn.Module):
         return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
 
 
+@torch.no_grad()
+def encode(tokenizer: SceneTokenizer, pictures: Tensor) -> Tensor:
+    """Pictures [B, 3, 256, 256] in [0, 1] -> token ids [B, 256] int16 on the CPU."""
+    with torch.autocast(pictures.device.type, torch.bfloat16):
+        return tokenizer.encode(pictures).to(torch.int16).cpu()
+
+
+def mirrored(attributes: Attributes) -> Attributes:
+    """The attributes of mirrored scenes: two different nouns change places."""
+    noun, second = attributes["noun"], attributes["second"]
+    pair = second != NONE
+    return {**attributes, "noun": torch.where(pair, second, noun), "second": torch.where(pair, noun, second)}
+
+
+def scene_tokens(
+    tokenizer: SceneTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
+) -> tuple[Tensor, Attributes]:
+    """Tokenise scenes, each as it is and mirrored -> ids [2 * scenes, 256] int16 and their attributes.
+
+    Pictures that `bank` has are read from there. Chunk i is of the scenes of seed `seed` + i, as in a bank of that seed.
+    """
+    ids: list[Tensor] = []
+    found: list[Attributes] = []
+    for part in tqdm(range(scenes // CHUNK), desc="scenes", mininterval=10):
+        drawn = sample_scenes(CHUNK, seed + part)
+        kept = None if bank is None else bank.kept(part)
+        pictures = (renderer(drawn, SIZE)[:, :3] if kept is None else kept[:, :3]).to(device)
+        ids += [encode(tokenizer, pictures), encode(tokenizer, pictures.flip(-1))]
+        found += [drawn.attributes(), mirrored(drawn.attributes())]
+    return torch.cat(ids), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
+
+
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run, or a model folder")
+    parser = run.parser(__doc__ or "", steps=8000, batch=32, lr=1.5e-3, warmup=100, save_every=100, validate_every=250)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
+    parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on, each also mirrored")
+    parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
     parser.add_argument("--start-from", type=Path, help="a model folder whose text encoder and target to train further")
-    parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
     opts = run.options(args)
-    tokenizer = load_image_tokenizer(args.tokenizer, opts.device)
+    tokenizer = load(args.tokenizer, opts.device)
+    renderer = Renderer(sprites(), opts.device)
+    store = opts.out / "scenes.pt"
+    if not store.exists():
+        bank = None if args.first else Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED)
+        train = scene_tokens(tokenizer, renderer, SCENES_SEED + args.first // CHUNK, args.scenes, opts.device, bank)
+        held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
+        torch.save((train, held), store)
+    (ids, attributes), (held_ids, held_attributes) = torch.load(store, weights_only=True)
     config = LlamaGenConfig(
         dim=args.dim,
         layers=args.layers,
         heads=args.dim // 64,
         ffn=3 * args.dim,
-        vocab=tokenizer.codebook_size,
+        vocab=tokenizer.tokenizer.codebook_size,
         caption_dim=args.dim,
+        prefix=PREFIX,
     )
-    ids, attributes = training_scenes(opts.out, tokenizer, args.scenes, opts)
-    held_ids, held_attributes = scene_tokens(tokenizer, VALIDATED, HELD_OUT, opts.device, False)
-    words, held_words = Captions(attributes), Captions(held_attributes)
     model = TextToTokens(config).to(opts.device)
     if args.start_from is not None:
-        before = bundled.load(args.start_from, opts.device)
-        model.text.load_state_dict(before.text.state_dict())
-        model.target.load_state_dict(before.target.state_dict())
-    forward = torch.compile(model) if opts.compile else model
-    cast = torch.autocast(opts.device.type, torch.bfloat16)
+        bundled.load_part(args.start_from / "text", model.text)
+        bundled.load_part(args.start_from / "target", model.target)
 
-    def nll(call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
-        text, mask = model.text.ids(captions)
-        tokens = tokens.long().to(opts.device)
-        with cast:
-            logits = call(text.to(opts.device), mask.to(opts.device), tokens, drop.to(opts.device))
+    def loss_of(text: Tensor, mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
+        with torch.autocast(opts.device.type, torch.bfloat16):
+            logits = model(text, mask, tokens, drop)
         return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+    compiled = torch.compile(loss_of) if opts.compile else loss_of
+
+    def nll(call: Callable[..., Tensor], tokens: Tensor, said: list[str], drop: Tensor) -> Tensor:
+        return call(*(part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), drop)))
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
-        return nll(forward, ids[rows], words(rows, random.Random(seed)), drop), {}
+        return nll(compiled, ids[rows], captions(attributes, rows, random.Random(seed), OMIT), drop), {}
 
     def validate() -> dict[str, float]:
-        rng, rows = random.Random(0), torch.arange(len(held_ids))
-        parts = [
-            nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)
-        ]
+        rng = random.Random(0)
+        parts = []
+        for rows in torch.arange(len(held_ids)).split(48):
+            said = captions(held_attributes, rows, rng, 0.0)
+            parts.append(nll(loss_of, held_ids[rows], said, torch.zeros(len(rows), dtype=torch.bool)).item())
         return {"held_out_nll": sum(parts) / len(parts)}
 
     run.train(model, opts, batch_loss, validate)

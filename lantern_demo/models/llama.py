@@ -152,7 +152,17 @@ class Attention(nn.Module, ABC):
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        return attend(q, k, v, mask).transpose(1, 2).flatten(2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the attention [R, heads, n, d] of queries q over keys k and values v; mask is a bias, or bool with True for seen."""
+    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
+        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times as long there.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1).to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 class SplitAttention(Attention):

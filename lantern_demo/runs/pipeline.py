@@ -18,10 +18,10 @@ from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import DTYPES, pick_device
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
-from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.race import Event, Request, RunEvents, race
 from lantern_demo.runs.session import Session, as_image
 from lantern_demo.runs.stats import Generation, MethodFailed, Stats
+from lantern_demo.scenes import USUAL
 from lantern_demo.settings.knobs import lists_settings
 from lantern_demo.settings.settings import Settings, methods_of
 
@@ -176,7 +176,7 @@ class Pipeline(Session):
 
 
 def load(
-    model: str | Path = "lantern-scenes",
+    model: str | Path = "lantern-emoji",
     device: str = "auto",
     dtype: str = "auto",
     folder: str | Path | None = None,

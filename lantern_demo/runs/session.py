@@ -51,7 +51,7 @@ from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
-BORROWED = "lantern-scenes"  # its calibration substitutes for that of a published model
+BORROWED = "lantern-emoji"  # its calibration substitutes for that of a published model
 FIT_TOKENS = 20  # tokens of a run that times the steps with a tree
 FIT_PASSES = 8  # passes of a run that times a wavefront or a large model
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run

@@ -33,15 +33,15 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder, TextEncoder
+from lantern_demo.scenes import caption, some_scene
 from lantern_demo.training import run
-from lantern_demo.training.captioned import Captions, scene_reader, training_scenes
+from lantern_demo.training.captioned import scene_reader
 from lantern_demo.training.own import Batch, OwnPictures, encode_prompts
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
-HELD = 240  # scenes for validation only
 SHARD = 64  # pictures that a target draws at once
 
 
@@ -53,7 +53,8 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
-    config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim)
+    prefix = len(weights["target.cls_embedding.uncond_embedding"])
+    config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, prefix=prefix, caption_dim=dim)
     target, text = LlamaGen(config).to(device), scene_reader(dim, config.prefix).to(device)
     for name, part in (("target", target), ("text", text)):
         part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")})
@@ -81,31 +82,15 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
-    """Return lantern scenes, in turn with pictures that the target draws if --own is set."""
-    folder = Path(args.target)
-    target, text = load_target(folder, opts.device)
-    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
-    if (folder / "config.json").exists():
-        ids, attributes = training_scenes(opts.out, bundled.load(folder, opts.device).tokenizer, args.scenes, opts)
-    else:
-        ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
-    words, count = Captions(attributes), len(ids) - HELD
+    """Return pictures that the target of a folder draws from captions of scenes."""
+    target, text = load_target(Path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
-        return words(torch.tensor([rng.randrange(count) for _ in range(number)]), rng)
+        return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
 
-    own = OwnPictures(opts.out, opts.rank, target, text, prompts, args.own, SHARD, sampling)
-
-    def batch(step: int) -> Batch:
-        rng = random.Random(opts.batch_seed(step))
-        if own.shards and (step % 2 or args.keep_states):
-            return own.batch(opts.batch, step, opts.steps, rng)
-        rows = torch.tensor([rng.randrange(count) for _ in range(opts.batch)])
-        return ids[rows], words(rows, rng), None
-
-    held = [(ids[rows], words(rows, random.Random(0))) for rows in torch.arange(count, len(ids)).split(24)]
-    return Pictures(target, text, own, batch, held)
+    own = OwnPictures(opts.out, opts.rank, target, text, prompts, 2_048 if args.own is None else args.own, SHARD, sampling)
+    return Pictures(target, text, own, own.batches(opts), [own.shard("held-out")])
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
@@ -133,11 +118,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         return rng.choices(choices, k=number)
 
     own = OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
-
-    def batch(step: int) -> Batch:
-        return own.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
-
-    return Pictures(target, encoder, own, batch, [own.shard("held-out")])
+    return Pictures(target, encoder, own, own.batches(opts), [own.shard("held-out")])
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
@@ -239,8 +220,7 @@ def command_line() -> argparse.Namespace:
     """Parse the command line."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
-    parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")
-    parser.add_argument("--own", type=int, default=0, help="pictures that the target draws to train on; a published one 20,000")
+    parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")
     parser.add_argument(
         "--captions", type=Path, help="a file of captions, one a line, for a published model that draws from text"
     )

@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import NOUNS, cannot_draw, phrasebook
+from lantern_demo.prompt_words import cannot_draw, draws_scenes
+from lantern_demo.scenes import nearest, view
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Offer, component, status_html
 
@@ -19,8 +20,7 @@ def prompt_builder(info: ModelInfo) -> gr.HTML:
 
 def builder_view(info: ModelInfo) -> dict[str, Any] | None:
     """Return the builder's value for a model; None, which hides it, for one that reads any text."""
-    book = phrasebook(info)
-    return None if book is None else {**book.view(), "most": info.max_prompt}
+    return {**view(), "most": info.max_prompt} if draws_scenes(info) else None
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
@@ -36,7 +36,6 @@ def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[lis
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
         return [], None
-    book = phrasebook(info)
-    if book is None:
+    if not draws_scenes(info):
         return [texts.unknown_words(words)], None
-    return [], Offer(texts.drawn_without(words, NOUNS[1]), book.nearest(prompt))
+    return [], Offer(texts.drawn_without(words), nearest(prompt))

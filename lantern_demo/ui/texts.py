@@ -9,7 +9,7 @@ from typing import Any
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.prompt_words import USUAL
+from lantern_demo.scenes import NOUNS, USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, short_name
 
 TITLE = "LANTERN: images, drawn faster"
@@ -33,7 +33,7 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
-MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 18 GB)."
+MODEL_INFO = "lantern-emoji is included; the others are downloaded on first use (0.7 to 18 GB)."
 CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
@@ -211,22 +211,14 @@ WEB: dict[str, Any] = {
         "title": "What to draw, in parts",
         "draws": "This model draws",
         "surprise": "Surprise me",
-        "parts": {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time", "moon": "Moon"},
-        "any": {
-            "count": "any number",
-            "colour": "any colour",
-            "shape": "any kind",
-            "place": "any place",
-            "time": "any time",
-            "moon": "moon or none",
-        },
+        "parts": {"count": "Number", "noun": "Thing", "place": "Place", "time": "Time", "moon": "Moon"},
+        "any": {"count": "any number", "noun": "any thing", "place": "any place", "time": "any time", "moon": "moon or none"},
         "ready": READY,
         "long": "The prompt has {count} characters, at most {most} are allowed.",
         "unknown": "Unknown words (ignored): {words}",
-        "only": "This model draws only {noun}. Try:",
         "without": "Without:",
-        "bare": "This model draws one to four {noun}. Add a colour, kind, place or time:",
-        "alone": "The model often omits a single lantern. Try:",
+        "only": f"This model draws {len(NOUNS)} things. The prompt names none of them. Try:",
+        "number": "This model draws one to three of a thing. Try:",
     },
     "tour": {
         "open": "How it works",
@@ -456,10 +448,10 @@ def unknown_words(words: Sequence[str]) -> str:
     return f"The model does not know these words and drew without them: {', '.join(words)}."
 
 
-def drawn_without(words: Sequence[str], nouns: str) -> str:
-    """Report the words that a model of one thing ignored."""
+def drawn_without(words: Sequence[str]) -> str:
+    """State the same of the bundled model."""
     quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this model draws only {nouns}."
+    return f"Drawn without {quoted}: this model does not know it."
 
 
 def internal_error(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The classifier of attributes of lantern scene pictures. `examples/make_bundled_model/classifier.py` trains it."""
+"""The classifier that reads attributes off pictures of scenes; `examples/make_bundled_model/classifier.py` trains it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, SIZE
+from lantern_demo.scenes import ATTRIBUTES
+
+SEEN = 128  # pixels a side that it looks at
 
 
 def reduced(images: Tensor) -> Tensor:
-    """Return pictures [B, 3, H, H], area-averaged to SIZE pixels a side if larger."""
-    return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
+    """Pictures [B, 3, H, H] -> the same of SEEN pixels at most."""
+    return F.interpolate(images, size=SEEN, mode="area") if images.shape[-1] > SEEN else images
 
 
 class AttributeClassifier(nn.Module):
@@ -28,7 +30,7 @@ class AttributeClassifier(nn.Module):
         layers: list[nn.Module] = []
         channels = 3
         for stage in range(4):
-            out = width * min(4, 2**stage)
+            out = width * 2**stage
             layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             channels = out
@@ -42,13 +44,13 @@ class AttributeClassifier(nn.Module):
 
     @torch.no_grad()
     def read(self, images: Tensor) -> dict[str, Tensor]:
-        """Return the most likely class index [B] of every attribute, on the CPU."""
+        """The most likely class index [B] of every attribute, on the CPU."""
         self.eval()
         return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
 
 
 def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
-    """Load the averaged classifier of a training run, or that of a model folder."""
+    """The averaged classifier of a training run, or that of a model folder."""
     model = AttributeClassifier().to(device)
     if (folder / "config.json").exists():
         bundled.load_part(folder / "classifier", model)

@@ -1,4 +1,4 @@
-"""Measure speed against quality on lantern scenes: `python -m lantern_demo.bench quality --out runs/quality`.
+"""Measure speed against quality on scenes: `python -m lantern_demo.bench quality --out runs/quality`.
 
 Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed ones do so again with one
 knob moved at a time. The gain in speed is measured in rounds as in `bench speed`. The loss of quality is measured against
@@ -17,7 +17,7 @@ from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.report import Report, markdown
-from lantern_demo.bench.quality.scenes import load_classifier_of, truth
+from lantern_demo.bench.quality.scenes import SEEDS, load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.speed import Contestant, measure, play
@@ -27,7 +27,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 
-PICTURES, SWEPT, SEEDS = 1000, 200, 2  # of a point, of one with a knob moved, and of each caption
+PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +64,7 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
 def run(args: argparse.Namespace) -> Report:
     """Draw, measure and return the report. Raises ValueError for invalid arguments, RuntimeError if a method fails."""
     pipe = load(args.model, args.device, args.dtype)
-    scenes = truth(max(args.pictures, args.sweep_pictures) // SEEDS, SEEDS)
+    scenes = truth(pipe.info.folder, max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
     counts = {point.name: args.sweep_pictures if point.group == "sweep" else args.pictures for point in points}

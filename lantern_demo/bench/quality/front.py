@@ -57,7 +57,7 @@ def scene_front(
     pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
-    true, again = look_at_truth(pipe, classifier, scenes)
+    true = look_at_truth(pipe, classifier, scenes)
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
         for name, records in tqdm(drawn.items(), desc="looking", unit="point")
@@ -80,7 +80,7 @@ def scene_front(
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
-        "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
+        "truth": {"right": right_of(true)},
         "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR].right)},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }

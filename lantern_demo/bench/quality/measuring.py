@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lantern_demo.bench.quality import tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
-from lantern_demo.bench.quality.scenes import ALL, Right, SceneSet, draw_truth, drawn, read, true_tokens
+from lantern_demo.bench.quality.scenes import ALL, Right, SceneSet, drawn, read
 from lantern_demo.bench.quality.statistics import Difference, Values, bootstrap, compared, mean_of
 from lantern_demo.runs.pipeline import Pipeline
 
@@ -58,11 +58,9 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
     return Seen(read(classifier, drawn(networks, given), wanted), nats)
 
 
-def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Right, Right]:
-    """Read the true scenes, unchanged and passed through the tokenizer."""
-    true = draw_truth(scenes, pipe.device, pipe.info.image_size)
-    again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
-    return read(classifier, true, scenes.wanted), read(classifier, again, scenes.wanted)
+def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> Right:
+    """Read the true scenes, passed through the tokenizer."""
+    return read(classifier, drawn(pipe.networks, scenes.tokens), scenes.wanted)
 
 
 class Judge:

@@ -1,4 +1,7 @@
-"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of pictures."""
+"""True scenes to compare pictures with, and the readings of a classifier on pictures.
+
+A model folder keeps the tokens of true scenes that no training saw; `examples/make_bundled_model/facts.py` writes them.
+"""
 
 from __future__ import annotations
 
@@ -8,83 +11,61 @@ from typing import Any
 
 import numpy
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption, render, sample_scenes
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 
-OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
-POOL = 4096  # number of captions
+TRUTH = "truth.safetensors"  # file of a model folder: token ids [P, N] int16, and the class index [P] of every attribute
+SEEDS = 2  # true scenes, and pictures, of each caption
 BATCH = 50
 ALL = "all"  # the name of all attributes together
 
 
 @dataclass(frozen=True)
 class SceneSet:
-    """Captions that name every attribute, with `seeds` true scenes of each. Picture i has caption i // seeds."""
+    """Captions that name every attribute, with SEEDS true scenes of each; scene i is of caption i // SEEDS."""
 
-    seeds: int
-    scenes: Scenes  # of every picture [captions * seeds]
-    captions: list[str]  # one of each caption
+    tokens: Tensor  # [P, N] int64, of the true scenes
+    wanted: dict[str, Tensor]  # the requested class index of each picture [P], by attribute
 
     @property
-    def pictures(self) -> int:
-        return len(self.captions) * self.seeds
+    def captions(self) -> list[str]:
+        """One of each caption."""
+        return self.prompts[::SEEDS]
 
     @property
     def prompts(self) -> list[str]:
-        """Return the caption of each picture."""
-        return [caption for caption in self.captions for _ in range(self.seeds)]
+        """The caption of each picture."""
+        return [full_caption({name: int(v[i]) for name, v in self.wanted.items()}) for i in range(len(self.tokens))]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
-        """Return the index of each picture's caption [pictures]."""
-        return numpy.arange(self.pictures) // self.seeds
-
-    @property
-    def wanted(self) -> dict[str, Tensor]:
-        """Return the requested class index of each picture [pictures], by attribute."""
-        return self.scenes.attributes()
+        """The number of each picture's caption [P]."""
+        return numpy.arange(len(self.tokens)) // SEEDS
 
 
-def truth(captions: int, seeds: int) -> SceneSet:
-    """Sample `captions` held-out captions, each with `seeds` true scenes of the same attributes that differ otherwise.
+def truth(folder: Path | None, pictures: int) -> SceneSet:
+    """Return the first true scenes of a model folder.
 
-    A smaller set has the first captions of a larger one. Two captions may be equal. Raises ValueError for fewer than 1 of
-    either, or more than POOL captions.
+    Raises ValueError if the folder has none, or fewer.
     """
-    if not 1 <= captions <= POOL or seeds < 1:
-        raise ValueError(f"captions must be 1 to {POOL} and seeds at least 1, got {captions} and {seeds}")
-    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(captions)).attributes()
-    wanted = {name: values.repeat_interleave(seeds) for name, values in asked.items()}
-    said = [full_caption(*kind) for kind in torch.stack(list(asked.values()), 1).tolist()]
-    return SceneSet(seeds, sample_scenes(captions * seeds, HELD_OUT + OFFSET + 1, wanted), said)
-
-
-@torch.inference_mode()
-def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE) -> Tensor:
-    """Draw the true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
-    parts = torch.arange(scenes.pictures).split(BATCH)
-    images = torch.cat([render(scenes.scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
-    return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
-
-
-@torch.inference_mode()
-def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
-    """Encode the scenes, drawn at the image tokenizer's size, as token ids [pictures, N] on its device."""
-    device = networks.tokenizer.codebook.device
-    images = draw_truth(scenes, device, networks.tokenizer.size)
-    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
+    path = folder and folder / TRUTH
+    if path is None or not path.is_file():
+        raise ValueError(f"pictures are compared with true scenes, which lie in the model's folder; there are none in {folder}")
+    kept = load_file(path)
+    if not 1 <= pictures <= len(kept["tokens"]):
+        raise ValueError(f"pictures must be 1 to {len(kept['tokens'])}, the true scenes of {folder}; got {pictures}")
+    return SceneSet(kept["tokens"][:pictures].long(), {name: kept[name][:pictures].long() for name in ATTRIBUTES})
 
 
 @torch.inference_mode()
 def drawn(networks: Networks, tokens: Tensor) -> Tensor:
-    """Decode token ids [B, N] to pictures [B, 3, image_size, image_size] in [0, 1], on the CPU.
-
-    Pictures of true tokens bound the quality of a model's pictures."""
+    """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Those of true tokens are the best that a
+    model's pictures can be."""
     device = networks.tokenizer.codebook.device
     return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
@@ -110,7 +91,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """Load the classifier of a model folder. Raises ValueError without one."""
+    """The classifier of a model folder. Raises ValueError if there is none: nothing else reads the model's pictures."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
     return load_classifier(folder, device)

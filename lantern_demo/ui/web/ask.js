@@ -16,11 +16,14 @@ function show() {
   [book, lists] = [props.value ? JSON.parse(props.value) : null, {}];
   place.toggleAttribute("data-none", !book);
   if (!book) return;
+  const names = book.nouns.map(({ forms }) => forms[0][0]);
+  lists.noun = el("input", { list: "nouns", placeholder: words.any.noun, "aria-label": words.parts.noun, onchange: () => choose("noun", names.indexOf(lists.noun.value)) });
   for (const [part, options] of Object.entries(book.parts)) {
-    const choices = [el("option", { value: "" }, words.any[part]), ...options.map(([plainest]) => el("option", {}, plainest))];
-    lists[part] = el("select", { "aria-label": words.parts[part], onchange: () => choose(part, lists[part].value) }, ...choices);
+    const choices = [el("option", { value: "-1" }, words.any[part]), ...options.map(([plainest], index) => el("option", { value: index }, plainest))];
+    lists[part] = el("select", { "aria-label": words.parts[part], onchange: () => choose(part, Number(lists[part].value)) }, ...choices);
   }
-  const chips = Object.entries(lists).flatMap(([part, list]) => (part === book.before.at(-1) ? [list, el("span", {}, book.nouns[1])] : [list]));
+  const { count, ...others } = lists;
+  const chips = [count, ...Object.values(others), el("datalist", { id: "nouns" }, ...names.map((name) => el("option", {}, name)))];
   const surprise = el("button", { type: "button", class: "surprise", onclick: anything }, die(), el("span", {}, words.surprise));
   place.append(told, el("div", { class: "parts", role: "group", "aria-label": words.title }, surprise, el("span", { class: "lead" }, words.draws), ...chips));
   follow(field()?.value || worded(book.usual, book), false); // the field may come later, and then with just that
@@ -38,15 +41,16 @@ function write(prompt) {
   follow(prompt, false);
 }
 
-function choose(part, phrase) {
-  const { [part]: _, ...said } = readPrompt(book, field().value).said;
-  write(worded(phrase ? { ...said, [part]: phrase } : said, book));
+function choose(part, index) {
+  const { [part]: _, ...said } = readPrompt(book, field().value);
+  write(worded(index < 0 ? said : { ...said, [part]: index, ...(part === "noun" && { second: null }) }, book));
 }
 
 /** Draw any prompt, unless something is being drawn. */
 function anything() {
-  const pick = (options) => options[Math.floor(Math.random() * options.length)][0];
-  write(worded(Object.fromEntries(Object.entries(book.parts).map(([part, options]) => [part, pick(options)])), book));
+  const pick = (options) => Math.floor(Math.random() * options.length);
+  const parts = Object.fromEntries(Object.entries(book.parts).map(([part, options]) => [part, pick(options)]));
+  write(worded({ ...parts, noun: pick(book.nouns), count: Math.max(0, parts.count - pick([0, 1, 2])) }, book));
   document.getElementById("draw").click();
 }
 
@@ -55,8 +59,9 @@ function follow(prompt, typing) {
   if (!book) return;
   const reading = readPrompt(book, prompt);
   for (const [part, list] of Object.entries(lists)) {
-    list.value = book.parts[part].find((phrases) => phrases.includes(reading.said[part]))?.[0] ?? "";
-    list.classList.toggle("unsaid", !list.value);
+    const index = reading[part] ?? -1;
+    list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
+    list.classList.toggle("unsaid", index < 0);
   }
   clearTimeout(soon);
   soon = setTimeout(() => told.replaceChildren(...toTell(prompt, reading)), typing ? PAUSE : 0);
@@ -68,21 +73,14 @@ function toTell(prompt, reading) {
   if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   const count = [...prompt.trim().replace(/\s+/g, " ")].length;
   if (count > book.most) return [say(words.long, { count, most: book.most })];
-  if (!count || (!unknown.length && sure(reading, book))) return [];
+  if (!count || (!unknown.length && "noun" in reading)) return [];
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    lacking(reading),
+    "noun" in reading ? (unknown.some((word) => isNumber(word, book)) ? words.number : words.without) : words.only,
     " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];
-}
-
-/** What a prompt should say and does not, or only that there is one without its unknown words. */
-function lacking(reading) {
-  if (!reading.named) return say(words.only, { noun: book.nouns[1] });
-  if (!drawable(reading, book)) return say(words.bare, { noun: book.nouns[1] });
-  return sure(reading, book) ? words.without : words.alone;
 }
 
 document.addEventListener("click", ({ target }) => {

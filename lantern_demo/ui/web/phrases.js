@@ -1,48 +1,69 @@
-// What a prompt asks for, told by its words: read and written as lantern_demo/prompt_words.py does it, with the tables of its
-// Phrasebook.view, here called a book.
+// The requests of a prompt, read and written as lantern_demo/scenes.py does it, with the tables of its `view`, here called a book.
 
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";
 const TOKENS = new RegExp(`[${WORD}]+|[^\\s${WORD}]+`, "gu");
+const AFTER_NOUN = ["place", "time", "moon"];
 
 const tokensOf = (prompt) => prompt.normalize("NFKC").toLowerCase().match(TOKENS) ?? [];
 
-/** What a prompt asks for: see Reading. */
-function readPrompt(book, prompt) {
-  const tokens = tokensOf(prompt);
-  let text = ` ${tokens.join(" ")} `;
-  const said = {};
-  for (const [words, part, phrase] of book.readings) {
-    if (part in said || !text.includes(` ${words} `)) continue;
-    said[part] = phrase;
-    text = text.replaceAll(` ${words} `, ` ${book.gap} `);
+/** By its words: the part and class of a phrase, and whether it means several. */
+function phrasesOf(book) {
+  const found = new Map();
+  book.nouns.forEach(({ forms, mass }, index) => {
+    for (const [one, many] of forms) {
+      found.set(many, { part: "noun", index, several: !mass && many !== one });
+      found.set(one, { part: "noun", index });
+    }
+  });
+  for (const [part, classes] of Object.entries(book.parts)) {
+    classes.forEach((phrases, index) => phrases.forEach((phrase) => found.set(phrase, { part, index })));
   }
-  const [one, several] = book.nouns.map((noun) => tokens.includes(noun));
-  if (one && !several) said[book.number] ??= book.singular[0];
-  return { named: one || several, said };
+  return found.set("an", { part: "count", index: 0 });
 }
 
-const drawable = ({ named, said }, book) => named && Object.keys(said).some((part) => part !== book.number);
-
-function sure(reading, book) {
-  const several = !book.singular.includes(reading.said[book.number]);
-  return drawable(reading, book) && (several || book.allButTheMoon.every((part) => part in reading.said));
+/** The class of each part that a prompt names; `second` is null without a second kind. */
+function readPrompt(book, prompt) {
+  book.phrases ??= phrasesOf(book);
+  book.longest ??= Math.max(...[...book.phrases.keys()].map((phrase) => phrase.split(" ").length));
+  const words = tokensOf(prompt);
+  const [said, nouns] = [{}, []];
+  let [number, afterNoun] = [null, false];
+  for (let at = 0; at < words.length; ) {
+    let [length, phrase] = [book.longest, undefined];
+    while (length && !(phrase = book.phrases.get(words.slice(at, at + length).join(" ")))) length--;
+    const { part, index, several } = phrase ?? {};
+    if (afterNoun && part !== "noun") number = null;
+    if (part === "noun") {
+      if (afterNoun) nouns.pop(); // it qualifies this one
+      nouns.push({ index, count: book.nouns[index].mass ? 0 : (number ?? (several ? 1 : 0)) });
+    } else if (part === "count") number = index;
+    else if (part) said[part] ??= index;
+    afterNoun = part === "noun";
+    at += length || 1;
+  }
+  if (nouns.length) {
+    const second = nouns.find(({ index }) => index !== nouns[0].index)?.index ?? null;
+    Object.assign(said, { noun: nouns[0].index, count: second === null ? nouns[0].count : 0, second });
+  }
+  return said;
 }
 
-/** A prompt that says these phrases. */
+/** The plainest prompt that names these classes; its noun is that of the usual prompt if there is none. */
 function worded(said, book) {
-  const parts = Object.keys(book.parts).filter((part) => part in said);
-  const noun = book.nouns[book.singular.includes(said[book.number]) ? 0 : 1];
-  const [before, after] = [true, false].map((side) => parts.filter((part) => book.before.includes(part) === side).map((part) => said[part]));
-  return [...before, noun, ...after].join(" ");
+  const { one, forms, mass } = book.nouns[said.noun ?? book.usual.noun];
+  const things = said.count && !mass ? `${book.parts.count[said.count][0]} ${forms[0][1]}` : one;
+  const second = said.second == null || !book.nouns[said.second] ? [] : ["and", book.nouns[said.second].one];
+  return [things, ...second, ...AFTER_NOUN.filter((part) => part in said).map((part) => book.parts[part][said[part]][0])].join(" ");
 }
 
-/** The prompt of known phrases alone that is nearest to another. */
-function nearest(prompt, book) {
-  const { said } = readPrompt(book, prompt);
-  return worded(sure({ named: true, said }, book) ? said : { ...book.usual, ...said }, book);
-}
+/** The prompt of known words alone that is nearest to another. */
+const nearest = (prompt, book) => worded({ ...book.usual, ...readPrompt(book, prompt) }, book);
 
 /** The words of a prompt that the model does not know. Marks between words are none. */
 function unknownWords(prompt, book) {
-  return [...new Set(tokensOf(prompt))].filter((token) => !book.words.includes(token) && !/^\p{P}+$/u.test(token));
+  book.known ??= new Set(book.words);
+  return [...new Set(tokensOf(prompt))].filter((token) => !book.known.has(token) && !/^\p{P}+$/u.test(token));
 }
+
+/** Whether an unknown word is a number. */
+const isNumber = (word, book) => book.numbers.includes(word) || /^\p{Nd}+$/u.test(word);
