@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from dataclasses import replace
@@ -26,7 +25,7 @@ from lantern_demo.runs.record import _trial
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
-from lantern_demo.ui.recorded import read_record, recorded_runs
+from lantern_demo.ui.recorded import recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
 ASKED: dict[str, dict[str, Any]] = {
@@ -176,28 +175,6 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     assert exact.row([4, 7, -1, 1], None) == [4, "refused", 7, ""]
     ends = {1: "st", 2: "nd", 3: "rd", 4: "th", 11: "th", 12: "th", 13: "th", 21: "st", 111: "th", 122: "nd"}
     assert all(ordinal(number) == f"{number}{end}" for number, end in ends.items())
-
-
-@pytest.mark.parametrize("method", DRAFTING, ids=lambda method: method.id)
-def test_older_records_are_told_by_numbers_that_agree_with_their_verdicts(pipe: Pipeline, method: Method) -> None:
-    """They have [node, p, near, limit], where near was 0 for all that read no neighbours, and for what was kept without them."""
-    record = pipe.generate("a red lantern", method.id, **ASKED["loose"], **OWN).record
-    new = record["methods"][method.id]["events"]
-    older = copy.deepcopy(record)
-    events = older["methods"][method.id]["events"]
-    events["judged"] = [
-        [[node, round(p, 5), 0.0 if p > limit else round(counted - p, 5), round(limit, 5)] for node, p, counted, limit in tried]
-        for tried in events.pop("trials")
-    ]
-    read = read_record(json.dumps(older).encode())["methods"][method.id]["events"]
-    assert "judged" not in read
-    words, told = evidence_of(Settings(**record["settings"]), method), 0
-    for then, now in zip(words.trials(read), words.trials(new), strict=True):
-        assert [row[:2] for row in then] == [row[:2] for row in now]
-        for old, row in zip(then, now, strict=True):
-            assert old[2:] == pytest.approx(row[2:], abs=2e-4)
-            told += row[1] != "refused"
-    assert told > 0
 
 
 def test_the_recorded_examples_agree_with_themselves() -> None:

@@ -99,8 +99,6 @@ class Calibration:
         if kind not in CANDIDATES:
             return ()
         rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
-        if kind is DynamicTree:  # older files also have trees of one level
-            rows = [row for row in rows if row[1] > 0]
         return tuple(row for row in rows if kind is not ZipAR or row[2] <= most_changed)
 
 

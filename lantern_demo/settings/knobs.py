@@ -95,8 +95,6 @@ class Knob:
     explore: str = ""  # its name in the explorer
     symbol: str = ""  # before a value in a picture
     short: str = ""  # its name among the knobs of its method; empty: the whole name
-    later: bool = False  # older run records lack it
-    before: Any = None  # the value of these records, where it is not the default
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
     fitted: bool = False  # 0 means that it is chosen for the machine
 
@@ -154,8 +152,6 @@ class Knobs:
         "shared: all methods draw with the same noise for each token, so exact ones draw vanilla's picture. independent: each "
         "method draws by its paper's rejection sampling, as LANTERN++ always does.",
         choices=NOISE,
-        later=True,
-        before="independent",
     )
     lantern_k: int = knob(
         100,
@@ -221,7 +217,6 @@ class Knobs:
         reads=_drafts_by(OptTree),
         swept=(0.05, 0.1, 0.2, 0.3),
         short="chance",
-        later=True,
         fitted=True,
     )
     window: int = knob(
@@ -233,7 +228,6 @@ class Knobs:
         reads=_drafts_by(Window),
         swept=(4, 8, 16),
         symbol="w",
-        later=True,
         fitted=True,
     )
     zipar_window: int = knob(
@@ -250,7 +244,6 @@ class Knobs:
         symbol="w",
         short="window",
         bounds=True,
-        later=True,
         fitted=True,
     )
     zipar_changed: float = knob(
@@ -262,7 +255,6 @@ class Knobs:
         step=0.01,
         reads=_drafts_by(ZipAR),
         short="changed",
-        later=True,
     )
     tree: str = knob(
         FIT,

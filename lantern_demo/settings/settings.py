@@ -108,36 +108,6 @@ def _highest(name: str) -> int:
     return int(limit.high)
 
 
-# Settings that older records and links may name, each with the value that changed nothing.
-RETIRED: dict[str, Any] = {
-    "cool_delta": 2.0,
-    "cool_mu": 0.0,
-    "typical_epsilon": 0.09,
-    "ensemble_weight": 0.7,
-    "gsd_delta": 0.15,
-    "coupling": "gumbel",
-    "guess": "left",
-    "residual": "set",
-}
-RENAMED = {"dice": ("noise", {"same": "shared", "own": "independent"})}  # of older records and links
-UNREAD = {"zipar_price"}  # it chose a window, and a record also has that window
-
-
-def renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values under the current names of their settings."""
-    old = {name: (RENAMED[name][0], RENAMED[name][1].get(str(value), value)) for name, value in values.items() if name in RENAMED}
-    return dict(old.values()) | {name: value for name, value in values.items() if name not in old}
-
-
-def without_retired(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values of settings without the retired ones. Raises ValueError for a retired value that changed something."""
-    values = renamed(values)
-    for name, usual in RETIRED.items():
-        if values.get(name, usual) != usual:
-            raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")
-    return {name: value for name, value in values.items() if name not in RETIRED and name not in UNREAD}
-
-
 def method_of(value: Any) -> Method:
     """Return the method of an id. Raises ValueError naming the value and the allowed ids."""
     if not isinstance(value, str) or value not in METHODS:

@@ -273,11 +273,3 @@ def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
-    """Return the trials of an older record, which holds [node, p, near, limit] of each.
-
-    near: the probability of the neighbours, or 0 where p alone was enough and is the counted probability.
-    """
-    return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]

@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse
 
 from lantern_demo.runs.record import parsed
 from lantern_demo.ui import texts
-from lantern_demo.ui.evidence import trials_of_older
 from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
@@ -84,7 +83,7 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
 
 def unpack(data: bytes) -> Recorded:
     whole = json.loads(gzip.decompress(data))
-    return Recorded(checked(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+    return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
 
 
 def read_record(data: bytes) -> dict[str, Any]:
@@ -95,19 +94,7 @@ def read_record(data: bytes) -> dict[str, Any]:
         found = json.loads(data.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ValueError("this is not a run record: not a JSON file that can be read") from None
-    return checked(found)
-
-
-def checked(found: Any) -> dict[str, Any]:
-    """Return a record of the known fields of a parsed one; an older one gets today's fields. Raise ValueError as `read_record`
-    does."""
-    record = parsed(found)
-    for entry in record["methods"].values():
-        events = entry["events"]
-        judged = events.pop("judged", None)
-        if "trials" not in events:
-            events["trials"] = trials_of_older(judged)
-    return record
+    return parsed(found)
 
 
 def _no_number(name: str) -> float:

@@ -86,7 +86,7 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
         notes += _redrawn(service, record, images)
     except ValueError as error:
         notes.append(texts.no_pictures(str(error)))
-    source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
+    source = Source("loaded", texts.LOADED.format(device=record["device"], date=record["created"][:10]))
     filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
     return _presented(service, w, Recorded(record, pictures), source, {told: "", w.status: status, **filled})

@@ -342,7 +342,7 @@ def stopped_at(committed: int, total: int) -> str:
 
 def recorded_on(record: dict[str, Any]) -> str:
     return RECORDED.format(
-        device=one_thread(record["device"]),
+        device=record["device"],
         date=record["created"][:10],
         prompt=record["prompt"],
     )
@@ -351,16 +351,11 @@ def recorded_on(record: dict[str, Any]) -> str:
 def kept(record: dict[str, Any]) -> str:
     return KEPT.format(
         model=record["model"]["id"],
-        device=one_thread(record["device"]),
+        device=record["device"],
         date=record["created"][:10],
         seed=record["settings"]["seed"],
         prompt=record["prompt"],
     )
-
-
-def one_thread(device: str) -> str:
-    """Return a device's name in today's spelling; older records have another plural."""
-    return device.replace("(1 threads)", "(1 thread)")
 
 
 def to_visitor(message: str) -> str:
