@@ -69,10 +69,10 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
 def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_nearest(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = load(tiny_model, "cpu").networks.tokenizer
-    whole = token_colours(tokenizer)
+    networks = load(tiny_model, "cpu").networks
+    whole = token_colours(networks)
     monkeypatch.setattr(palette, "DECODED", 4)
-    some, book = token_colours(tokenizer), tokenizer.codebook
+    some, book = token_colours(networks), networks.tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, 4).round().long()
     assert torch.equal(some[known], whole[known])
     assert all(torch.equal(some[i], whole[known[(book[known] - book[i]).norm(dim=1).argmin()]]) for i in range(len(book)))
@@ -102,4 +102,4 @@ def test_the_bundled_models_colours_are_those_of_scenes(pipe: Pipeline) -> None:
     def off(colours: torch.Tensor) -> float:
         return float((colours[tokens.view(seen.shape[:3])].float() - seen).abs().mean())
 
-    assert off(pipe.palette()) < 0.75 * off(token_colours(networks.tokenizer))
+    assert off(pipe.palette()) < 0.75 * off(token_colours(networks))

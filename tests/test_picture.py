@@ -34,6 +34,7 @@ def test_a_model_folder_keeps_it(tmp_path: Path) -> None:
     assert torch.equal(plain.draw(tokens), plain.tokenizer.decode(tokens))
     assert found.picture is not None
     assert torch.equal(found.draw(tokens), found.picture(found.tokenizer.vectors(tokens)))
+    assert not any("decoder" in name for name in found.tokenizer.state_dict()), "one decoder is enough"
     bundled.save(tmp_path / "again", found, torch.float32)
     assert torch.equal(bundled.load(tmp_path / "again", CPU).draw(tokens), found.draw(tokens))
     assert load(folder).info.image_size == 64

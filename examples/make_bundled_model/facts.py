@@ -23,7 +23,7 @@ from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
 from examples.make_bundled_model.tokenizer import HELD_OUT
 from lantern_demo.bench.quality.scenes import SEEDS, TRUTH
-from lantern_demo.models.bundled import PALETTE
+from lantern_demo.models.bundled import PALETTE, Networks
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
@@ -35,11 +35,12 @@ OFFSET = 1_000_000  # from HELD_OUT: scenes that no validation looks at
 
 
 @torch.inference_mode()
-def mean_colours(tokenizer: ImageTokenizer, renderer: Renderer, scenes: int) -> tuple[Tensor, int]:
+def mean_colours(networks: Networks, renderer: Renderer, scenes: int) -> tuple[Tensor, int]:
     """The mean colour [V, 3] int32 of each token over rendered scenes, and how many tokens were seen.
 
     Tokens that were not seen have the colours of `token_colours`.
     """
+    tokenizer = networks.tokenizer
     book = tokenizer.codebook_size
     total, seen = torch.zeros(book, 3, dtype=torch.float64), torch.zeros(book, dtype=torch.float64)
     for batch in tqdm(range(-(-scenes // BATCH)), unit="batch"):
@@ -49,7 +50,7 @@ def mean_colours(tokenizer: ImageTokenizer, renderer: Renderer, scenes: int) -> 
         total.index_add_(0, tokens, colours.double())
         seen.index_add_(0, tokens, torch.ones_like(tokens, dtype=torch.float64))
     mean = (255 * total / seen.clamp(min=1)[:, None]).round().to(torch.int32)
-    return torch.where((seen > 0)[:, None], mean, token_colours(tokenizer)), int((seen > 0).sum())
+    return torch.where((seen > 0)[:, None], mean, token_colours(networks)), int((seen > 0).sum())
 
 
 @torch.inference_mode()
@@ -79,12 +80,12 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=1024, help="scenes to take colours from (default: %(default)s)")
     parser.add_argument("--captions", type=int, default=500, help=f"of true scenes, {SEEDS} of each (default: %(default)s)")
     args = parser.parse_args()
-    tokenizer, renderer = load(args.model, "cpu", fit_trees=False).networks.tokenizer, Renderer(sprites())
-    colours, seen = mean_colours(tokenizer, renderer, args.scenes)
+    networks, renderer = load(args.model, "cpu", fit_trees=False).networks, Renderer(sprites())
+    colours, seen = mean_colours(networks, renderer, args.scenes)
     path = args.model / f"{PALETTE}.safetensors"
     save_file({PALETTE: colours.to(torch.uint8)}, path)
     print(f"{path}: {seen} of {len(colours)} tokens seen in {args.scenes} scenes")
-    save_file(true_scenes(tokenizer, renderer, args.captions), args.model / TRUTH)
+    save_file(true_scenes(networks.tokenizer, renderer, args.captions), args.model / TRUTH)
     print(f"{args.model / TRUTH}: {args.captions} captions")
 
 

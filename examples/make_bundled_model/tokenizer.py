@@ -101,13 +101,11 @@ class Quantiser(nn.Module):
 
 
 class SceneTokenizer(nn.Module):
-    """Encoder and codebook of an image tokenizer, and a picture decoder; the tokenizer's own decoder stays untrained."""
+    """Encoder and codebook of an image tokenizer, and a picture decoder."""
 
     def __init__(self, codebook: int) -> None:
         super().__init__()
-        self.tokenizer = ImageTokenizer(encoder_config(codebook))
-        self.tokenizer.vq.decoder.requires_grad_(False)
-        self.tokenizer.vq.post_quant_conv.requires_grad_(False)
+        self.tokenizer = ImageTokenizer(encoder_config(codebook), decodes=False)
         self.tokenizer.vq.quantize.embedding.weight.requires_grad_(False)
         self.picture = PictureDecoder(picture_config(codebook))
         self.quantiser = Quantiser(codebook, WIDTH)  # a module, so that a checkpoint holds it

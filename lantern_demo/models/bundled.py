@@ -1,7 +1,7 @@
 """Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text
 encoder.
 
-There are four networks, and a fifth in a folder with a picture decoder; otherwise the image tokenizer draws the pictures.
+There are four networks, and a fifth in a folder with a picture decoder. Then the image tokenizer has no decoder.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
     no_drafter: NoDrafter | None = None  # None if there is a drafter
-    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer does
+    picture: PictureDecoder | None = None  # draws the tokenizer's tokens instead of the tokenizer
     palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, if they were learnt from pictures
 
     def __post_init__(self) -> None:
@@ -75,9 +75,11 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     def draw(self, tokens: Tensor) -> Tensor:
         """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder if
         there is one."""
-        if self.picture is None:
-            return self.tokenizer.decode(tokens)
-        return self.picture(self.tokenizer.vectors(tokens))
+        return self.decode(self.tokenizer.vectors(tokens))
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Map codebook vectors [B, e, G, G] to pictures, as `draw` does. Other G are possible too."""
+        return self.tokenizer.decode_latent(z) if self.picture is None else self.picture(z)
 
     def parts(self) -> dict[str, nn.Module]:
         """The model's networks, by the name of their folder."""
@@ -159,7 +161,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         # older folders use the name taps
         sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
-        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
+        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]), decodes="picture" not in config)
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception

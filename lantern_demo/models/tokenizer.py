@@ -28,9 +28,12 @@ class ImageTokenizer(nn.Module):
     only when it decodes, so this class does the encoder's look-up.
     """
 
-    def __init__(self, config: JanusVQVAEConfig) -> None:
+    def __init__(self, config: JanusVQVAEConfig, decodes: bool = True) -> None:
+        """decodes: it has a decoder. A model with a picture decoder needs no other one."""
         super().__init__()
         self.vq = JanusVQVAE(config)
+        if not decodes:
+            del self.vq.decoder, self.vq.post_quant_conv
         fit_groups(self.vq)
         self.grid = config.num_patches
         self.codebook_size = config.num_embeddings
@@ -61,7 +64,7 @@ class ImageTokenizer(nn.Module):
 
     def vectors(self, tokens: Tensor) -> Tensor:
         """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes them."""
-        z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
+        z = F.embedding(tokens, self.codebook).to(self.vq.quantize.embedding.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
     def decode_latent(self, z: Tensor) -> Tensor:

@@ -158,16 +158,13 @@ class Pipeline(Session):
 
     @torch.inference_mode()
     def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`.
-
-        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview is visible only briefly.
-        """
+        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`."""
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
         for index in range(self.info.tokens):
             last = tokens.get(index, last)
             filled.append(last)
             lengths[index // grid] += index in tokens
-        image = as_image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
+        image = as_image(self.networks.draw(torch.tensor([filled], device=self.device))[0])
         cell = image.width // grid
         for row, length in enumerate(lengths):
             if length < grid:

@@ -92,9 +92,8 @@ class Session:
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         if device.type == "cpu":
             # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
-            decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
-            for decoder in filter(None, decoders):
-                decoder.to(memory_format=torch.channels_last)
+            decoder: Any = networks.picture or networks.tokenizer.vq.decoder
+            decoder.to(memory_format=torch.channels_last)
         self._trees = self._fitting(tuning, runners.kind is not None, fit_trees)
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self._neighbours: dict[str, Tensor] = {}
@@ -349,7 +348,7 @@ class Session:
         picture."""
         if self._palette is None:
             tokenizer = self.networks.tokenizer
-            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
+            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(self.networks))
             self._palette = made.to("cpu", torch.uint8)
         return self._palette
 
