@@ -1,4 +1,4 @@
-"""Warnings about prompts that a model of few words cannot draw."""
+"""Warnings about prompts that the bundled model, which knows few words, cannot draw."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from lantern_demo.scenes import NOUNS, nearest, read, vocabulary
 
 
 def draws_scenes(info: ModelInfo) -> bool:
-    """Whether a model draws scenes only: its text encoder knows the words of their captions."""
+    """Return whether a model draws scenes only: its text encoder knows the words of their captions."""
     return info.vocabulary is not None and info.vocabulary.issuperset(vocabulary())
 
 
 def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
-    """Return why a model cannot draw a prompt, and the nearest prompt that it can draw; None if it can draw this one."""
+    """Return why a model cannot draw a prompt, and the nearest prompt that it can draw. Return None if it can draw this one."""
     if not draws_scenes(info):
         return None
     reading = read(prompt)
@@ -24,6 +24,6 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning with the picture of a prompt that the model cannot draw."""
+    """Return the warning shown with the picture of a prompt that the model cannot draw, otherwise None."""
     lacking = cannot_draw(info, prompt)
     return None if lacking is None else f"The picture does not show the prompt. {lacking[0]} Try: {lacking[1]}"

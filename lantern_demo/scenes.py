@@ -1,8 +1,8 @@
 """The words of the bundled model's scenes: write captions, and read the requests of a prompt.
 
-A scene shows one to three things of one kind, or two different ones, on a lake, hills or a plain, at dusk, night or dawn, with
-or without a moon. Its attributes are class indices by the names of ATTRIBUTES. `examples/make_bundled_model/render.py` draws
-scenes; the words need no picture.
+A scene shows one to three things of one kind, or two of different kinds. They are on a lake, hills or a plain, at dusk, night
+or dawn, with or without a moon. Its attributes are class indices by the names of ATTRIBUTES.
+`examples/make_bundled_model/render.py` draws scenes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_COUNT = 3
 
 @dataclass(frozen=True)
 class Noun:
-    """A kind of thing that scenes show: a line of nouns.txt."""
+    """A kind of thing that scenes show, read from a line of nouns.txt."""
 
     file: str  # of its picture, without the suffix
     phrases: tuple[tuple[str, str], ...]  # singular and plural of the name, then of each keyword
@@ -71,8 +71,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "moon": ("no", "yes"),
 }
 
-# By attribute, for each of its classes the wordings that captions choose from, the plainest first. A repeated one is chosen
-# more often.
+# For each class of an attribute, the wordings that captions choose from, the plainest first. A repeated one is chosen more
+# often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (
         ("a", "a", "a", "one", "1", "a single"),
@@ -99,7 +99,7 @@ SOME = ("", "", "some")  # before a mass noun
 LEADS = ("", "", "", "a picture of", "a photo of", "a drawing of", "an image of")
 TAILS = ("", "", "", "", ", softly lit")
 AFTER_NOUN = ("place", "time", "moon")
-# Numbers that people type and scenes do not have. Digits are read as well.
+# Numbers that no scene has. `Reading.number` also finds digits.
 OTHER_NUMBERS = ("zero", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "dozen", "many", "several")
 
 
@@ -117,10 +117,10 @@ def _things(noun: Noun, count: int, number: str, some: str, phrase: tuple[str, s
 
 
 def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, keywords: float = 0.4) -> str:
-    """Write one wording of a scene, given by class indices.
+    """Write a random caption of a scene, given by class indices.
 
-    Place, time and moon are each left out with probability `omit`. A keyword replaces a noun's name with probability `keywords`,
-    if it has any. Two kinds are named from left to right.
+    Place, time and moon are each left out with probability `omit`. A keyword replaces a noun's name with probability
+    `keywords`, if the noun has any. Two kinds are named from left to right.
     """
 
     def thing(index: int, count: int) -> str:
@@ -144,7 +144,7 @@ def _plainly(noun: int, count: int) -> str:
 
 
 def full_caption(scene: Mapping[str, int]) -> str:
-    """Write the plainest wording of a scene that names every attribute."""
+    """Write the plainest caption that names every attribute of a scene."""
     things = [_plainly(scene["noun"], scene["count"])]
     if scene["second"] != NONE:
         things.append(_plainly(scene["second"], 0))
@@ -152,7 +152,7 @@ def full_caption(scene: Mapping[str, int]) -> str:
 
 
 def some_scene(rng: random.Random) -> dict[str, int]:
-    """Return the attributes of a random scene: in seven of ten one kind, mostly of one thing."""
+    """Return the attributes of a random scene. Seven of ten show one kind, mostly one thing of it."""
     noun, second = rng.sample(range(NONE), 2)
     lot = rng.random()
     count = 2 if 0.3 <= lot < 0.4 else 1 if 0.4 <= lot < 0.55 else 0
@@ -162,7 +162,7 @@ def some_scene(rng: random.Random) -> dict[str, int]:
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """Return every word that a caption can hold, sorted."""
+    """Return every word that a caption can contain, sorted."""
     phrases = [phrase for noun in NOUNS for forms in noun.phrases for phrase in forms]
     phrases += [phrase for classes in WORDINGS.values() for wordings in classes for phrase in wordings]
     return tuple(sorted({*" ".join((*phrases, *AND, *SOME, *LEADS)).split(), "an", ",", "softly", "lit"}))
@@ -170,25 +170,25 @@ def vocabulary() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: class indices of the attributes that it names, and the words that no caption holds."""
+    """The requests of a prompt: class indices of the attributes that it names, and the words that no caption contains."""
 
     said: Mapping[str, int]
     unknown: tuple[str, ...]
 
     @property
     def drawable(self) -> bool:
-        """Whether the prompt names a thing that scenes show."""
+        """Return whether the prompt names a thing that scenes show."""
         return "noun" in self.said
 
     @property
     def number(self) -> str | None:
-        """The first word that is a number scenes do not have."""
+        """Return the first number in the prompt that no scene has, otherwise None."""
         return next((word for word in self.unknown if word in OTHER_NUMBERS or word.isdecimal()), None)
 
 
 @cache
 def _phrases() -> dict[tuple[str, ...], tuple[str, int, int]]:
-    """By its words, the attribute and class index of a phrase, and for nouns the least number that it can mean (0: unknown)."""
+    """Map the words of each phrase to its attribute, its class index and, for a noun, its least number (0: unknown)."""
     found: dict[tuple[str, ...], tuple[str, int, int]] = {}
     for index, noun in enumerate(NOUNS):
         for singular, plural in noun.phrases:
@@ -203,8 +203,8 @@ def _phrases() -> dict[tuple[str, ...], tuple[str, int, int]]:
 def read(prompt: str) -> Reading:
     """Read the requests of a prompt, as far as its words are known.
 
-    The longest phrase counts: a fire truck is no fire. A noun right before another one qualifies it: an orange cat is a cat. The
-    first two kinds are requested, two different ones once each. `ui/web/phrases.js` reads a prompt in the same way.
+    The longest phrase counts: a fire truck is no fire. A noun right before another one qualifies it: an orange cat is a cat.
+    The first two different nouns are requested, one of each. `ui/web/phrases.js` reads a prompt in the same way.
     """
     words = re.findall(r"\w+|[^\w\s]+", unicodedata.normalize("NFKC", prompt).lower())
     phrases, known = _phrases(), frozenset(vocabulary())
@@ -237,16 +237,16 @@ def read(prompt: str) -> Reading:
     return Reading(said, tuple(word for word in words if word not in known))
 
 
-USUAL = "a cat on a lake at dusk under the moon"  # fills in the requests that a prompt lacks; the page begins with it
+USUAL = "a cat on a lake at dusk under the moon"  # supplies the attributes that a prompt lacks; the page begins with it
 
 
 def nearest(prompt: str) -> str:
-    """Return the prompt nearest to another one that has known words alone and names every attribute."""
+    """Return the nearest prompt that has only known words and names every attribute."""
     return full_caption({**read(USUAL).said, **read(prompt).said})
 
 
 def view() -> dict[str, Any]:
-    """Return the same words as the page's script takes them."""
+    """Return the words in the form that the page's script reads."""
     nouns = [{"one": _plainly(i, 0), "forms": noun.phrases, "mass": noun.mass} for i, noun in enumerate(NOUNS)]
     parts = {part: [tuple(dict.fromkeys(wordings)) for wordings in classes] for part, classes in WORDINGS.items()}
     return {"words": vocabulary(), "nouns": nouns, "parts": parts, "usual": read(USUAL).said, "numbers": OTHER_NUMBERS}

@@ -67,7 +67,7 @@ def chip(page: Page, name: str) -> Locator:
 
 
 def chips(page: Page) -> list[str]:
-    """The shown text of each part, empty where the prompt does not name it."""
+    """Return the shown text of each part, empty if the prompt does not name it."""
     read = "all => all.map((one) => one.value === '-1' ? '' : (one.selectedOptions?.[0]?.text ?? one.value))"
     return page.locator("#builder :is(select, input)").evaluate_all(read)
 
@@ -604,8 +604,8 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
 
 
 def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
-    """The parts come at a press, take one line and change the prompt. The example lets go of a prompt that is edited. Unknown
-    words are told while one types."""
+    """The parts open at a press, take one line and change the prompt. An edited prompt deselects its example. Unknown words are
+    shown during typing."""
     expect(chip(page, "Thing")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
@@ -712,8 +712,8 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
 
 
 def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
-    """Unknown things and too many; what was drawn without some words offers the prompt of the others. A refusal goes when its
-    prompt does."""
+    """Unknown things and numbers above three are refused. For ignored words the page offers the prompt without them. A refusal
+    disappears when its prompt changes."""
     only(page, "vanilla")
     prompt(page).fill("a robot")
     draw(page)

@@ -94,7 +94,7 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
 
 @torch.inference_mode()
 def test_the_bundled_models_colours_are_those_of_scenes(pipe: Pipeline) -> None:
-    """Nearer to pictures of true scenes than a patch of the token alone is."""
+    """They are nearer to pictures of true scenes than the colours of single-token patches."""
     networks = pipe.networks
     tokens = truth(pipe.info.folder, 8).tokens
     seen = 255 * F.adaptive_avg_pool2d(networks.draw(tokens), networks.tokenizer.grid).permute(0, 2, 3, 1)

@@ -143,13 +143,13 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
 
 @pytest.fixture
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model folder without them, whose target draws two pictures at a time."""
+    """Write a model folder without feature layers. Its target draws two pictures at a time."""
     monkeypatch.setattr(trainer, "SHARD", 2)
     return write_tiny_model(tmp_path / "plain", grid=4)
 
 
 def train(target: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[dict[str, float]]:
-    """Run the trainer's command line on pictures that the target draws -> the lines of its log."""
+    """Run the trainer's command line on pictures that the target draws. Return the lines of its log."""
     out.mkdir(exist_ok=True)
     words = ["--target", str(target), "--out", str(out), "--ffn", "64", "--batch", "2", "--warmup", "2", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", ["drafter", *words, *more])

@@ -1,4 +1,4 @@
-"""The picture decoder: its size, and how a model folder keeps it."""
+"""The picture decoder: its size, and its part of a model folder."""
 
 from __future__ import annotations
 

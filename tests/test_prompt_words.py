@@ -1,4 +1,4 @@
-"""Prompts that the bundled model refuses, and the seeds of a page's runs."""
+"""Prompts that the bundled model refuses, and the seeds of the page's runs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from lantern_demo.scenes import (
 
 
 def of(count: int, **said: int | Tensor) -> dict[str, Tensor]:
-    """The attributes of so many scenes: of one thing on a lake, but for what is said."""
+    """Return attributes of `count` scenes: one thing on a lake, except for those in `said`."""
     wanted = {name: torch.zeros(count, dtype=torch.int64) for name in ATTRIBUTES} | {"second": torch.full((count,), NONE)}
     return wanted | {name: torch.as_tensor(value).expand(count) for name, value in said.items()}
 
@@ -159,7 +159,7 @@ PLAIN = next(i for i, noun in enumerate(NOUNS) if not (noun.air or noun.glow or 
 
 @pytest.fixture(scope="module")
 def renderer() -> render.Renderer:
-    """With an opaque square of one colour for every noun."""
+    """Return a renderer with an opaque square of one colour for every noun."""
     sprites = torch.zeros(1, 4, emoji.SPRITE, emoji.SPRITE, dtype=torch.uint8)
     inside = slice(emoji.MARGIN, -emoji.MARGIN)
     sprites[:, :, inside, inside] = torch.tensor([200, 120, 60, 255], dtype=torch.uint8)[None, :, None, None]

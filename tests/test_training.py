@@ -111,7 +111,7 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
 
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each for a step or two at a tiny size, in their order; the folder loads and draws."""
+    """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
     sprites = torch.full((len(NOUNS), 4, emoji.SPRITE, emoji.SPRITE), 200, dtype=torch.uint8)
     for module in (tokenizer, target, classifier, facts):
         monkeypatch.setattr(module, "sprites", lambda: sprites)

@@ -1,4 +1,4 @@
-"""The makers of the bundled model, run from the repository's root in this order, each with --help:
+"""Programs that train the bundled model. Run them from the repository's root in this order. Each has --help.
 
     python examples/make_bundled_model/emoji.py --sheet runs/nouns.png                # downloads the nouns' pictures
     python examples/make_bundled_model/render.py --out runs/scenes.png                # draws scenes of them
@@ -9,6 +9,6 @@
     python examples/make_bundled_model/export.py --tokenizer runs/tokenizer ... --out FOLDER      # puts the parts together
     python examples/make_bundled_model/facts.py --model FOLDER                        # colours of tokens, true scenes
 
-docs/training.md has the sizes of the bundled model's runs. The loop, its options and its checkpoints are those of
+docs/training.md has the sizes of the runs for the bundled weights. The loop, its options and its checkpoints are those of
 `lantern_demo/training/run.py`.
 """

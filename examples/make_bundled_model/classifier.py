@@ -1,7 +1,7 @@
 """Train the classifier that reads a picture's attributes.
 
-It learns from rendered scenes alone. They are softened, shifted in brightness and noised, so that it does not depend on pixels
-that a tokenizer changes. `bench quality` compares its readings of a model's pictures with those of reconstructed true scenes.
+It learns from rendered scenes alone. Blur, brightness shifts and noise keep it from relying on pixels that a tokenizer changes.
+`bench quality` compares its readings of a model's pictures with those of reconstructions of true scenes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lantern_demo.bench.quality.classifier import SEEN, AttributeClassifier, loa
 from lantern_demo.scenes import ATTRIBUTES
 from lantern_demo.training import run
 
-VALIDATED = 400  # held-out scenes that a validation looks at
+VALIDATED = 400  # held-out scenes of a validation
 BATCH = 25  # of them at a time
 
 

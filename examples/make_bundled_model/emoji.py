@@ -1,7 +1,7 @@
-"""The pictures of the scenes' nouns, from two npm packages:
+"""Download the pictures of the scenes' nouns from two npm packages:
 `python examples/make_bundled_model/emoji.py --sheet runs/nouns.png`.
 
-`npm pack` downloads both packages into a cache folder, where their hashes are checked before anything is read from them.
+`npm pack` downloads both packages into a cache folder. Their hashes are checked before anything is read from them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MARGIN = 4  # transparent pixels around a sprite
 
 @dataclass(frozen=True)
 class Package:
-    """A version of an npm package, and the hashes of its archive."""
+    """A version of an npm package, with the hashes of its archive."""
 
     name: str
     version: str
@@ -63,7 +63,7 @@ NAMES = Package(
 
 
 def check(archive: Path, package: Package) -> None:
-    """Raises ValueError naming the file when an archive is not the one that the hashes were taken of."""
+    """Raise ValueError, with the file's name, if an archive does not have the hashes of its package."""
     data = archive.read_bytes()
     for kind in ("sha256", "sha512"):
         found = hashlib.new(kind, data).hexdigest()
@@ -72,9 +72,9 @@ def check(archive: Path, package: Package) -> None:
 
 
 def archive_of(package: Package, cache: Path = CACHE) -> Path:
-    """The archive of a package in the cache folder, downloaded when it is not there, and checked.
+    """Return the checked archive of a package in the cache folder. Download it first if it is missing.
 
-    Raises RuntimeError when npm is missing or cannot download it, and ValueError when its hashes are others.
+    Raise RuntimeError if npm is missing or the download fails, and ValueError if a hash differs.
     """
     path = cache / package.file
     if not path.exists():
@@ -91,7 +91,7 @@ def archive_of(package: Package, cache: Path = CACHE) -> Path:
 
 
 def keywords(cache: Path = CACHE) -> dict[str, tuple[str, list[str]]]:
-    """Names and keywords of all emoji in English, by the name of their picture file without its suffix and without fe0f."""
+    """Return the English name and keywords of every emoji, by the name of its picture file without suffix and fe0f."""
     with tarfile.open(archive_of(NAMES, cache)) as archive:
         file = archive.extractfile("package/en/data.json")
         assert file is not None
@@ -100,9 +100,10 @@ def keywords(cache: Path = CACHE) -> dict[str, tuple[str, list[str]]]:
 
 
 def fitted(picture: Image.Image, crop: float = 0.0) -> Tensor:
-    """A picture cut to what it shows and enlarged until that fills a sprite, standing in the middle of its lower edge.
+    """Cut a picture to its visible part, and enlarge this to fill a sprite [4, SPRITE, SPRITE] uint8.
 
-    -> [4, SPRITE, SPRITE] uint8, colours multiplied by opacity. The lowest share `crop` of what it shows is cut off.
+    It stands in the middle of the lower edge. Colours are multiplied by opacity. The lowest share `crop` of the visible part is
+    cut off.
     """
     picture = picture.convert("RGBA")
     box = picture.getchannel("A").point(lambda a: 255 * (a > 24)).getbbox()
@@ -122,7 +123,10 @@ def fitted(picture: Image.Image, crop: float = 0.0) -> Tensor:
 
 
 def sprites(nouns: Sequence[Noun] = NOUNS, cache: Path = CACHE) -> Tensor:
-    """The sprites of nouns in their order -> [N, 4, SPRITE, SPRITE] uint8, as `fitted`. Downloads what the cache folder lacks."""
+    """Return the sprites of nouns in their order, [N, 4, SPRITE, SPRITE] uint8, as `fitted` makes them.
+
+    Download the package if it is missing. Raise ValueError if it lacks a picture.
+    """
     wanted = {f"package/assets/{noun.file}.webp": i for i, noun in enumerate(nouns)}
     found: dict[int, Tensor] = {}
     with tarfile.open(archive_of(PICTURES, cache)) as archive:
@@ -139,7 +143,7 @@ def sprites(nouns: Sequence[Noun] = NOUNS, cache: Path = CACHE) -> Tensor:
 
 
 def sheet(pictures: Tensor, nouns: Sequence[Noun], columns: int = 20, size: int = 64) -> Image.Image:
-    """Sprites with their names below, row by row."""
+    """Draw sprites with their names below, row by row."""
     width, height = size + 12, size + 18
     image = Image.new("RGB", (columns * width, -(-len(nouns) // columns) * height), (96, 108, 98))
     draw = ImageDraw.Draw(image)

@@ -27,7 +27,7 @@ from lantern_demo.training.drafter import load_target
 
 
 def load_tokenizer(folder: Path, device: torch.device) -> tuple[ImageTokenizer, PictureDecoder | None]:
-    """The tokenizer and picture decoder of a model folder, or the averaged ones of a training run."""
+    """Load the tokenizer and picture decoder of a model folder, or the averaged ones of a training run."""
     if (folder / "config.json").exists():
         networks = bundled.load(folder, device)
         return networks.tokenizer, networks.picture

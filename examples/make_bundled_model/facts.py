@@ -1,7 +1,7 @@
-"""Give a model folder the mean colour of each token, and the tokens of true scenes.
+"""Write the mean colour of each token, and the tokens of true scenes, into a model folder.
 
-The page paints a picture with the mean colours while it is drawn. `bench quality` compares pictures with the true scenes, which
-no training saw.
+The page paints an unfinished picture in the mean colours. `bench quality` compares pictures with the true scenes, which no
+training saw.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lantern_demo.runs.pipeline import load
 from lantern_demo.scenes import ATTRIBUTES, some_scene
 
 BATCH = 8
-OFFSET = 1_000_000  # from HELD_OUT: scenes that no validation looks at
+OFFSET = 1_000_000  # from HELD_OUT: scenes that no validation uses
 
 
 @torch.inference_mode()
 def mean_colours(networks: Networks, renderer: Renderer, scenes: int) -> tuple[Tensor, int]:
-    """The mean colour [V, 3] int32 of each token over rendered scenes, and how many tokens were seen.
+    """Compute the mean colour [V, 3] int32 of each token over rendered scenes, and the number of tokens seen.
 
-    Tokens that were not seen have the colours of `token_colours`.
+    Unseen tokens have their colour in `token_colours`.
     """
     tokenizer = networks.tokenizer
     book = tokenizer.codebook_size
@@ -55,8 +55,7 @@ def mean_colours(networks: Networks, renderer: Renderer, scenes: int) -> tuple[T
 
 @torch.inference_mode()
 def true_scenes(tokenizer: ImageTokenizer, renderer: Renderer, captions: int) -> dict[str, Tensor]:
-    """Tokens [SEEDS * captions, N] int16 of held-out scenes, SEEDS of each caption, and their attributes [SEEDS * captions]
-    int16."""
+    """Return tokens [P, N] and attributes [P], int16, of P = SEEDS * captions held-out scenes, SEEDS of each caption."""
     rng = random.Random(HELD_OUT)
     asked = [some_scene(rng) for _ in range(captions)]
     wanted = {name: torch.tensor([scene[name] for scene in asked]).repeat_interleave(SEEDS) for name in ATTRIBUTES}

@@ -1,8 +1,8 @@
 """A batched, seeded renderer of captioned pictures with known attributes.
 
 Every picture shows one to three sprites on a lake, hills or a plain, at dusk, night or dawn, with or without a moon. The
-landscape is closed-form torch arithmetic on a pixel grid, and the sprites are pasted in with the light of
-the hour, shadows on land and reflections on the lake. Runs on any device.
+landscape is closed-form torch arithmetic on a pixel grid. The sprites have the light of the hour, shadows on land and
+reflections on the lake. It runs on any device.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CLOUDS = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.20, 0.14, 
 _GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.14, 0.32, 0.17], [0.34, 0.38, 0.12]])
 _DAYLIGHT = torch.tensor([[0.80, 0.56, 0.54], [0.34, 0.44, 0.66], [1.22, 1.12, 0.98]])  # on the ground
 _LIGHT = torch.tensor([[1.00, 0.86, 0.82], [0.70, 0.74, 0.93], [1.02, 0.98, 0.95]])  # on sprites, in display colours
-_MOONLIGHT = torch.tensor([0.02, 0.10, 0.0])  # what a moon adds to it
+_MOONLIGHT = torch.tensor([0.02, 0.10, 0.0])  # that a moon adds to _LIGHT
 _AIR = torch.tensor([noun.air for noun in NOUNS] + [False])
 _GLOW = torch.tensor([noun.glow for noun in NOUNS] + [False])
 _MASS = torch.tensor([noun.mass for noun in NOUNS] + [False])
@@ -51,7 +51,7 @@ _MASS = torch.tensor([noun.mass for noun in NOUNS] + [False])
 
 @dataclass
 class Scenes:
-    """Parameters of B scenes; every field is a tensor whose first dimension is B."""
+    """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
 
     noun: Tensor  # [B] int64, index into NOUNS
     second: Tensor  # [B] int64, index into NOUNS, or NONE
@@ -69,11 +69,11 @@ class Scenes:
     stars: Tensor  # [B, STARS, 3] x, y, brightness
 
     def attributes(self) -> dict[str, Tensor]:
-        """The class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
+        """Return the class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
         return {name: getattr(self, name) for name in ATTRIBUTES}
 
     def row(self, index: int) -> dict[str, int]:
-        """The attributes of one scene."""
+        """Return the class index of every attribute of one scene."""
         return {name: int(values[index]) for name, values in self.attributes().items()}
 
     def to(self, device: torch.device | str) -> Scenes:
@@ -81,8 +81,10 @@ class Scenes:
 
 
 def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = None) -> Scenes:
-    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] where they are given. The same seed gives the
-    same scenes on every machine (CPU generator)."""
+    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] if given.
+
+    The same seed gives the same scenes on every machine (CPU generator).
+    """
     g = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -92,7 +94,7 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
         return torch.randint(n, (batch,), generator=g)
 
     noun, other, lot = pick(NONE), pick(NONE - 1), uniform(0, 1, batch)
-    other = other + (other >= noun)  # another one
+    other = other + (other >= noun)  # a different noun
     second = torch.where(lot < PAIRS, other, NONE)
     count = (lot >= PAIRS).long() * ((lot < PAIRS + TWINS + TRIPLETS).long() + (lot < PAIRS + TRIPLETS).long())
     count = torch.where(_MASS[noun], 0, count)
@@ -115,7 +117,7 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     x = middle + free * uniform(-1, 1, batch, MAX_COUNT)
     edge = 0.98 - 0.5 * side
     x = torch.minimum(torch.maximum(x, -edge), edge)
-    # What stands stands well below the horizon; the lake keeps room for reflections.
+    # Things stand well below the horizon. The lake keeps room for reflections.
     lake = (place == 0)[:, None]
     deep = torch.where(lake, uniform(0.12, 0.24, batch, 1), uniform(0.26, 0.42, batch, 1)) + torch.where(
         n == 1, 0.0, 0.16 * (near - 0.5)
@@ -134,7 +136,7 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
 
 
 def _column(value: Tensor) -> Tensor:
-    """[B] or [B, C] -> broadcastable over [B, C, H, W]."""
+    """Reshape [B] or [B, C] to broadcast over [B, C, H, W]."""
     return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
 
 
@@ -143,12 +145,12 @@ def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
-    """1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
+    """Return 1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
     return torch.sigmoid(-distance * (size / softness))
 
 
 def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
-    """Sky, moon and, unless the water blurs them away, stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
+    """Draw sky, moon and optionally stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
     palette = _SKY.to(x.device)[s.time]
     height = ((y + 1) / (_column(s.horizon) + 1)).clamp(0, 1)
     top, middle, low = (_column(palette[:, i]) for i in range(3))
@@ -158,7 +160,7 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
     band = torch.exp(-(((y + 0.30 + 0.05 * drift) / 0.07) ** 2)) + 0.7 * torch.exp(-(((y - 0.0 + 0.04 * drift) / 0.05) ** 2))
     colour = colour + _column(_CLOUDS.to(x.device)[s.time]) * band
     if stars:
-        # A star is the product of two bumps, one along each axis of the grid.
+        # A star is an outer product of two bumps, one along each axis of the grid.
         spot = 0.016 / size
         bump_x = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / spot)
         bump_y = torch.exp(-((y[:, 0, :, 0, None].transpose(1, 2) - s.stars[:, :, 1, None]) ** 2) / spot)
@@ -175,7 +177,7 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
 
 
 def _land(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Hills or plain at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W]."""
+    """Draw hills or plain at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W]."""
     p, h = s.phase, _column(s.horizon)
     haze = _column(_SKY.to(x.device)[s.time, 2])
     light = _column(_DAYLIGHT.to(x.device)[s.time])
@@ -199,7 +201,7 @@ def _land(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _ripples(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Crests of the lake's ripples at the points (x, y), and how far they bend what is mirrored, each [B, 1, H, W]."""
+    """Return the crests of the lake's ripples at the points (x, y), and how far they bend reflections, each [B, 1, H, W]."""
     depth = (y - _column(s.horizon)).clamp(min=0)
     # Ripples crowd towards the horizon and bend the mirror more the nearer they are.
     waves = 58 * depth / (0.50 + depth) + 1.2 * torch.sin(3.7 * x + _column(s.phase[:, 5])) + _column(s.phase[:, 6])
@@ -208,7 +210,7 @@ def _ripples(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _lake(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
-    """The lake at the points (x, y) below the horizon, a rippled mirror of the sky -> [B, 3, H, W]."""
+    """Draw the lake at the points (x, y) below the horizon, a rippled mirror of the sky -> [B, 3, H, W]."""
     h = _column(s.horizon)
     depth = (y - h).clamp(min=0)
     crest, bend = _ripples(s, x, y)
@@ -220,10 +222,10 @@ class Renderer:
     """Draws scenes on a device."""
 
     def __init__(self, pictures: Tensor, device: torch.device | str = "cpu") -> None:
-        """`pictures`: the sprites of NOUNS, [N, 4, SPRITE, SPRITE] uint8, as `emoji.sprites` gives them."""
+        """`pictures`: the sprites of NOUNS, [N, 4, SPRITE, SPRITE] uint8, as `emoji.sprites` returns them."""
         self.pictures = torch.cat((pictures, torch.zeros_like(pictures[:1]))).to(device)  # the last is that of NONE
         alpha = self.pictures[:, 3].float() / 255
-        # Where a sprite touches the ground: what it shows in its lowest rows, as middle and half width in shares of its side.
+        # The part of a sprite that touches the ground: middle and half width of its lowest rows, in shares of its side.
         low = alpha[:, -MARGIN - 20 : -MARGIN].amax(1)
         axis = (torch.arange(SPRITE, device=device) + 0.5) / SPRITE - 0.5
         left = torch.where(low > 0.5, axis, 1.0).amin(1)
@@ -233,25 +235,28 @@ class Renderer:
         self.colour = colour  # [N + 1, 3] mean colours
 
     def _sprite(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
-        """Sprite i of every scene at the points (x, y) -> [B, 4, H, W], colours multiplied by opacity."""
+        """Sample sprite i of every scene at the points (x, y) -> [B, 4, H, W], colours multiplied by opacity."""
         side = _column(s.side[:, i].clamp(min=0.05))
         scale = 2 * (SPRITE - 2 * MARGIN) / SPRITE
         across = scale * (x - _column(s.foot[:, i, 0])) / side
         down = 1 - 2 * MARGIN / SPRITE + scale * (y - _column(s.foot[:, i, 1])) / side
         grid = torch.cat((across, down), 1).permute(0, 2, 3, 1)
         pictures = self.pictures[s.kind[:, i]].float() / 255
-        if 2.5 * float(s.side[:, i].max()) * x.shape[-1] / 2 < SPRITE:  # small: its pixels would fall between the grid's
+        if 2.5 * float(s.side[:, i].max()) * x.shape[-1] / 2 < SPRITE:  # small: the grid would skip pixels
             pictures = F.avg_pool2d(pictures, 2)
         return F.grid_sample(pictures, grid, align_corners=False, padding_mode="zeros")
 
     def _smooth(self, s: Scenes, i: int, x: Tensor, y: Tensor, size: int) -> Tensor:
-        """The same, as the mean of four points of a pixel."""
+        """Return the mean of `_sprite` at four points of each pixel."""
         step = 0.5 / size
         return torch.stack([self._sprite(s, i, x + dx, y + dy) for dx in (-step, step) for dy in (-step, step)]).mean(0)
 
     @torch.no_grad()
     def __call__(self, scenes: Scenes, size: int = SIZE) -> Tensor:
-        """Draw scenes on the sprites' device -> [B, 4, size, size] float32 in [0, 1]: the picture, and what sprites cover."""
+        """Draw scenes on the sprites' device -> [B, 4, size, size] float32 in [0, 1].
+
+        The first three channels are the picture. The last one is the share of each pixel that sprites cover.
+        """
         s = scenes.to(self.pictures.device)
         batch, device = s.noun.shape[0], self.pictures.device
         axis = (torch.arange(size, device=device) + 0.5) * (2 / size) - 1
@@ -271,7 +276,7 @@ class Renderer:
         picture = (1 - torch.exp(-1.55 * picture.clamp(min=0))) ** 0.85
         light = self._light(s)
         cover = torch.zeros_like(x)
-        order = s.ground.masked_fill(s.kind == NONE, -2).argsort(1)  # those behind come first
+        order = s.ground.masked_fill(s.kind == NONE, -2).argsort(1)  # the farthest first
         s = Scenes(**{**{f.name: getattr(s, f.name) for f in fields(s)}, **_in_order(s, order)})
         light = light.gather(1, order[..., None].expand(-1, -1, 3))
         crest, bend = _ripples(s, x, y)
@@ -280,19 +285,19 @@ class Renderer:
         for i in range(MAX_COUNT):
             sprite = self._smooth(s, i, x, y, size)
             alpha = sprite[:, 3:]
-            # Light from above: what is near the ground gets less of it.
+            # Light comes from above, so the lower part of a sprite gets less of it.
             shade = 1 - 0.16 * ((y - _column(s.foot[:, i, 1])) / _column(s.side[:, i].clamp(min=0.05)) + 0.5).clamp(0, 0.5)
             picture = picture * (1 - alpha) + sprite[:, :3] * _column(light[:, i]) * shade
             cover = cover + alpha * (1 - cover)
         return torch.cat((picture, cover), 1).clamp(0, 1)
 
     def _light(self, s: Scenes) -> Tensor:
-        """What every sprite's colours are multiplied by -> [B, 3, 3]."""
+        """Return the factors [B, 3, 3] of the colours of every sprite."""
         light = _LIGHT.to(s.time.device)[s.time] + (_MOONLIGHT.to(s.time.device)[s.time] * s.moon)[:, None]
         return torch.where(_GLOW.to(s.kind.device)[s.kind][..., None], 1.08, light[:, None])
 
     def _glow(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
-        """The light that shining sprites throw around them -> [B, 3, H, W]."""
+        """Draw the light that glowing sprites throw around them -> [B, 3, H, W]."""
         total = torch.zeros_like(x).expand(-1, 3, -1, -1)
         strength = torch.tensor([0.45, 0.55, 0.15], device=x.device)[s.time]
         for i in range(MAX_COUNT):
@@ -305,7 +310,7 @@ class Renderer:
         return total
 
     def _shadows(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
-        """How much of the light sprites keep from the ground -> [B, 1, H, W] in [0, 1]."""
+        """Return the share of the ground's light that sprites block, [B, 1, H, W] in [0, 1]."""
         lit = torch.ones_like(x)
         for i in range(MAX_COUNT):
             side, middle, half = s.side[:, i], *self.contact[s.kind[:, i]].unbind(-1)
@@ -332,7 +337,7 @@ class Renderer:
         light: Tensor,
         on_lake: Tensor,
     ) -> None:
-        """Draw sprite i of every scene mirrored in the lake, into `picture`."""
+        """Draw the reflection of sprite i of every scene in the lake, into `picture`."""
         below = (y - _column(s.ground[:, i])).clamp(min=0)
         mirror_x = x + 0.09 * below.sqrt() * bend
         mirror_y = _column(s.ground[:, i]) - 1.15 * below - 0.03 * crest * below.sqrt()
@@ -340,19 +345,18 @@ class Renderer:
         strength = on_lake * (below > 0) * 0.62 * torch.exp(-1.1 * below)
         tint = torch.tensor([0.74, 0.82, 0.92], device=x.device).view(1, 3, 1, 1)
         dim = _column(light) * tint * (0.86 + 0.14 * crest * (below.sqrt() * 2).clamp(max=1))
-        # at the water line a soft dark rim holds the thing to the water
         alpha = sprite[:, 3:] * strength
         picture.mul_(1 - alpha).add_(sprite[:, :3] * dim * strength)
 
 
 def _in_order(s: Scenes, order: Tensor) -> dict[str, Tensor]:
-    """What there is of every sprite, in the order `order` [B, 3]."""
+    """Return the fields of the sprites in the order `order` [B, 3]."""
     foot = s.foot.gather(1, order[..., None].expand(-1, -1, 2))
     return {"foot": foot, **{name: getattr(s, name).gather(1, order) for name in ("kind", "side", "ground")}}
 
 
 def contact_sheet(images: Tensor, columns: int) -> Image.Image:
-    """Pictures [B, 3, H, W] in [0, 1], B a multiple of `columns`, as one picture, row by row."""
+    """Join pictures [B, 3, H, W] in [0, 1] to one picture, row by row. B is a multiple of `columns`."""
     rows = [torch.cat(tuple(row), -1) for row in images.split(columns)]
     return Image.fromarray((torch.cat(rows, -2).permute(1, 2, 0) * 255).round().byte().cpu().numpy())
 

@@ -1,6 +1,6 @@
-"""Train the target on scenes, and the text encoder with it.
+"""Train the target on scenes, together with its text encoder.
 
-The run's folder keeps the scenes' tokens, of each picture and of its mirror image. Captions are worded again at every step.
+The run's folder keeps the tokens of every picture and of its mirror image. Every step words the captions again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lantern_demo.scenes import ATTRIBUTES, NONE
 from lantern_demo.training import run
 from lantern_demo.training.captioned import captions, scene_reader
 
-VALIDATED = 240  # held-out scenes that a validation looks at
+VALIDATED = 240  # held-out scenes of a validation
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -34,7 +34,7 @@ Attributes = dict[str, Tensor]
 
 
 class TextToTokens(nn.Module):
-    """The two networks that are trained together."""
+    """The text encoder and the target, trained together."""
 
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TextToTokens(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
-        """ids [B, T], tokens [B, N], drop [B] bool (rows that see no caption) -> logits [B, N, V]."""
+        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
         features, mask = self.text(ids, ids_mask)
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
@@ -62,13 +62,13 @@ class TextToTokens(nn.Module):
 
 @torch.no_grad()
 def encode(tokenizer: SceneTokenizer, pictures: Tensor) -> Tensor:
-    """Pictures [B, 3, 256, 256] in [0, 1] -> token ids [B, 256] int16 on the CPU."""
+    """Encode pictures [B, 3, 256, 256] in [0, 1] as token ids [B, 256] int16 on the CPU."""
     with torch.autocast(pictures.device.type, torch.bfloat16):
         return tokenizer.encode(pictures).to(torch.int16).cpu()
 
 
 def mirrored(attributes: Attributes) -> Attributes:
-    """The attributes of mirrored scenes: two different nouns change places."""
+    """Return the attributes of mirrored scenes: two different nouns swap their order."""
     noun, second = attributes["noun"], attributes["second"]
     pair = second != NONE
     return {**attributes, "noun": torch.where(pair, second, noun), "second": torch.where(pair, noun, second)}
@@ -77,9 +77,9 @@ def mirrored(attributes: Attributes) -> Attributes:
 def scene_tokens(
     tokenizer: SceneTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
 ) -> tuple[Tensor, Attributes]:
-    """Tokenise scenes, each as it is and mirrored -> ids [2 * scenes, 256] int16 and their attributes.
+    """Tokenise scenes and their mirror images. Return ids [2 * scenes, 256] int16 and the attributes of each.
 
-    Pictures that `bank` has are read from there. Chunk i is of the scenes of seed `seed` + i, as in a bank of that seed.
+    Chunk i has the scenes of seed `seed` + i. Pictures that `bank`, of the same seed, has are read from there.
     """
     ids: list[Tensor] = []
     found: list[Attributes] = []

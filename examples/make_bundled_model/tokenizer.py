@@ -1,8 +1,8 @@
 """Train the image tokenizer and the picture decoder together.
 
 The encoder reads scenes at 128 pixels, and the picture decoder draws the 16 x 16 tokens at 256. Encoder, codebook and decoder
-learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use. With --decoder-of, the
-picture decoder of a finished run learns further, and its tokens stay unchanged.
+learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use. With --decoder-of,
+only the picture decoder of a finished run learns further, and tokens stay unchanged.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
 
-SCENES_SEED = 500_000_003  # of the first chunk of training scenes
+SCENES_SEED = 500_000_003  # seed of the first chunk of training scenes
 HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
-VALIDATED = 64  # held-out scenes that a validation looks at
-CHUNK = 8  # scenes that are drawn at a time
-READ = 128  # pixels a side of what the encoder reads
+VALIDATED = 64  # held-out scenes of a validation
+CHUNK = 8  # scenes drawn at a time
+READ = 128  # pixels a side of the encoder's input
 WIDTH = 8  # dimensions of a codebook vector
 
 
 def encoder_config(codebook: int) -> JanusVQVAEConfig:
-    """LlamaGen's VQ network at small width: 128 px to 16 x 16 tokens of 8 dimensions."""
+    """Return the sizes of LlamaGen's VQ network at small width: 128 px to 16 x 16 tokens of 8 dimensions."""
     return JanusVQVAEConfig(
         base_channels=32,
         channel_multiplier=[1, 2, 2, 4],
@@ -47,7 +47,7 @@ def encoder_config(codebook: int) -> JanusVQVAEConfig:
 
 
 def picture_config(codebook: int) -> JanusVQVAEConfig:
-    """A decoder of the same kind that works at 64 px and below, and gives 4 x 4 pixels for each of these.
+    """Return the sizes of a decoder of the same kind that works at up to 64 px, with 4 x 4 output pixels for each of these.
 
     On a processor it takes half the time of one that works at 128 px, at twice its width at 64 px.
     """
@@ -56,7 +56,7 @@ def picture_config(codebook: int) -> JanusVQVAEConfig:
 
 
 class Quantiser(nn.Module):
-    """A codebook of unit vectors that follows the encoder by running means, with unused entries moved to where vectors are."""
+    """A codebook of unit vectors that follows the encoder by running means. Unused entries restart at random vectors."""
 
     count: Tensor
     total: Tensor
@@ -69,7 +69,7 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def start(self, vectors: Tensor, rounds: int = 12) -> None:
-        """k-means on unit vectors [n, e]: a codebook that fits the encoder before anything is quantised."""
+        """Fit the codebook to unit vectors [n, e] by k-means, before any quantisation."""
         size = self.count.shape[0]
         book = vectors[torch.randperm(len(vectors), device=vectors.device)[:size]].clone()
         for _ in range(rounds):
@@ -83,7 +83,7 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def follow(self, vectors: Tensor, ids: Tensor) -> Tensor:
-        """Update with unit vectors [n, e] and their ids [n] -> the new codebook [V, e]."""
+        """Update with unit vectors [n, e] and their ids [n], and return the new codebook [V, e]."""
         used = torch.bincount(ids, minlength=self.count.shape[0]).float()
         added = torch.zeros_like(self.total).index_add_(0, ids, vectors)
         if torch.distributed.is_initialized():
@@ -101,7 +101,7 @@ class Quantiser(nn.Module):
 
 
 class SceneTokenizer(nn.Module):
-    """Encoder and codebook of an image tokenizer, and a picture decoder."""
+    """The encoder and codebook of an image tokenizer, and a picture decoder."""
 
     def __init__(self, codebook: int) -> None:
         super().__init__()
@@ -114,20 +114,20 @@ class SceneTokenizer(nn.Module):
                 module.reset_parameters()  # the library starts convolutions too small to learn from scratch
 
     def latent(self, pictures: Tensor) -> Tensor:
-        """Pictures [B, 3, 256, 256] in [0, 1] -> unit vectors before quantisation [B, 8, 16, 16]."""
+        """Map pictures [B, 3, 256, 256] in [0, 1] to unit vectors [B, 8, 16, 16] before quantisation."""
         return self.tokenizer.latent(F.avg_pool2d(pictures, SIZE // READ))
 
     def encode(self, pictures: Tensor) -> Tensor:
-        """Pictures [B, 3, 256, 256] in [0, 1] -> token ids [B, 256] int64."""
+        """Encode pictures [B, 3, 256, 256] in [0, 1] as token ids [B, 256] int64."""
         return self.tokenizer.encode(F.avg_pool2d(pictures, SIZE // READ))
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Token ids [B, 256] -> pictures [B, 3, 256, 256] float32 in [0, 1]."""
+        """Decode token ids [B, 256] to pictures [B, 3, 256, 256] float32 in [0, 1]."""
         return self.picture(self.tokenizer.vectors(tokens))
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
-    """The averaged networks of a run, or those of a model folder."""
+    """Load the averaged networks of a run, or those of a model folder, frozen."""
     if (folder / "picture").is_dir():
         model = SceneTokenizer(4096).to(device)
         bundled.load_part(folder / "tokenizer", model.tokenizer)
@@ -140,10 +140,10 @@ def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
 
 
 class Bank:
-    """`count` scenes, drawn once and kept in a file of `folder`; a chunk of them is drawn when it is first asked for."""
+    """`count` scenes in files of `folder`. Each chunk of them is drawn at its first use."""
 
     def __init__(self, folder: Path, renderer: Renderer, count: int, seed: int) -> None:
-        """Chunk i is of the scenes of seed `seed` + i. `count` is rounded up to whole chunks."""
+        """Chunk i has the scenes of seed `seed` + i. `count` is rounded up to whole chunks."""
         self.renderer, self.seed = renderer, seed
         self.count = -(-count // CHUNK) * CHUNK
 
@@ -155,15 +155,15 @@ class Bank:
         self._made = array("made", self.count // CHUNK)
 
     def kept(self, chunk: int) -> Tensor | None:
-        """The pictures of a chunk and what sprites cover [8, 4, 256, 256] in [0, 1], or None if they are not drawn yet."""
+        """Return a chunk as `Renderer` draws it, [8, 4, 256, 256] in [0, 1], or None if it is not drawn yet."""
         if chunk >= len(self._made) or not self._made[chunk]:
             return None
         return torch.from_numpy(self._pictures[chunk * CHUNK : (chunk + 1) * CHUNK]).float() / 255
 
     def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step -> pictures [batch, 3, 256, 256] and what sprites cover of them [batch, 1, 256, 256], in [0, 1].
+        """Return pictures [batch, 3, 256, 256] of a step, and the share of each pixel that sprites cover [batch, 1, 256, 256].
 
-        The first pass takes the scenes in their order, later ones shuffle them. Every other pass mirrors them.
+        Both are in [0, 1]. The first pass takes the scenes in order, later ones shuffle them. Every other pass mirrors them.
         """
         rows, mirrored = [], []
         for place in range(step * batch, (step + 1) * batch):
@@ -181,14 +181,14 @@ class Bank:
 
 
 def psnr(output: Tensor, image: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio per picture in dB, for values in [0, 1] -> [B]."""
+    """Return the peak signal-to-noise ratio [B] per picture in dB, for values in [0, 1]."""
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
 
 
 def loss_of(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
-    """Errors of pixels, and of the slopes between pixels at three sizes; those on sprites and their edges weigh three times.
+    """Return the loss: errors of pixels, and of slopes between pixels at three scales.
 
-    output and picture: [B, 3, H, W] in [-1, 1], cover: [B, 1, H, W] in [0, 1].
+    Sprites and their edges weigh three times. output and picture: [B, 3, H, W] in [-1, 1], cover: [B, 1, H, W] in [0, 1].
     """
     error = output - picture
     weight = 1 + 2 * F.max_pool2d(cover, 9, 1, 4)
@@ -203,7 +203,7 @@ def loss_of(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
 
 
 def psnr_of_sprites(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio in dB of what sprites cover -> [B]."""
+    """Return the peak signal-to-noise ratio [B] in dB of the pixels that sprites cover, for values in [0, 1]."""
     error = (output - picture).square().mean(1, keepdim=True)
     return -10 * ((error * cover).sum((1, 2, 3)) / cover.sum((1, 2, 3))).log10()
 

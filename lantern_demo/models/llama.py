@@ -156,7 +156,7 @@ class Attention(nn.Module, ABC):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the attention [R, heads, n, d] of queries q over keys k and values v; mask is a bias, or bool with True for seen."""
+    """Attend with queries q over keys k and values v -> [R, heads, n, d]. mask: a bias, or bool with True for visible keys."""
     if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
         # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times as long there.
         scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5

@@ -1,4 +1,4 @@
-"""Captions of scenes for training: a text encoder for their words, and wordings of kept attributes."""
+"""Captions of scenes for training: a text encoder for their words, and captions of stored attributes."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def scene_reader(width: int, prefix: int) -> TextEncoder:
 
 
 def captions(attributes: Mapping[str, Tensor], rows: Tensor, rng: random.Random, omit: float) -> list[str]:
-    """Return a wording of each of the scenes `rows`; `attributes` are the class indices [B] of all scenes by name."""
+    """Write a caption of each scene in `rows`. `attributes` has the class indices [B] of all scenes by name."""
     return [caption({name: int(values[row]) for name, values in attributes.items()}, rng, omit) for row in rows.tolist()]

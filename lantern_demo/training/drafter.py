@@ -82,7 +82,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
-    """Return pictures that the target of a folder draws from captions of scenes."""
+    """Return pictures that a target from a folder draws from captions of random scenes."""
     target, text = load_target(Path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 

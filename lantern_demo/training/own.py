@@ -90,7 +90,7 @@ class OwnPictures:
         return self._kept[number]
 
     def batches(self, opts: Options) -> Callable[[int], Batch]:
-        """Return the batch of each step of a run."""
+        """Return a function from a step of a run to its batch."""
         return lambda step: self.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:

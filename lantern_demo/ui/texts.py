@@ -444,7 +444,7 @@ def unknown_words(words: Sequence[str]) -> str:
 
 
 def drawn_without(words: Sequence[str]) -> str:
-    """State the same of the bundled model."""
+    """Report the words that the bundled model ignored."""
     quoted = ", ".join(f'"{word}"' for word in words)
     return f"Drawn without {quoted}: this model does not know it."
 

@@ -1,4 +1,4 @@
-"""The classifier that reads attributes off pictures of scenes; `examples/make_bundled_model/classifier.py` trains it."""
+"""A classifier that reads attributes from pictures of scenes. `examples/make_bundled_model/classifier.py` trains it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from lantern_demo.models import bundled
 from lantern_demo.scenes import ATTRIBUTES
 
-SEEN = 128  # pixels a side that it looks at
+SEEN = 128  # pixels a side of the classifier's input
 
 
 def reduced(images: Tensor) -> Tensor:
-    """Pictures [B, 3, H, H] -> the same of SEEN pixels at most."""
+    """Return pictures [B, 3, H, H], area-averaged to SEEN pixels a side if larger."""
     return F.interpolate(images, size=SEEN, mode="area") if images.shape[-1] > SEEN else images
 
 
@@ -44,13 +44,13 @@ class AttributeClassifier(nn.Module):
 
     @torch.no_grad()
     def read(self, images: Tensor) -> dict[str, Tensor]:
-        """The most likely class index [B] of every attribute, on the CPU."""
+        """Return the most likely class index [B] of every attribute, on the CPU."""
         self.eval()
         return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
 
 
 def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
-    """The averaged classifier of a training run, or that of a model folder."""
+    """Load the averaged classifier of a training run, or that of a model folder."""
     model = AttributeClassifier().to(device)
     if (folder / "config.json").exists():
         bundled.load_part(folder / "classifier", model)

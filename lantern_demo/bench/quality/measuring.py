@@ -59,7 +59,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
 
 
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> Right:
-    """Read the true scenes, passed through the tokenizer."""
+    """Read the true scenes, decoded from their tokens."""
     return read(classifier, drawn(pipe.networks, scenes.tokens), scenes.wanted)
 
 

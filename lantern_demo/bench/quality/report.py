@@ -1,4 +1,4 @@
-"""The tables of a front of scenes."""
+"""The tables of a report on speed and quality."""
 
 from __future__ import annotations
 

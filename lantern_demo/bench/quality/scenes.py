@@ -1,6 +1,6 @@
-"""True scenes to compare pictures with, and the readings of a classifier on pictures.
+"""True scenes as a reference for pictures, and a classifier's readings of pictures.
 
-A model folder keeps the tokens of true scenes that no training saw; `examples/make_bundled_model/facts.py` writes them.
+A model folder keeps the tokens of true scenes that no training saw. `examples/make_bundled_model/facts.py` writes them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ ALL = "all"  # the name of all attributes together
 
 @dataclass(frozen=True)
 class SceneSet:
-    """Captions that name every attribute, with SEEDS true scenes of each; scene i is of caption i // SEEDS."""
+    """Captions that name every attribute, with SEEDS true scenes of each. Scene i has caption i // SEEDS."""
 
     tokens: Tensor  # [P, N] int64, of the true scenes
     wanted: dict[str, Tensor]  # the requested class index of each picture [P], by attribute
 
     @property
     def captions(self) -> list[str]:
-        """One of each caption."""
+        """Return one caption for every SEEDS scenes."""
         return self.prompts[::SEEDS]
 
     @property
     def prompts(self) -> list[str]:
-        """The caption of each picture."""
+        """Return the caption of each picture."""
         return [full_caption({name: int(v[i]) for name, v in self.wanted.items()}) for i in range(len(self.tokens))]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
-        """The number of each picture's caption [P]."""
+        """Return the index of each picture's caption [P]."""
         return numpy.arange(len(self.tokens)) // SEEDS
 
 
 def truth(folder: Path | None, pictures: int) -> SceneSet:
-    """Return the first true scenes of a model folder.
+    """Return the first `pictures` true scenes of a model folder.
 
-    Raises ValueError if the folder has none, or fewer.
+    Raise ValueError if the folder has no true scenes or fewer, or if `pictures` is less than 1.
     """
     path = folder and folder / TRUTH
     if path is None or not path.is_file():
@@ -64,8 +64,10 @@ def truth(folder: Path | None, pictures: int) -> SceneSet:
 
 @torch.inference_mode()
 def drawn(networks: Networks, tokens: Tensor) -> Tensor:
-    """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Those of true tokens are the best that a
-    model's pictures can be."""
+    """Decode token ids [B, N] to pictures [B, 3, image_size, image_size] in [0, 1], on the CPU.
+
+    Pictures of true tokens bound the quality of a model's pictures.
+    """
     device = networks.tokenizer.codebook.device
     return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
@@ -76,9 +78,9 @@ Right = dict[str, NDArray[numpy.bool_]]
 
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
-    """Read images [B, 3, H, W] in [0, 1], of which the class index wanted of each attribute [B] is given.
+    """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index [B] of each attribute.
 
-    Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
+    Raise ValueError if `wanted` has another number of pictures or lacks an attribute.
     """
     for name in ATTRIBUTES:
         if name not in wanted or len(wanted[name]) != len(images):
@@ -91,7 +93,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """The classifier of a model folder. Raises ValueError if there is none: nothing else reads the model's pictures."""
+    """Load the classifier of a model folder. Raise ValueError if it has none."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
     return load_classifier(folder, device)
