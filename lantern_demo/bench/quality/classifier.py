@@ -25,7 +25,7 @@ class AttributeClassifier(nn.Module):
     Pictures larger than 128 pixels are reduced to that by area averaging.
     """
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width: int = 24) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -35,8 +35,8 @@ class AttributeClassifier(nn.Module):
             layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             channels = out
         self.body = nn.Sequential(*layers)
-        self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
-        self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
+        self.mix = nn.Sequential(nn.Linear(channels * 16, channels), nn.ReLU())
+        self.heads = nn.ModuleDict({name: nn.Linear(channels, len(classes)) for name, classes in ATTRIBUTES.items()})
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         seen = self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
