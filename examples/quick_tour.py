@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation
 
-PROMPT = "three red round lanterns over a lake at dusk with a full moon"
+PROMPT = "two owls in the hills at night with a full moon"
 
 
 def main() -> None:

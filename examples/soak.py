@@ -42,9 +42,9 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 # The requests. Their trees are named (see `join`), so that no answer depends on measured trees.
 CASES: list[dict[str, Any]] = [
-    {"prompt": "three red round lanterns over a lake at dusk", "methods": ["vanilla"], "seed": 1},
-    {"prompt": "two blue box lanterns at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
-    {"prompt": "a golden sky lantern at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
+    {"prompt": "two owls in the hills at night", "methods": ["vanilla"], "seed": 1},
+    {"prompt": "a castle at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
+    {"prompt": "a rocket at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
     {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
     {"prompt": "one green lantern over the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
 ]

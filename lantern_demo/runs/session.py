@@ -316,7 +316,7 @@ class Session:
     @property
     def own_prompt(self) -> str:
         """The prompt that is drawn to choose trees and to warm up."""
-        return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
+        return "0" if self.info.kind == "class" else "two owls in the hills at night"
 
     # -- pictures and tables
 

@@ -25,9 +25,9 @@ DESCRIPTION = (
 # Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture that shows a lantern.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
-    ("four golden sky lanterns over the hills at night", 3),
-    ("two blue box lanterns above still water at dawn", 11),
-    ("a purple globe lantern over a meadow at sunset, softly lit", 12),
+    ("two owls in the hills at night under the moon", 3),
+    ("a castle and a dragon on a lake at dawn", 11),
+    ("a rocket on a plain at sunset", 12),
 )
 
 PROMPT_LABEL = "Prompt"
