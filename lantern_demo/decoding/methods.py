@@ -23,7 +23,7 @@ _BY_DEFAULT = (
         DynamicTree,
         Lantern(),
         False,
-        "EAGLE-2's tree; a draft also counts the mass of its codebook neighbours, up to delta.",
+        "EAGLE-2's tree; the probability of a draft's codebook neighbours counts too, up to delta.",
     ),
     Method(
         "lantern++",
@@ -31,7 +31,7 @@ _BY_DEFAULT = (
         StaticTree,
         LanternPlusPlus(),
         False,
-        "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
+        "A fixed tree; the neighbours' probability counts up to lambda - 1 times the draft's own.",
     ),
 )
 _OTHERS = (
@@ -42,7 +42,7 @@ _OTHERS = (
         OptTree,
         Rule(),
         True,
-        "A draft tree chosen anew in each step: it grows where the drafter is sure, exact acceptance.",
+        "A draft tree chosen in each step: it grows where the drafter is sure, exact acceptance.",
     ),
     Method(
         "zipar",
