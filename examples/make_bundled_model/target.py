@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
 from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
-from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.scenes import ATTRIBUTES, NONE
 from lantern_demo.training import run
 from lantern_demo.training.captioned import captions, scene_reader
+from lantern_demo.training.drafter import load_target
 
 VALIDATED = 240  # held-out scenes of a validation
+WORDS = 0.3  # weight of the loss of the words alone
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -40,6 +42,7 @@ class TextToTokens(nn.Module):
         super().__init__()
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
+        self.words_output = nn.Linear(config.dim, config.vocab)  # of training alone: see `forward`
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
         for block in self.target.blocks:
@@ -51,13 +54,19 @@ class TextToTokens(nn.Module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
 
-    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
-        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
+    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
+        """Map ids [B, T], tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], and to logits [B, V]
+        of any token of a picture given its caption alone.
+
+        A token depends far more on the tokens before it than on a rare word. From the second logits the text encoder learns
+        what a word looks like, and the target has to learn one map for all words.
+        """
         features, mask = self.text(ids, ids_mask)
+        read = self.target.cls_embedding(features).masked_fill(~mask.unsqueeze(-1), 0.0).sum(1) / mask.sum(1, keepdim=True)
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
-        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
+        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :])), self.words_output(read)
 
 
 @torch.no_grad()
@@ -97,7 +106,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
     parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on, each also mirrored")
     parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
-    parser.add_argument("--start-from", type=Path, help="a model folder whose text encoder and target to train further")
+    parser.add_argument("--start-from", type=Path, help="a model folder or run whose text encoder and target to train further")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
@@ -122,17 +131,19 @@ def main() -> None:
     )
     model = TextToTokens(config).to(opts.device)
     if args.start_from is not None:
-        bundled.load_part(args.start_from / "text", model.text)
-        bundled.load_part(args.start_from / "target", model.target)
+        target, text = load_target(args.start_from, opts.device)
+        model.target.load_state_dict(target.state_dict())
+        model.text.load_state_dict(text.state_dict())
 
-    def loss_of(text: Tensor, mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
+    def loss_of(text: Tensor, mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(opts.device.type, torch.bfloat16):
-            logits = model(text, mask, tokens, drop)
-        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+            logits, alone = model(text, mask, tokens, drop)
+        by_words = -alone.float().log_softmax(-1).gather(1, tokens).mean()
+        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten()), by_words
 
     compiled = torch.compile(loss_of) if opts.compile else loss_of
 
-    def nll(call: Callable[..., Tensor], tokens: Tensor, said: list[str], drop: Tensor) -> Tensor:
+    def nll(call: Callable[..., Any], tokens: Tensor, said: list[str], drop: Tensor) -> tuple[Tensor, Tensor]:
         return call(*(part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), drop)))
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -140,14 +151,15 @@ def main() -> None:
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
-        return nll(compiled, ids[rows], captions(attributes, rows, random.Random(seed), OMIT), drop), {}
+        loss, by_words = nll(compiled, ids[rows], captions(attributes, rows, random.Random(seed), OMIT), drop)
+        return loss + WORDS * by_words, {"nll": loss.item(), "words": by_words.item()}
 
     def validate() -> dict[str, float]:
         rng = random.Random(0)
         parts = []
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
-            parts.append(nll(loss_of, held_ids[rows], said, torch.zeros(len(rows), dtype=torch.bool)).item())
+            parts.append(nll(loss_of, held_ids[rows], said, torch.zeros(len(rows), dtype=torch.bool))[0].item())
         return {"held_out_nll": sum(parts) / len(parts)}
 
     run.train(model, opts, batch_loss, validate)
