@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -116,6 +114,11 @@ def encode(tokenizer: SceneTokenizer, pictures: Tensor) -> Tensor:
         return tokenizer.encode(pictures).to(torch.int16).cpu()
 
 
+def cells_of(cover: Tensor, grid: int) -> Tensor:
+    """Map the share [B, 1, H, H] of each pixel that sprites cover to the cells that have some of it, [B, grid * grid] bool."""
+    return F.adaptive_avg_pool2d(cover, grid).flatten(1) > 0.1
+
+
 def mirrored(attributes: Attributes) -> Attributes:
     """Return the attributes of mirrored scenes: two different nouns swap their order."""
     noun, second = attributes["noun"], attributes["second"]
@@ -125,20 +128,24 @@ def mirrored(attributes: Attributes) -> Attributes:
 
 def scene_tokens(
     tokenizer: SceneTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
-) -> tuple[Tensor, Attributes]:
-    """Tokenise scenes and their mirror images. Return ids [2 * scenes, 256] int16 and the attributes of each.
+) -> tuple[Tensor, Tensor, Attributes]:
+    """Tokenise scenes and their mirror images. Return ids [2 * scenes, 256] int16, which of these cells sprites cover [2 *
+    scenes, 256] bool, and the attributes of each.
 
     Chunk i has the scenes of seed `seed` + i. Pictures that `bank`, of the same seed, has are read from there.
     """
     ids: list[Tensor] = []
+    covered: list[Tensor] = []
     found: list[Attributes] = []
     for part in tqdm(range(scenes // CHUNK), desc="scenes", mininterval=10):
         drawn = sample_scenes(CHUNK, seed + part)
         kept = None if bank is None else bank.kept(part)
-        pictures = (renderer(drawn, SIZE)[:, :3] if kept is None else kept[:, :3]).to(device)
-        ids += [encode(tokenizer, pictures), encode(tokenizer, pictures.flip(-1))]
+        seen = (renderer(drawn, SIZE) if kept is None else kept).to(device)
+        for turned in (seen, seen.flip(-1)):
+            ids.append(encode(tokenizer, turned[:, :3]))
+            covered.append(cells_of(turned[:, 3:], tokenizer.tokenizer.grid).cpu())
         found += [drawn.attributes(), mirrored(drawn.attributes())]
-    return torch.cat(ids), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
+    return torch.cat(ids), torch.cat(covered), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
 
 
 def main() -> None:
@@ -148,6 +155,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
     parser.add_argument("--start-from", type=Path, help="folder of a run whose networks to train further")
     parser.add_argument("--word-steps", type=int, default=500, help="first steps, in which the text encoder learns alone")
+    parser.add_argument("--sprites", type=float, default=2.5, help="weight of the loss of cells that sprites cover; 1 at last")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
@@ -160,7 +168,7 @@ def main() -> None:
         train = scene_tokens(tokenizer, renderer, SCENES_SEED + args.first // CHUNK, args.scenes, opts.device, bank)
         held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
         torch.save((train, held), store)
-    (ids, attributes), (held_ids, held_attributes) = torch.load(store, weights_only=True)
+    (ids, covered, attributes), (held_ids, held_covered, held_attributes) = torch.load(store, weights_only=True)
     config = LlamaGenConfig(
         dim=args.dim,
         layers=args.layers,
@@ -176,31 +184,36 @@ def main() -> None:
     elif not (opts.out / "last.pt").exists():
         learn_words(model, ids, attributes, args.word_steps, opts.device)
 
-    def loss_of(text: Tensor, mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(text: Tensor, mask: Tensor, tokens: Tensor, cells: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss with sprites weighted, without weights, and of the words alone. cells [B, N] bool: covered."""
         with torch.autocast(opts.device.type, torch.bfloat16):
             logits, alone = model(text, mask, tokens, drop)
-        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten()), by_words(alone, tokens)
+        each = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none")
+        weight = torch.where(cells, args.sprites, 1.0).flatten()
+        return (weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens)
 
-    compiled = torch.compile(loss_of) if opts.compile else loss_of
+    compiled = torch.compile(losses) if opts.compile else losses
 
-    def nll(call: Callable[..., Any], tokens: Tensor, said: list[str], drop: Tensor) -> tuple[Tensor, Tensor]:
-        return call(*(part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), drop)))
+    def told(said: list[str], tokens: Tensor, cells: Tensor, drop: Tensor) -> list[Tensor]:
+        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), cells, drop)]
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
-        loss, words = nll(compiled, ids[rows], captions(attributes, rows, random.Random(seed), OMIT), drop)
-        return loss + WORDS * words, {"nll": loss.item(), "words": words.item()}
+        said = captions(attributes, rows, random.Random(seed), OMIT)
+        loss, nll, words = compiled(*told(said, ids[rows], covered[rows], drop))
+        return loss + WORDS * words, {"nll": nll.item(), "words": words.item()}
 
     def validate() -> dict[str, float]:
-        rng = random.Random(0)
-        parts = []
+        rng, parts = random.Random(0), []
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
-            parts.append(nll(loss_of, held_ids[rows], said, torch.zeros(len(rows), dtype=torch.bool))[0].item())
-        return {"held_out_nll": sum(parts) / len(parts)}
+            weighted, nll, _ = losses(*told(said, held_ids[rows], held_covered[rows], torch.zeros(len(rows), dtype=torch.bool)))
+            parts.append(torch.stack([weighted, nll]))
+        weighted, nll = torch.stack(parts).mean(0).tolist()
+        return {"held_out_nll": nll, "held_out_weighted": weighted}
 
     run.train(model, opts, batch_loss, validate)
 
