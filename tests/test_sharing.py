@@ -18,7 +18,7 @@ from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation
-from lantern_demo.runs.record import image_hash, merge_records, parsed, same_decoder
+from lantern_demo.runs.record import merge_records, parsed, same_decoder
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
