@@ -18,7 +18,6 @@ from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import SEEDS, load_classifier_of, truth
-from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> Report:
     pipe.threads.use()  # as its runs do
     contestants: dict[str, Contestant] = {p.name: partial(measured, pipe, p) for p in points if p.group != "again"}
     rounds = measure(contestants, scenes.captions[: args.rounds])
-    front = scene_front(pipe, classifier, scenes, RESAMPLES, drawn, gains(pipe, points, drawn, rounds))
+    front = scene_front(pipe, classifier, scenes, drawn, gains(pipe, points, drawn, rounds))
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": SEEDS, "rounds": len(rounds)}
     told = {"created": now(), "machine": machine_of(pipe.device), "threads": pipe.threads.count, "products": pipe.products}
     return {**told, **identity, **asked, **front}

@@ -9,10 +9,10 @@ from tqdm import tqdm
 
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
-from lantern_demo.bench.quality.measuring import MEASURES, Judge, look, look_at_truth
+from lantern_demo.bench.quality.measuring import MEASURES, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
 from lantern_demo.bench.quality.scenes import Right, SceneSet
-from lantern_demo.bench.quality.statistics import LEVEL, wilson
+from lantern_demo.bench.quality.statistics import LEVEL, compared, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
@@ -54,7 +54,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
 
 
 def scene_front(
-    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
+    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
     true = look_at_truth(pipe, classifier, scenes)
@@ -63,20 +63,16 @@ def scene_front(
         for name, records in tqdm(drawn.items(), desc="looking", unit="point")
         if records
     }
-    judges = dict[int, Judge]()
     for name, row in tqdm(rows.items(), desc="measuring", unit="point"):
         row |= {"right": None, "measures": {}}
         if name not in seen or name == FLOOR:
             continue
         row["right"] = right_of(seen[name].right)
         count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
-        if count not in judges:
-            vanilla, floor = (some.first(count) for some in (seen["vanilla"], seen[FLOOR]))
-            judges[count] = Judge(vanilla, floor, scenes.groups[:count], resamples)
-        row["measures"] = {
-            key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
-            for key, d in judges[count].losses(seen[name].first(count), name == "vanilla").items()
-        }
+        reference = seen[FLOOR if name == "vanilla" else "vanilla"]
+        for key in MEASURES:
+            ours, theirs = (some.values(key)[:count] for some in (seen[name], reference))
+            row["measures"][key] = compared(ours, theirs, scenes.groups[:count])._asdict()
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},

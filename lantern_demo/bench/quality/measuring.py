@@ -8,7 +8,7 @@ seed form a pair: their difference varies far less than either.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy
 import torch
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from lantern_demo.bench.quality import tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.scenes import ALL, Right, SceneSet, drawn, read
-from lantern_demo.bench.quality.statistics import Difference, Values, bootstrap, compared, mean_of
 from lantern_demo.runs.pipeline import Pipeline
 
 
@@ -41,9 +40,9 @@ class Seen:
     right: Right
     nats: NDArray[numpy.float64]
 
-    def first(self, count: int) -> Seen:
-        """Return the readings of the first `count` pictures."""
-        return Seen({name: values[:count] for name, values in self.right.items()}, self.nats[:count])
+    def values(self, measure: str) -> NDArray[Any]:
+        """Return a measure of each picture [N]."""
+        return self.nats if measure == "nll" else self.right[measure]
 
     def __len__(self) -> int:
         return len(self.nats)
@@ -61,23 +60,3 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> Right:
     """Read the true scenes, decoded from their tokens."""
     return read(classifier, drawn(pipe.networks, scenes.tokens), scenes.wanted)
-
-
-class Judge:
-    """Measures of points that have the same number of pictures, the first of every set."""
-
-    def __init__(self, reference: Seen, floor: Seen, groups: NDArray[numpy.int64], resamples: int) -> None:
-        """`groups` [N] is the caption of each picture. All sets have N pictures. Intervals use `resamples` resamples."""
-        self.resamples, self.groups = resamples, groups
-        self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
-
-    def losses(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
-        """Return every measure with its difference to vanilla's. The reference is compared with the floor."""
-        mine, others = (self._of_reference, self._of_floor) if is_reference else (self._drawn(seen), self._of_reference)
-        return {key: compared(*mine[key], *others[key]) for key in MEASURES}
-
-    def _drawn(self, seen: Seen) -> dict[str, tuple[float, Values]]:
-        """Compute every measure of a set, and of its resamples [resamples]."""
-        measures = {ALL: mean_of(seen.right[ALL]), "nll": mean_of(seen.nats)}
-        whole = numpy.arange(len(self.groups))
-        return {key: (one(whole), bootstrap(one, self.groups, self.resamples)) for key, one in measures.items()}
