@@ -216,8 +216,10 @@ def load(
 
 def info_of(model: str | Path) -> ModelInfo:
     """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
-    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
-    return _local_info(Path(model)) if local else model_info(model)
+    if isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir()):
+        folder = Path(model)
+        return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)
+    return model_info(model)
 
 
 def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
@@ -227,8 +229,3 @@ def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
 
 def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:
     return {method.id: DrafterMissing(method.id, missing) for method in METHODS.values() if method.needs_drafter}
-
-
-def _local_info(folder: Path) -> ModelInfo:
-    """Return the entry of a model folder; its sizes are read when it is loaded."""
-    return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)

@@ -29,6 +29,7 @@ WINDOW = 8  # positions of a window, or of a lead between rows, where nothing is
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
+MAX_DEPTH, MAX_NODES = 8, 128  # of a dynamic tree: levels below the first drafts, and nodes with the root
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
 _SHORT = reprlib.Repr()
@@ -61,14 +62,6 @@ class Limit:
         return int(value) if self.whole else float(value)
 
 
-def _everybody(_: Method) -> bool:
-    return True
-
-
-def _has_a_tree(method: Method) -> bool:
-    return method.needs_drafter
-
-
 def _drafts_by(*kinds: type[DraftConfig]) -> Callable[[Method], bool]:
     return lambda method: issubclass(method.drafts, kinds)
 
@@ -89,7 +82,7 @@ class Knob:
     step: float | None = None  # of the page's slider; None for a field
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # allows None, the value of the draft tree
-    reads: Callable[[Method], bool] = _everybody  # whether a method reads it
+    reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
     swept: tuple[Any, ...] = ()  # values at which sweeps measure speed and quality
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
     explore: str = ""  # its name in the explorer
@@ -263,7 +256,7 @@ class Knobs:
         "paper was published for GPUs. The others are static trees, with which EAGLE-2 and LANTERN use the small dynamic one. "
         "Write a tree of your own as paths such as 0 1 00, where 00 is the first child of the first child.",
         choices=TREES,
-        reads=_has_a_tree,
+        reads=lambda method: method.needs_drafter,
     )
     draft_top_k: int | None = knob(
         None,
@@ -277,7 +270,7 @@ class Knobs:
         None,
         "Dynamic tree: depth (0: of the draft tree)",
         "How many levels it grows below its first drafts.",
-        Limit(0, 8, whole=True),
+        Limit(0, MAX_DEPTH, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),
     )
@@ -285,7 +278,7 @@ class Knobs:
         None,
         "Dynamic tree: nodes (0: of the draft tree)",
         "How many nodes are kept for checking, the root counted.",
-        Limit(2, 128, whole=True),
+        Limit(2, MAX_NODES, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),
     )
@@ -335,6 +328,4 @@ def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
 
 def seed_of(value: Any) -> int:
     """Return a requested seed as int. Raises ValueError naming the allowed range."""
-    limit = KNOBS["seed"].limit
-    assert limit is not None
-    return int(limit.check("seed", value))
+    return int(Limit(0, MAX_SEED, whole=True).check("seed", value))

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from lantern_demo.models.files.disk_cache import replacing
+
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
 
@@ -185,9 +187,8 @@ class _Run:
         """Write the checkpoint."""
         if self.opts.rank == 0:
             state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
-            part = self.last.with_suffix(".part")
-            torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
-            part.replace(self.last)  # a run killed while it saves keeps the previous checkpoint
+            with replacing(self.last) as part:  # a run killed while it saves keeps the previous checkpoint
+                torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
