@@ -90,7 +90,6 @@ def step_ms(done: Decoded) -> float:
 
 
 def markdown(report: Row) -> str:
-    """Return the report in Markdown."""
     small = " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
     random = "Weights are random but of lantern-emoji: what those would accept means nothing and is not shown."
     parts = [f"# Steps on {report['machine']['device']}", f"{report['started']}, PyTorch {report['torch']}.{small} {random}"]

@@ -95,7 +95,6 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings."""
     usual = Settings().as_dict()
     if set(found) != set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
@@ -111,8 +110,6 @@ Words = Annotated[Many[Line], Field(max_length=1000)]
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the libraries in use."""
-
     python: Name
     torch: Name
     transformers: Name

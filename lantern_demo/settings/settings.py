@@ -54,7 +54,6 @@ class Settings(Knobs):
 
     @property
     def static_paths(self) -> tuple[Path, ...]:
-        """The paths of the static tree."""
         if self.tree in (FIT, "small"):
             return SMALL_STATIC
         named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)

@@ -217,7 +217,6 @@ def guide(rows: Tensor, scale: Tensor) -> Tensor:
 
 
 def command_line() -> argparse.Namespace:
-    """Parse the command line."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")

@@ -177,14 +177,12 @@ class _Run:
             self.model.train()
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Add a line to the log."""
         if self.opts.rank == 0:
             line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
             with (self.opts.out / "log.jsonl").open("a") as f:
                 f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
 
     def save(self, step: int) -> None:
-        """Write the checkpoint."""
         if self.opts.rank == 0:
             state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
             with replacing(self.last) as part:  # a run killed while it saves keeps the previous checkpoint

@@ -23,7 +23,6 @@ from torch import Tensor
 
 
 def root() -> Path:
-    """Return the folder of the cache."""
     return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
 
 

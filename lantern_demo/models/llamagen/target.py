@@ -21,8 +21,6 @@ from lantern_demo.models.llama import Attention, FeedForward, Layer, wide
 
 @dataclass(frozen=True)
 class LlamaGenConfig(TargetSizes["LlamaGen"]):
-    """Sizes of a LlamaGen transformer."""
-
     dim: int = 256
     layers: int = 12
     heads: int = 4
