@@ -321,21 +321,14 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    model: str,
-    trained: dict[str, Any],
-    sources: dict[str, dict[str, Any]],
-    prompt: str,
-    unknown: list[str],
-    warning: str | None,
-    settings: Settings,
-    entry: Entry,
+    model: Model, prompt: str, unknown: list[str], warning: str | None, settings: Settings, entry: Entry
 ) -> dict[str, Any]:
     """Return the record of a run, JSON-able."""
     return Record(
         lantern_demo=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
-        model=Model(model, trained, sources),
+        model=model,
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,

@@ -43,7 +43,7 @@ from lantern_demo.runs.fitting import (
     calibration_folder,
     read_calibration,
 )
-from lantern_demo.runs.record import Entry, events_of, image_hash, run_record
+from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
 from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, smaller_drafts, why_these_drafts
 from lantern_demo.settings.knobs import MAX_LANTERN_K
@@ -228,8 +228,8 @@ class Session:
             image_sha256=image_hash(image),
             events=events_of(steps),
         )
-        trained, sources, told = self.networks.trained, self.networks.sources, warning(self.info, read.prompt)
-        record = run_record(self.info.id, trained, sources, read.prompt, encoded.unknown, told, settings, entry)
+        model, told = Model(self.info.id, self.networks.trained, self.networks.sources), warning(self.info, read.prompt)
+        record = run_record(model, read.prompt, encoded.unknown, told, settings, entry)
         yield Generation(method.id, image, outcome.tokens, entry, record)
 
     def _numbers(self, config: Config, choice: Choice, outcome: Decoded, clock: Clock) -> dict[str, Any]:
