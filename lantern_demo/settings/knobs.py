@@ -85,8 +85,7 @@ class Knob:
     reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
     swept: tuple[Any, ...] = ()  # values at which sweeps measure speed and quality
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
-    explore: str = ""  # its name in the explorer
-    symbol: str = ""  # before a value in a picture
+    symbol: str = ""  # before a value that the explorer tried
     short: str = ""  # its name among the knobs of its method; empty: the whole name
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
     fitted: bool = False  # 0 means that it is chosen for the machine
@@ -155,7 +154,6 @@ class Knobs:
         swept=(10, 100, 1000),
         explored=(0, 10, 30, 100, 300),
         sets="k",
-        explore="LANTERN's k",
         symbol="k",
         short="k",
     )
@@ -169,7 +167,6 @@ class Knobs:
         reads=_accepts_by(Lantern),
         swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
         explored=(0.0, 0.05, 0.1, 0.2, 0.4),
-        explore="LANTERN's delta",
         symbol="\u03b4",
         short="delta",
         bounds=True,
@@ -181,7 +178,6 @@ class Knobs:
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(LanternPlusPlus),
         swept=(10, 30, 100),
-        symbol="k",
         short="k",
         sets="k",
     )
@@ -195,7 +191,6 @@ class Knobs:
         reads=_accepts_by(LanternPlusPlus),
         swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
         explored=(1.0, 2.0, 4.0, 10.0, 30.0),
-        explore="LANTERN++'s lambda",
         symbol="\u03bb",
         short="lambda",
         bounds=True,
@@ -220,7 +215,6 @@ class Knobs:
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
         swept=(4, 8, 16),
-        symbol="w",
         fitted=True,
     )
     zipar_window: int = knob(
@@ -233,7 +227,6 @@ class Knobs:
         reads=_drafts_by(ZipAR),
         swept=(2, 3, 4, 6, 8),
         explored=(2, 3, 4, 6, 8),
-        explore="ZipAR's window",
         symbol="w",
         short="window",
         bounds=True,
