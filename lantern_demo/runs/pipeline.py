@@ -218,8 +218,8 @@ def info_of(model: str | Path) -> ModelInfo:
     """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
     if isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir()):
         folder = Path(model)
-        sizes = {"image_size": 0, "grid": 0, "max_prompt": 200}
-        return ModelInfo(folder.name, folder.name, "A model from a local folder.", **sizes, folder=folder)
+        told = "A model from a local folder."
+        return ModelInfo(folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder)
     return model_info(model)
 
 

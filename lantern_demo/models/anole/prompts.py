@@ -14,7 +14,7 @@ from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_fi
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
-LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")  # an image token's name has its codebook index in them
+LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")  # of a codebook index, in the name of its image token
 # A prompt must not contain these: the vocabulary reads them as marks or image tokens.
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
 
