@@ -13,7 +13,6 @@ from torch import Tensor
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
-from lantern_demo.training.run import Options
 from lantern_demo.training.teaching import Teacher
 
 PART = 8  # pictures whose states are computed at a time
@@ -87,10 +86,6 @@ class OwnPictures:
                     torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
             self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read when needed
         return self._kept[number]
-
-    def batches(self, opts: Options) -> Callable[[int], Batch]:
-        """Return a function from a step of a run to its batch."""
-        return lambda step: self.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:
         """Return `count` pictures of a step's shards, with their prompts and, if they are kept, their states."""
