@@ -44,13 +44,6 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for numbers of pictures that are not whole captions, or only one caption."""
-    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
-        if count % SEEDS or count == SEEDS:
-            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
-
-
 def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
     """Return the entry of `play` with the picture's `tvd` (see `lantern_demo.bench.tvd`), None at temperature 0."""
     method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
@@ -82,9 +75,11 @@ def run(args: argparse.Namespace) -> Report:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the command. Raises ValueError for invalid arguments."""
+    """Run the command. Raises ValueError for invalid arguments, such as pictures that are not whole captions."""
     args = parser().parse_args(argv)
-    check(args)
+    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
+        if count % SEEDS or count == SEEDS:
+            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
     report = run(args)
     text = markdown(report)
     files = write(args.out / "front.json", report, text)
