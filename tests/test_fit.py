@@ -59,8 +59,8 @@ def test_the_best_tree_of_all_small_ones() -> None:
             if whole:
                 seconds = cost(1 + count, max(map(len, chosen)), len({p[:-1] for p in chosen}))
                 rates.append((1 + sum(fitting.chances(ACCEPT, chosen))) / seconds)
-    fitted = fitting.fit_static(ACCEPT[:3], cost, 5)
-    assert fitted.tokens / fitted.seconds == pytest.approx(max(rates))
+    best = fitting.fit_static(ACCEPT[:3], cost, 5)
+    assert (1 + sum(fitting.chances(ACCEPT, best))) / cost(*fitting.size_of(best)) == pytest.approx(max(rates))
     with pytest.raises(ValueError, match="no draft was ever accepted"):
         fitting.fit_static([[0.0, 0.0]], cost, 5)
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality import command, drawing
+from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -90,10 +90,7 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, 
 
 
 @pytest.mark.slow
-def test_the_whole_command_on_a_small_model(
-    judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "RESAMPLES", 2)
+def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
     main(["quality", "--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])

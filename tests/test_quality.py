@@ -76,7 +76,7 @@ def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
 
 def test_resamples_spread_a_mean_as_its_standard_error() -> None:
     values = normal(200)
-    spread = statistics.bootstrap(statistics.mean_of(values), range(200), 2000, 0).std()
+    spread = numpy.std([values[index].mean() for index in statistics.resamples(range(200), 2000)])
     assert spread == pytest.approx(values.std() / math.sqrt(200), rel=0.06)
 
 
@@ -87,16 +87,10 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)
         ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
-        found = difference(statistics.mean_of(ours), statistics.mean_of(floor), groups, 0.9)
+        found = statistics.compared(ours, floor, groups, 200, 1, 0.9)
         assert found.difference == pytest.approx(ours.mean() - floor.mean())
-        held += found.low <= -0.1 <= found.high
+        held += found.interval[0] <= -0.1 <= found.interval[1]
     assert 0.84 * times <= held <= 0.96 * times
-
-
-def difference(ours: statistics.Measure, floor: statistics.Measure, groups: Any, level: float) -> statistics.Difference:
-    """Of two sets of the same captions, as `Judge.losses` compares them."""
-    sets = [(m(numpy.arange(len(groups))), statistics.bootstrap(m, groups, 200, 1)) for m in (ours, floor)]
-    return statistics.compared(*sets[0], *sets[1], level)
 
 
 @pytest.mark.parametrize(

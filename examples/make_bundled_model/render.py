@@ -219,8 +219,6 @@ def _lake(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
 
 
 class Renderer:
-    """Draws scenes on a device."""
-
     def __init__(self, pictures: Tensor, device: torch.device | str = "cpu") -> None:
         """`pictures`: the sprites of NOUNS, [N, 4, SPRITE, SPRITE] uint8, as `emoji.sprites` returns them."""
         self.pictures = torch.cat((pictures, torch.zeros_like(pictures[:1]))).to(device)  # the last is that of NONE

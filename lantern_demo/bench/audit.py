@@ -90,7 +90,6 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the method and its noise for display."""
         return f"{self.method} ({self.noise})"
 
 
@@ -131,7 +130,6 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Return the result in words."""
         if self.stretch_p is None:
             return f"{self.differ} of {self.runs} differ" if self.differ else "vanilla's own"
         if self.exact:

@@ -48,7 +48,6 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Return the name for display."""
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 

@@ -110,9 +110,7 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     return [Visit(*parts) for parts in zip(probs, drawn, offered, q, strict=True)]
 
 
-def shift_at(
-    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool, draws: int = DRAWS
-) -> Tensor:
+def shift_at(rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool) -> Tensor:
     """Compute the distribution of the token emitted at a visited node minus p, [V] float64, averaged over drafts.
 
     shared: drafts and target drew with the same noise. An exact rule then emits only the target's own draw."""
@@ -120,7 +118,7 @@ def shift_at(
         return torch.zeros_like(visit.p, dtype=torch.float64)
     if visit.q is None:
         return fixed_shift(rule, visit.p, visit.tokens, neighbours)
-    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws)[0]
+    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator)[0]
 
 
 def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:

@@ -158,9 +158,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        # older folders use the name taps
-        sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
-        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
+        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]), decodes="picture" not in config)
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)

@@ -60,8 +60,6 @@ class NetworkSizes(ABC, Generic[Network]):
 
 
 class TargetSizes(NetworkSizes[Network]):
-    """The configuration of a target."""
-
     layers: int
 
     @property

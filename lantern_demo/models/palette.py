@@ -20,12 +20,8 @@ def token_colours(networks: Networks) -> Tensor:
     """
     book = networks.tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, min(DECODED, len(book)), device=book.device).round().long()
-    colours = torch.cat([_patches(networks, part) for part in book[known].split(BATCH)])
+    vectors = book[known].to(networks.tokenizer.vq.quantize.embedding.weight.dtype)[:, :, None, None]
+    patches = vectors.expand(-1, -1, SIDE, SIDE).split(BATCH)
+    colours = torch.cat([networks.decode(part.contiguous()).mean((2, 3)) for part in patches])
     nearest = torch.cat([torch.cdist(part, book[known]).argmin(1) for part in book.split(BATCH)])
     return (255 * colours[nearest]).round().to(torch.int32)
-
-
-def _patches(networks: Networks, vectors: Tensor) -> Tensor:
-    """Map codebook vectors [n, e] to mean colours [n, 3] in [0, 1]."""
-    z = vectors.to(networks.tokenizer.vq.quantize.embedding.weight.dtype)[:, :, None, None].expand(-1, -1, SIDE, SIDE)
-    return networks.decode(z.contiguous()).mean((2, 3))

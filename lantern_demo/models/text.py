@@ -29,11 +29,9 @@ class PromptEncoder(Protocol):
 
     def check(self, prompt: str) -> None:
         """Raise ValueError with a sentence when a prompt cannot be encoded."""
-        ...
 
     def encode(self, prompt: str) -> Encoded:
         """Encode a prompt that passed `check`."""
-        ...
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:

@@ -95,7 +95,6 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings."""
     usual = Settings().as_dict()
     if set(found) != set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
@@ -111,8 +110,6 @@ Words = Annotated[Many[Line], Field(max_length=1000)]
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the libraries in use."""
-
     python: Name
     torch: Name
     transformers: Name
@@ -324,21 +321,14 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    model: str,
-    trained: dict[str, Any],
-    sources: dict[str, dict[str, Any]],
-    prompt: str,
-    unknown: list[str],
-    warning: str | None,
-    settings: Settings,
-    entry: Entry,
+    model: Model, prompt: str, unknown: list[str], warning: str | None, settings: Settings, entry: Entry
 ) -> dict[str, Any]:
     """Return the record of a run, JSON-able."""
     return Record(
         lantern_demo=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
-        model=Model(model, trained, sources),
+        model=model,
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,

@@ -16,7 +16,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,11 @@ from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.models.text import PromptEncoder, TextEncoder
+from lantern_demo.models.text import TextEncoder
 from lantern_demo.scenes import caption, some_scene
 from lantern_demo.training import run
 from lantern_demo.training.captioned import scene_reader
-from lantern_demo.training.own import Batch, OwnPictures, encode_prompts
+from lantern_demo.training.own import OwnPictures, encode_prompts
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
@@ -61,17 +61,6 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
-@dataclass
-class Pictures:
-    """The training data of a drafter: a frozen target with its prompt encoder, and pictures with their prompts."""
-
-    target: Teacher
-    encoder: PromptEncoder
-    own: OwnPictures
-    batch: Callable[[int], Batch]  # the batch of a step
-    held_out: list[tuple[Tensor, list[str]]]  # token ids and prompts, never trained on
-
-
 def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
     """Return the drafter's sizes that the command line requests. End the program with a sentence if the target cannot have
     them."""
@@ -81,7 +70,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
         raise SystemExit(str(error)) from None
 
 
-def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
+def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
     """Return pictures that a target from a folder draws from captions of random scenes."""
     target, text = load_target(Path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
@@ -89,11 +78,10 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
     def prompts(number: int, rng: random.Random) -> list[str]:
         return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
 
-    own = OwnPictures(opts.out, opts.rank, target, text, prompts, 2_048 if args.own is None else args.own, SHARD, sampling)
-    return Pictures(target, text, own, own.batches(opts), [own.shard("held-out")])
+    return OwnPictures(opts.out, opts.rank, target, text, prompts, 2_048 if args.own is None else args.own, SHARD, sampling)
 
 
-def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
+def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
     """Return pictures that a published target draws, of random classes or of captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
@@ -117,8 +105,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     def prompts(number: int, rng: random.Random) -> list[str]:
         return rng.choices(choices, k=number)
 
-    own = OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
-    return Pictures(target, encoder, own, own.batches(opts), [own.shard("held-out")])
+    return OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
@@ -142,9 +129,10 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
 class Lesson:
     """The loss of a drafter, with guidance around `top`."""
 
-    def __init__(self, pictures: Pictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
+    def __init__(self, own: OwnPictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
         """guided: the drafter reads guided states."""
-        self.pictures, self.target, self.opts, self.guided, self.top = pictures, pictures.target, opts, guided, top
+        self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
+        self.held_out = own.shard("held-out")  # never trained on
         self.first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
         self.cast = torch.autocast(opts.device.type, torch.bfloat16)
         parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
@@ -154,7 +142,7 @@ class Lesson:
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
         """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
         with self.cast:
-            condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
+            condition = self.target.condition(*encode_prompts(self.own.encoder, captions, self.opts.device), True)
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
             return self.forward(ids, condition.features, condition.mask)[:, -(self.first + 1 + tokens.shape[1]) :]
 
@@ -194,20 +182,20 @@ class Lesson:
 
     def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """As in `run.train`."""
-        tokens, captions, kept = self.pictures.batch(step)
+        seed = self.opts.batch_seed(step)
+        tokens, captions, kept = self.own.batch(self.opts.batch, step, self.opts.steps, random.Random(seed))
         both = self.states(tokens, captions) if kept is None else kept
-        g = torch.Generator().manual_seed(self.opts.batch_seed(step))
+        g = torch.Generator().manual_seed(seed)
         scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(self.opts.device)
         loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate(self) -> dict[str, float]:
         """As in `run.train`."""
-        sums, held_out = torch.zeros(PASSES), self.pictures.held_out
-        for tokens, captions in held_out:
-            scale = torch.full((len(tokens),), self.top, device=self.opts.device)
-            sums += torch.stack(self.compare(tokens, self.states(tokens, captions), scale, noise=0.0)[1]).cpu()
-        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(held_out)).tolist())}
+        tokens, captions = self.held_out
+        scale = torch.full((len(tokens),), self.top, device=self.opts.device)
+        _, overlaps = self.compare(tokens, self.states(tokens, captions), scale, noise=0.0)
+        return {f"held_out_overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
 
 def guide(rows: Tensor, scale: Tensor) -> Tensor:
@@ -217,7 +205,6 @@ def guide(rows: Tensor, scale: Tensor) -> Tensor:
 
 
 def command_line() -> argparse.Namespace:
-    """Parse the command line."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")
@@ -276,14 +263,14 @@ def main() -> None:
     published = info if info is not None and info.published else None
     if info is not None and not published:
         args.target = str(info.folder)
-    pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
-    target, preset = pictures.target, published.preset if published else {}
+    own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
+    target, preset = own.target, published.preset if published else {}
     sizes = asked_sizes(target.config, args.ffn or (target.config.ffn if published else 1024), args)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
-    lesson = Lesson(pictures, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
+    lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
     if args.keep_states:
-        keep_states(pictures.own, target, lesson.states, opts)
+        keep_states(own, target, lesson.states, opts)
     run.train(drafter, opts, lesson.batch_loss, lesson.validate)
     if published and opts.rank == 0:
         checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
-from lantern_demo.training.run import Options
 from lantern_demo.training.teaching import Teacher
 
 PART = 8  # pictures whose states are computed at a time
@@ -68,9 +68,8 @@ class OwnPictures:
                 prompts = self.prompts(self.size, random.Random(seed))
                 features, mask = encode_prompts(self.encoder, prompts, self.target.rope.device)
                 ids = sample_batch(self.target, features, mask, self.sampling, seed).to(torch.int16)
-                part = path.with_suffix(".part")
-                torch.save((ids, prompts), part)
-                part.replace(path)
+                with replacing(path) as part:
+                    torch.save((ids, prompts), part)
             self._read[name] = torch.load(path, weights_only=True)
         return self._read[name]
 
@@ -83,15 +82,10 @@ class OwnPictures:
             if not path.exists():
                 ids, prompts = self.shard(number)
                 made = [self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu() for i in range(0, self.size, PART)]
-                part = path.with_suffix(".part")
-                torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
-                part.replace(path)
+                with replacing(path) as part:
+                    torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
             self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read when needed
         return self._kept[number]
-
-    def batches(self, opts: Options) -> Callable[[int], Batch]:
-        """Return a function from a step of a run to its batch."""
-        return lambda step: self.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:
         """Return `count` pictures of a step's shards, with their prompts and, if they are kept, their states."""

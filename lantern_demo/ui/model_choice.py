@@ -123,7 +123,7 @@ def note(service: Service, model: str) -> str:
         lines.append(texts.needs(gib(needs["download_bytes"]), memory))
     missing = service.unavailable(info)
     if missing:
-        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())).missing))
+        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
     unmet = service.unmet(info)
     if unmet:
         lines.append(texts.unmet(unmet))

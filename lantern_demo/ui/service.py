@@ -25,10 +25,11 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
+from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import pick_device, unused_gpu
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.runs.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.runs.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import same_decoder
 from lantern_demo.runs.stats import Generation, MethodFailed
@@ -208,7 +209,7 @@ class Service:
         device = pick_device(self._device)
         return requirements_unmet(info, device, info.dtype("auto", device))
 
-    def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
+    def unavailable(self, info: ModelInfo) -> dict[str, NoDrafter]:
         """Return the methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:

@@ -57,7 +57,7 @@ class Explorer:
 def explorer() -> Explorer:
     with gr.Column(elem_id="explorer"):
         with gr.Row(elem_id="explore-row"):
-            choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
+            choices = [(f"{METHODS[sweep.method].label}'s {name}", name) for name, sweep in SWEEPS.items()]
             knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
         told = answer("explore-told")

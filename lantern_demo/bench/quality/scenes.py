@@ -39,7 +39,6 @@ class SceneSet:
 
     @property
     def prompts(self) -> list[str]:
-        """Return the caption of each picture."""
         return [full_caption({name: int(v[i]) for name, v in self.wanted.items()}) for i in range(len(self.tokens))]
 
     @property

@@ -38,12 +38,9 @@ class NormedHeads:
 
 
 class LeanAnole(LeanSequence):
-    """An Anole target on a CPU."""
-
     original: Anole
 
     def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)

@@ -14,20 +14,16 @@ from lantern_demo.models.files.tensors import CheckpointError, read_tokenizer_fi
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
+LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")  # of a codebook index, in the name of its image token
 # A prompt must not contain these: the vocabulary reads them as marks or image tokens.
 _NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
-
-
-def image_name(code: int) -> str:
-    """Return the vocabulary's name of a codebook index: its digits as letters from A."""
-    return f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z"
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     """Read a published tokenizer.json of Chameleon. Raise CheckpointError when it is no such file. Raise it too when one of its
     marks, or of the image tokens of `codes` codebook entries, is not where the target has it."""
     tokenizer = read_tokenizer_file(path)
-    wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
+    wanted = MARKS | {f"IMGIMG{str(code).translate(LETTERS)}Z": FIRST + code for code in range(codes)}
     known = tokenizer.get_vocab()
     for name, number in wanted.items():
         if known.get(name) != number:

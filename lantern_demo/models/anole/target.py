@@ -44,8 +44,6 @@ class AnoleSizes(NetworkSizes[Network]):
 
 @dataclass(frozen=True)
 class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
-    """Sizes of an Anole transformer."""
-
     layers: int = 32
 
     def build(self) -> Anole:
@@ -80,8 +78,6 @@ class AnoleAttention(Attention):
 
 
 class AnoleLayer(SequenceLayer):
-    """A decoder layer of a target or of its drafter."""
-
     attention = AnoleAttention
 
 

@@ -11,12 +11,9 @@ from lantern_demo.models.lean import LeanSequence, Packing
 
 
 class LeanJanus(LeanSequence):
-    """A Janus-Pro on a CPU."""
-
     original: Janus
 
     def __init__(self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         entry, head = target.image_embedding, target.image_head

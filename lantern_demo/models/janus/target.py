@@ -46,8 +46,6 @@ class JanusSizes(NetworkSizes[Network]):
 
 @dataclass(frozen=True)
 class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
-    """Sizes of a Janus-Pro."""
-
     layers: int = 30
     embeddings: int = TEXT_VOCABULARY  # the text's vocabulary
     pad: int = PAD  # id of the padding of unconditional rows

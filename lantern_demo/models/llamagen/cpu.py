@@ -26,7 +26,6 @@ class LeanTarget(LeanDecoder):
     original: LlamaGen
 
     def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
         packing = Packing(kind, release)
         super().__init__(target, packing, layers)
         self.output = packing.matmul(target.output)
