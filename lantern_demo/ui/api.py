@@ -244,7 +244,7 @@ def answers(
                 else:
                     path = saved(write_picture, Path(folder), event)
                     if path is None:
-                        unsaved[event.method] = texts.not_saved(event.method)
+                        unsaved[event.method] = texts.NOT_SAVED.format(method=event.method)
                     else:
                         images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)

@@ -36,9 +36,9 @@ from lantern_demo.ui.components import (
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
-from lantern_demo.ui.run_state import Lane, Shown, Token
+from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
-from lantern_demo.ui.service import PROMPT, Frame, Service
+from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 
@@ -195,7 +195,7 @@ def _events(
 
 
 def _made_ready(what: str) -> str:
-    return texts.READING if what == PROMPT else texts.warming_up(LABELS[what])
+    return texts.READING if what == PROMPT else texts.WARMING_UP.format(label=LABELS[what])
 
 
 def _through(lanes: dict[str, Lane]) -> str:

@@ -40,7 +40,7 @@ class Recorded:
 
     @property
     def source(self) -> Source:
-        return Source("recorded", texts.recorded_on(self.record))
+        return Source("recorded", texts.of_run(texts.RECORDED, self.record))
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
