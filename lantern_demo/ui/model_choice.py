@@ -103,11 +103,9 @@ def note(service: Service, model: str) -> str:
     """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run here, if it cannot. The
     Markdown has only our own words."""
     info = service.offered()[model]
-    lines = [
-        info.description,
-        *([info.licence] if info.licence else []),
-        *([texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts))] if info.prompts else []),
-    ]
+    lines = [info.description, info.licence]
+    if info.prompts:
+        lines.append(texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts)))
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
@@ -118,4 +116,4 @@ def note(service: Service, model: str) -> str:
     unmet = service.unmet(info)
     if unmet:
         lines.append(texts.UNMET.format(reason=unmet))
-    return "  \n".join(lines)
+    return "  \n".join(line for line in lines if line)
