@@ -31,6 +31,7 @@ from lantern_demo.ui.gradio_patches import (
 )
 from lantern_demo.ui.service import on_space
 
+DEVICE = "device"  # the concurrency id of the calls that decode: they take turns
 WAITING = 20  # requests that may wait for the device
 OF_ONE_CLIENT = 5  # requests of one client that may wait or run
 ELSEWHERE = 200  # page events that may wait for anything but the device; each is short
@@ -71,9 +72,8 @@ def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
     return JSONResponse({"error": sentence, "detail": found}, status_code=422)
 
 
-def guard(page: gr.Blocks, device: str) -> None:
-    """Check each request before it joins the queue of a page; `device` is the concurrency id of the runs on the device. No
-    request has the server fetch anything."""
+def guard(page: gr.Blocks) -> None:
+    """Check each request before it joins the queue of a page. No request has the server fetch anything."""
 
     def check(asked: Joining) -> None:
         if asked.event is None:
@@ -87,8 +87,8 @@ def guard(page: gr.Blocks, device: str) -> None:
                 raise Refused(400, texts.TOO_DEEP.format(name=label or "a value", most=DEEPEST))
             if asked.event.public and depth and holds_file(value):
                 raise Refused(400, texts.NO_FILE.format(name=label))
-        if asked.event.concurrency_id == device:
-            _check_room(page, device, client_of(asked.request, asked.session))
+        if asked.event.concurrency_id == DEVICE:
+            _check_room(page, client_of(asked.request, asked.session))
 
     guard_queue(page, check, client_of)
     drop_lost_messages(page)
@@ -102,10 +102,10 @@ class Looks:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._times = clock, OrderedDict[str, deque[float]]()
 
-    def refusal(self, page: gr.Blocks, device: str, request: HttpRequest) -> str | None:
+    def refusal(self, page: gr.Blocks, request: HttpRequest) -> str | None:
         """Return why a request may not look now, or None. Waiting runs come first, and a client may look LOOKS times in
         LOOK_SECONDS."""
-        if waiting(page, device):
+        if waiting(page, DEVICE):
             return texts.LOOK_LATER
         client, now = client_of(request, None), self._clock()
         times = self._times.pop(client, deque(maxlen=LOOKS))
@@ -118,12 +118,12 @@ class Looks:
         return None
 
 
-def _check_room(page: gr.Blocks, device: str, client: str) -> None:
+def _check_room(page: gr.Blocks, client: str) -> None:
     """Raise Refused if too many requests wait, or if this client has too many."""
-    of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, device))
+    of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, DEVICE))
     if of_client >= OF_ONE_CLIENT:
         raise Refused(429, texts.TOO_MANY_OF_YOURS.format(pending=of_client, most=OF_ONE_CLIENT))
-    waits = waiting(page, device)
+    waits = waiting(page, DEVICE)
     if waits >= WAITING:
         raise Refused(503, texts.QUEUE_FULL.format(waiting=waits))
 

@@ -26,18 +26,17 @@ from lantern_demo.ui.components import (
     Widgets,
     asked,
     kept,
-    numbers_of,
     pack,
+    results_of,
     scratch,
     setting_value,
-    stage_of,
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -114,11 +113,8 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
-        updates[w.result] = shown
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        images = {name: picture_of(it) for name, it in shown.pictures.items()}
-        updates |= numbers_of(w.results, service, shown.record, images, kept_as)
-        updates |= stage_of(w, shown, live(shown.record))
+        updates |= results_of(w, service, shown, live(shown.record), kept_as=kept_as)
     return updates
 
 

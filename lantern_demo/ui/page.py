@@ -141,7 +141,7 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
-    admission.guard(page, DEVICE["concurrency_id"])
+    admission.guard(page)
     forget_calls(page)
     # For every answer Gradio's page visits all components that show any event's progress, and counts time on them: one is
     # enough.
@@ -219,8 +219,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
             "routes": [
-                Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
-                Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(PATH, health(page, page.lantern_service)),
+                Route(METRICS, metrics(page, page.lantern_service)),
                 Route(SWEEPS, sweeps),
                 Route("/look.js", lambda _: Response(page.lantern_look, media_type="text/javascript")),
                 Route(PALETTES, palettes(page.lantern_service)),
@@ -260,7 +260,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         """Wire one run. `outputs` are the components that it changes, without those of `said`."""
         told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
-        pressed.then(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+        pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
         # `then` also follows Stop.
         failed = partial(_failed, page, w, told, end)
@@ -294,7 +294,7 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
-        if refused := looks.refusal(page, DEVICE["concurrency_id"], http_request(request)):
+        if refused := looks.refusal(page, http_request(request)):
             return {"error": refused}
         return alikes.look(asked)
 
@@ -309,7 +309,7 @@ def _failed(
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
-        waits = waiting(page, DEVICE["concurrency_id"])
+        waits = waiting(page, admission.DEVICE)
         sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
         updates[told] = status_html(sentence, "error")
     return updates
@@ -337,7 +337,7 @@ def _wire_restoring(
     loaded = upload.upload(
         partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )
-    upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+    upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(

@@ -14,7 +14,7 @@ from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
-from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
+from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
@@ -146,9 +146,7 @@ def _example_of(asked: link.Asked) -> int | None:
 def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more: Updates, kept_as: str | None = None) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
-    images = {name: picture_of(address) for name, address in run.pictures.items()}
-    numbers = numbers_of(w.results, service, run.record, images, kept_as)
-    return {w.result: now, **numbers, **stage_of(w, now, source, run.sweeps_told), **more}
+    return results_of(w, service, now, source, run.sweeps_told, kept_as) | more
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
