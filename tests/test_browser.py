@@ -504,13 +504,13 @@ def test_stop_and_draw_again(page: Page) -> None:
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
-    drawing, numbers_of = threading.Event(), restore.numbers_of
+    drawing, results_of = threading.Event(), restore.results_of
 
     def late(*arguments: Any) -> Any:
         drawing.wait(60)
-        return numbers_of(*arguments)
+        return results_of(*arguments)
 
-    monkeypatch.setattr(restore, "numbers_of", late)
+    monkeypatch.setattr(restore, "results_of", late)
     with held_races(monkeypatch):
         page.locator("#examples .card").first.click()
         draw(page)

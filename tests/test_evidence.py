@@ -24,7 +24,7 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
+from lantern_demo.ui.evidence import Compared, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.recorded import recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
@@ -148,8 +148,7 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, noise: st
     entry["events"].pop("compared", None)
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
-    compared = ComparedNear if isinstance(method.rule, Lantern) else Compared
-    decided = compared if held_against_draws(method, noise, "sampled") else Evidence
+    decided = Compared if held_against_draws(method, noise, "sampled") else Evidence
     assert type(words) is (decided if method.guesses else Undrafted) and type(words.rule) is type(method.rule)
     assert not any(words.trials(entry["events"]))
 
@@ -235,7 +234,7 @@ def test_the_words_are_whole(temperature: float) -> None:
     settings = Settings(temperature=temperature, lanternpp_lambda=5.0)
     rules = {type(method.rule): settings.rule(method) for method in METHODS.values()} | {New: New()}
     words = [Evidence(rule, temperature == 0) for rule in rules.values()]
-    words += [kind(settings.rule(METHODS[m]), temperature == 0) for m, kind in (("eagle1", Compared), ("lantern", ComparedNear))]
+    words += [Compared(settings.rule(METHODS[method]), temperature == 0) for method in ("eagle1", "lantern")]
     for one in words:
         found, shared = one.told(), isinstance(one, Compared)
         names = set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", "")))

@@ -171,7 +171,7 @@ def test_a_client_looks_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     def refusal(address: str) -> str | None:
-        return looks.refusal(page, "device", Request({"type": "http", "headers": [], "client": (address, 1)}))
+        return looks.refusal(page, Request({"type": "http", "headers": [], "client": (address, 1)}))
 
     assert [refusal("10.0.0.1") for _ in range(admission.LOOKS)] == [None] * admission.LOOKS
     assert refusal("10.0.0.1") == texts.LOOK_SLOWER

@@ -23,12 +23,12 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
 from lantern_demo.settings.settings import Settings, by_name
-from lantern_demo.ui import texts
+from lantern_demo.ui import admission, texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
 from lantern_demo.ui.service import Frame, Service
 
-DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # calls that decode take turns
+DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
 # The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
@@ -244,7 +244,7 @@ def answers(
                 else:
                     path = saved(write_picture, Path(folder), event)
                     if path is None:
-                        unsaved[event.method] = texts.not_saved(event.method)
+                        unsaved[event.method] = texts.NOT_SAVED.format(method=event.method)
                     else:
                         images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)

@@ -26,33 +26,24 @@ from lantern_demo.ui.components import (
     Widgets,
     asked,
     kept,
-    numbers_of,
     pack,
+    results_of,
     scratch,
     setting_value,
-    stage_of,
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
-from lantern_demo.ui.run_state import Lane, Shown, Token
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
-from lantern_demo.ui.service import PROMPT, Frame, Service
+from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address
+from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 
 
 def draw(
-    service: Service,
-    w: Widgets,
-    prompt: Any,
-    model: Any,
-    methods: Any,
-    seed: Any,
-    locked: Any,
-    result: Shown,
-    *knobs: Any,
+    service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, locked: Any, result: Shown, *knobs: Any
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress. `knobs` are in the order of `knobs.ON_THE_FORM`.
 
@@ -122,11 +113,8 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
-        updates[w.result] = shown
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        images = {name: picture_of(it) for name, it in shown.pictures.items()}
-        updates |= numbers_of(w.results, service, shown.record, images, kept_as)
-        updates |= stage_of(w, shown, live(shown.record))
+        updates |= results_of(w, service, shown, live(shown.record), kept_as=kept_as)
     return updates
 
 
@@ -156,23 +144,22 @@ def _events(
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
-    sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # tokens of the latest answers
-    began = False
+    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)  # before each of the latest answers, the tokens of each method
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             pictures: dict[str, str] = {}
+            if isinstance(event, Frame) and not event.lanes:  # a run can be stopped only between two answers
+                yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
+                continue
+            starts.append({method: len(tokens) for method, tokens in shown.told.items()})
             if isinstance(event, Frame):
-                if not event.lanes:  # a run can be stopped only between two answers
-                    yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
-                    continue
+                if not shown.told:
+                    updates[w.status] = _through(lanes)
                 pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
-                if not began:
-                    updates[w.status] = _through(lanes)
-                began = True
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
                 if any(lane.committed for lane in lanes.values()):  # otherwise methods are still being warmed up
@@ -189,28 +176,19 @@ def _events(
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
-            yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
+            fresh = {method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()}
+            yield {**updates, w.stage: _live(shown, pictures, fresh)}
     yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
 
 
 def _made_ready(what: str) -> str:
-    return texts.READING if what == PROMPT else texts.warming_up(LABELS[what])
+    return texts.READING if what == PROMPT else texts.WARMING_UP.format(label=LABELS[what])
 
 
 def _through(lanes: dict[str, Lane]) -> str:
     """Return the status line with the number of finished methods."""
     done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
-
-
-def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
-    """Return the tokens of several answers by method, in the order they came."""
-    fresh: dict[str, list[Token]] = {}
-    for tokens in sent:
-        for method, new in tokens.items():
-            fresh.setdefault(method, []).extend(new)
-    return fresh
 
 
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
 import gradio as gr
-from PIL import Image
 
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
@@ -22,7 +21,7 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown, Source
-from lantern_demo.ui.run_view import lane_view, results_view, stem, table
+from lantern_demo.ui.run_view import lane_view, picture_of, results_view, stem, table
 from lantern_demo.ui.service import Service
 
 Result = TypeVar("Result")
@@ -176,37 +175,36 @@ def setting_value(name: str, value: Any) -> Any:
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
-def numbers_of(
-    w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image], kept_as: str | None = None
+def results_of(
+    w: Widgets, service: Service, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None, kept_as: str | None = None
 ) -> Updates:
-    """Return the table, the files and the link of a run; `kept_as` is its name among the runs that the service keeps."""
-    preset = (
-        Settings(**service.offered()[record["model"]["id"]].preset) if record["model"]["id"] in service.offered() else Settings()
-    )
+    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and the link. `kept_as` is its
+    name among the runs that the service keeps."""
+    record, to = shown.record, w.results
+    assert record is not None
+    view = results_view(record, shown.pictures, source, shown.run, sweeps)
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
+    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
+    model, offered = record["model"]["id"], service.offered()
+    preset = Settings(**offered[model].preset) if model in offered else Settings()
+    images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
-        record_file = saved(kept, w.record, write_record, Path(folder), record)
-        sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, pictures)
+        record_file = saved(kept, to.record, write_record, Path(folder), record)
+        sheet_file = saved(kept, to.sheet, write_sheet, Path(folder), record, images)
     return {
-        w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}),
-        w.record: record_file,
-        w.sheet: sheet_file,
-        w.link: query(record, preset, kept_as),
+        w.result: shown,
+        w.stage: pack(view),
+        to.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}),
+        to.record: record_file,
+        to.sheet: sheet_file,
+        to.link: query(record, preset, kept_as),
     }
 
 
 def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
     """Return the path that `write` returns, copied to the folder of the button's files."""
     return keep_file(button, write(*arguments))
-
-
-def stage_of(w: Widgets, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None) -> Updates:
-    """Show a finished run on the stage, with the lanes that did not finish."""
-    assert shown.record is not None
-    view = results_view(shown.record, shown.pictures, source, shown.run, sweeps)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
-    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
-    return {w.stage: pack(view)}
 
 
 def scratch() -> TemporaryDirectory[str]:

@@ -20,11 +20,9 @@ ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each show
 
 
 def write(path: Path, data: bytes) -> str:
-    """Write a file so that nobody ever reads half of it, and return its path. Raise OSError."""
+    """Write a file and return its path. Raise OSError."""
     _check_room(path)
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_bytes(data)
-    part.replace(path)
+    path.write_bytes(data)
     return str(path)
 
 

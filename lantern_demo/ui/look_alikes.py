@@ -123,16 +123,8 @@ class LookAlikes:
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
         tree = None if asked.get("tree") is None else _tree(asked["tree"], codes, places)
-        return Place(
-            pipe,
-            Settings(**given),
-            pipe.check_prompt(asked.get("prompt")),
-            tokens,
-            cells[0],
-            drafts[:DRAFTS],
-            beside[:BESIDE],
-            tree,
-        )
+        settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
+        return Place(pipe, settings, prompt, tokens, cells[0], drafts[:DRAFTS], beside[:BESIDE], tree)
 
     def _decoded(self, place: Place) -> dict[str, Any]:
         pipe, cell, tree = place.pipe, place.cell, place.tree
@@ -140,11 +132,8 @@ class LookAlikes:
             table = pipe.neighbours(place.settings.neighbours)
             rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
             liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
-        wanted = list(
-            dict.fromkeys(
-                [place.tokens[cell], *place.beside, *(token for row in rows for token in row), *(token for token, _ in liked)]
-            )
-        )
+        drafted = [token for row in rows for token in row]
+        wanted = list(dict.fromkeys([place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]))
         drawn = Squares(pipe, place.tokens)
         for token in wanted:
             drawn.add(cell, {cell: token})

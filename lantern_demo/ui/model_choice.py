@@ -14,7 +14,7 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
-from lantern_demo.ui.method_panel import packed_methods
+from lantern_demo.ui.method_panel import methods_view
 from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.service import Service
 
@@ -35,16 +35,8 @@ class ModelWidgets:
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [
-            self.model,
-            self.note,
-            self.prompt,
-            self.label,
-            self.builder,
-            self.examples,
-            *self.methods,
-            *self.knobs.values(),
-        ]
+        by_kind = [self.prompt, self.label, self.builder, self.examples]
+        return [self.model, self.note, *by_kind, *self.methods, *self.knobs.values()]
 
 
 def class_box() -> gr.Dropdown:
@@ -76,6 +68,7 @@ def choose(
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
     values = settings or Settings(**info.preset)
+    usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
     return {
         w.model: model,
         w.note: gr.update(value=prose(note(service, model))),
@@ -85,9 +78,7 @@ def choose(
         else gr.update(visible=False),
         w.builder: pack(builder_view(info)),
         w.examples: gr.update(visible=info.folder is not None),
-        **dict(
-            zip(w.methods, packed_methods(usable_methods(service, info), chosen_methods(service, info, methods)), strict=True)
-        ),
+        **{box: pack(methods_view(usable, chosen, usual)) for box, usual in zip(w.methods, (True, False), strict=True)},
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
 
@@ -112,11 +103,9 @@ def note(service: Service, model: str) -> str:
     """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run here, if it cannot. The
     Markdown has only our own words."""
     info = service.offered()[model]
-    lines = [
-        info.description,
-        *([info.licence] if info.licence else []),
-        *([texts.suiting(info.prompts)] if info.prompts else []),
-    ]
+    lines = [info.description, info.licence]
+    if info.prompts:
+        lines.append(texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts)))
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
@@ -126,5 +115,5 @@ def note(service: Service, model: str) -> str:
         lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
     unmet = service.unmet(info)
     if unmet:
-        lines.append(texts.unmet(unmet))
-    return "  \n".join(lines)
+        lines.append(texts.UNMET.format(reason=unmet))
+    return "  \n".join(line for line in lines if line)

@@ -35,7 +35,6 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import (
-    Folds,
     choices,
     drawer_foot,
     drawer_head,
@@ -118,15 +117,15 @@ def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: in
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
-        below = folds()
+        results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")
         states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
-        w = Widgets(said.words, seed, draw_button, stop_button, below.searching.start, stage, below.results, *states)
-        choosers = (methods, below.others)
+        w = Widgets(said.words, seed, draw_button, stop_button, searching.start, stage, results, *states)
+        choosers = (methods, others)
         by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, choosers, knobs)
         form = Form(model_box, by_model, seed, locked)
-        _wire_runs(page, service, w, form, below.searching, said)
-        _wire_restoring(page, service, w, form, examples, below)
+        _wire_runs(page, service, w, form, searching, said)
+        _wire_restoring(page, service, w, form, examples, upload, uploaded)
         _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
             button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
@@ -142,7 +141,7 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
-    admission.guard(page, DEVICE["concurrency_id"])
+    admission.guard(page)
     forget_calls(page)
     # For every answer Gradio's page visits all components that show any event's progress, and counts time on them: one is
     # enough.
@@ -220,8 +219,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
             "routes": [
-                Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
-                Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(PATH, health(page, page.lantern_service)),
+                Route(METRICS, metrics(page, page.lantern_service)),
                 Route(SWEEPS, sweeps),
                 Route("/look.js", lambda _: Response(page.lantern_look, media_type="text/javascript")),
                 Route(PALETTES, palettes(page.lantern_service)),
@@ -261,7 +260,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         """Wire one run. `outputs` are the components that it changes, without those of `said`."""
         told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
-        pressed.then(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+        pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
         # `then` also follows Stop.
         failed = partial(_failed, page, w, told, end)
@@ -295,7 +294,7 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
-        if refused := looks.refusal(page, DEVICE["concurrency_id"], http_request(request)):
+        if refused := looks.refusal(page, http_request(request)):
             return {"error": refused}
         return alikes.look(asked)
 
@@ -310,20 +309,16 @@ def _failed(
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
-        waits = waiting(page, DEVICE["concurrency_id"])
-        updates[told] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
+        waits = waiting(page, admission.DEVICE)
+        sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
+        updates[told] = status_html(sentence, "error")
     return updates
 
 
 def _wire_restoring(
-    page: gr.Blocks,
-    service: Service,
-    w: Widgets,
-    form: Form,
-    examples: gr.HTML,
-    below: Folds,
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, said: Answer
 ) -> None:
-    """Wire examples, records and the choice of a model."""
+    """Wire examples, records, whose upload `said` reports, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
@@ -339,11 +334,10 @@ def _wire_restoring(
         js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
         **QUIET,
     )
-    said = below.said
-    loaded = below.upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, below.upload], [said.words, *outputs], **QUIET, **DEVICE
+    loaded = upload.upload(
+        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )
-    below.upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+    upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(
@@ -365,7 +359,7 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
         return updates
 
     def arrive() -> Iterator[str]:
-        if not service.ready:
+        if service.state == "loading":
             yield status_html(texts.LOADING_FIRST, "busy")
         try:
             service.wait()

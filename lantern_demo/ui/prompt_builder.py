@@ -37,5 +37,5 @@ def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[lis
     if not words:
         return [], None
     if not draws_scenes(info):
-        return [texts.unknown_words(words)], None
+        return [texts.UNKNOWN_WORDS.format(words=", ".join(words))], None
     return [], Offer(texts.drawn_without(words), nearest(prompt))

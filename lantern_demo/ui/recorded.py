@@ -7,7 +7,7 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Recorded:
 
     @property
     def source(self) -> Source:
-        return Source("recorded", texts.recorded_on(self.record))
+        return Source("recorded", texts.of_run(texts.RECORDED, self.record))
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
 
 def read(path: Path) -> Recorded:
     """Return an example that `save` wrote. Raise ValueError for an invalid record."""
-    return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
+    return unpack(path.read_bytes(), path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
@@ -81,9 +81,9 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
 
-def unpack(data: bytes) -> Recorded:
+def unpack(data: bytes, name: str = "") -> Recorded:
     whole = json.loads(gzip.decompress(data))
-    return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+    return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name)
 
 
 def read_record(data: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
-from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
+from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
@@ -45,8 +45,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
-    filled = _filled(service, form, run.record) if run.record["model"]["id"] in service.offered() else {}
-    return _presented(service, w, run, run.source, {w.status: status_html(texts.READY_EXAMPLE), **filled})
+    told = {w.status: status_html(texts.READY_EXAMPLE), **_filled(service, form, run.record)}
+    return _presented(service, w, run, run.source, told)
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
@@ -78,18 +78,18 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
             raise ValueError("there was no file")
         record = read_record(data)
     except ValueError as error:
-        return {told: status_html(texts.refused_record(str(error)), "error")}
+        return {told: status_html(texts.REFUSED_RECORD.format(why=error), "error")}
     notes, pictures = [], {}
     try:
         images = service.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
         pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
         notes += _redrawn(service, record, images)
     except ValueError as error:
-        notes.append(texts.no_pictures(str(error)))
-    source = Source("loaded", texts.LOADED.format(device=record["device"], date=record["created"][:10]))
-    filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
+        notes.append(texts.NO_PICTURES.format(why=error))
+    source = Source("loaded", texts.of_run(texts.LOADED, record))
     status = status_html(texts.READY_LOADED, notes=notes)
-    return _presented(service, w, Recorded(record, pictures), source, {told: "", w.status: status, **filled})
+    more = {told: "", w.status: status, **_filled(service, form, record)}
+    return _presented(service, w, Recorded(record, pictures), source, more)
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
@@ -110,7 +110,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
     if run is not None:
         filled = _filled(service, form, run.record)
-        source = Source("live", texts.kept(run.record))
+        source = Source("live", texts.of_run(texts.KEPT, run.record))
         return _presented(service, w, run, source, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
     read = link.read(parameters, service.default, offered)
     if read is None and not named:
@@ -119,7 +119,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     if not named and not asked.refused and (example := _example_of(asked)) is not None:
         return show_example(service, w, form, Shown(), example)
     refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
-    told = [texts.READY_GONE] * named + [texts.refused_link(why) for why in refused.values()]
+    told = [texts.READY_GONE] * named + [texts.REFUSED_LINK.format(why=why) for why in refused.values()]
     fields = {**form.by_model.knobs, "seed": form.seed}
     info = offered[asked.model]
     return {
@@ -146,13 +146,13 @@ def _example_of(asked: link.Asked) -> int | None:
 def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more: Updates, kept_as: str | None = None) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
-    images = {name: picture_of(address) for name, address in run.pictures.items()}
-    numbers = numbers_of(w.results, service, run.record, images, kept_as)
-    return {w.result: now, **numbers, **stage_of(w, now, source, run.sweeps_told), **more}
+    return results_of(w, service, now, source, run.sweeps_told, kept_as) | more
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """Return the form's updates for a recorded run."""
+    """Return the form's updates for a recorded run; none if its model is not on offer."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
+    if model not in service.offered():
+        return {}
     filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
     return {form.model: model, form.seed: settings.seed, **filled}

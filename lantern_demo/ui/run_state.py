@@ -7,12 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lantern_demo.runs.race import Request
-from lantern_demo.ui.service import Progress
+from lantern_demo.ui.service import Progress, Token
 
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
-
-
-Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,12 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
 
 def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
     """Describe the disturbances of a method's time, if any. `vanilla` is the entry that its speedup is relative to."""
-    told = [texts.waited(entry)] if entry["disturbed"] else []
+    told = []
     long, usual = stalls(entry)
     if long:
-        told.insert(0, texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+        told.append(texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+    if entry["disturbed"]:
+        told.append(texts.WAITED.format(share=entry["waited_seconds"] / entry["decode_seconds"]))
     return " ".join(told)
 
 
@@ -118,7 +120,7 @@ def picture_of(address: str) -> Image.Image:
 
 
 def live(record: dict[str, Any]) -> Source:
-    return Source("live", texts.LIVE.format(device=record["device"], seed=record["settings"]["seed"], prompt=record["prompt"]))
+    return Source("live", texts.of_run(texts.LIVE, record))
 
 
 def results_view(

@@ -51,6 +51,7 @@ REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # the first part to be made ready
 
 Result = TypeVar("Result")
+Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,8 +63,7 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
-    # since the frame before: the position, e, r or t for how it was accepted, and the token
-    fresh: tuple[tuple[int, str, int], ...] = ()
+    fresh: tuple[Token, ...] = ()  # since the frame before
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,6 @@ class Frame:
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
     ready: str | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a method's run ended, for the log."""
-
-    kind: Literal["drawn", "failed", "stopped"]
-    seconds: float = 0.0  # of decoding, when drawn
-    why: str = ""  # it failed
-
-    def words(self) -> str:
-        return {"drawn": f"{self.seconds:.2f} s", "failed": f"failed ({self.why})", "stopped": "stopped"}[self.kind]
 
 
 class Service:
@@ -149,10 +137,6 @@ class Service:
         self._first.result()
 
     @property
-    def ready(self) -> bool:
-        return self._first.done()
-
-    @property
     def state(self) -> Literal["loading", "ready", "failed"]:
         """Return the state of the program's first model."""
         if not self._first.done():
@@ -185,7 +169,8 @@ class Service:
         with self._loading:
             if model not in self._loaded:
                 try:
-                    pipe = _in_own_thread(lambda: load(model, self._device, threads=self._threads))
+                    with ThreadPoolExecutor(1) as thread:  # it ends with the load, and its helpers too: see `__init__`
+                        pipe = thread.submit(load, model, self._device, threads=self._threads).result()
                     self._prepare(pipe)
                     self._loaded[model] = pipe
                 except ValueError:
@@ -232,19 +217,16 @@ class Service:
         methods.
         """
         with self._turn:  # a caller that waited in the worker would block the one before
-            frames, outcomes, start = (
-                self._leased(request, previews),
-                dict.fromkeys(request.methods, Outcome("stopped")),
-                perf_counter(),
-            )
+            frames, start = self._leased(request, previews), perf_counter()
+            outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
                         self.counters.add(item.record)
-                        outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
+                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = Outcome("failed", why=item.message)
+                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
             finally:
                 self._compute(frames.close)
@@ -351,21 +333,15 @@ class Service:
         return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
 
 
-def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
-    """Return the result of a call in a thread that ends with it, and its helpers too: see `Service.__init__`."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(call).result()
-
-
-def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None:
-    kinds = {outcome.kind for outcome in outcomes.values()}
+def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
+    kinds = {outcome.split(" ")[0] for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
         request.model,
         request.seed,
         of_prompt(request.prompt),
         "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()),
+        ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items()),
         seconds,
     )
 
@@ -397,14 +373,10 @@ def on_space() -> bool:
 
 def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
     """Return a preview (JPEG), or None if it fails: the run goes on without one."""
+    buffer = io.BytesIO()
     try:
-        return jpeg(pipe.preview(tokens))
+        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
     except Exception as error:
         _LOG.warning("no preview: %s", sentence(error))
         return None
-
-
-def jpeg(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85)
     return buffer.getvalue()
