@@ -214,12 +214,7 @@ def test_wrong_rules_fail_the_test_and_show_as_distance(fault: str) -> None:
 # -- the distributions of relaxed rules
 
 
-RELAXED = [
-    Lantern(3, 0.2),
-    Lantern(5, 0.9),
-    LanternPlusPlus(2, 2.0),
-    LanternPlusPlus(5, 6.0),
-]
+RELAXED = [Lantern(3, 0.2), Lantern(5, 0.9), LanternPlusPlus(2, 2.0), LanternPlusPlus(5, 6.0)]
 
 
 def precise(probs: Tensor) -> Tensor:

@@ -119,12 +119,7 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}))
     assert fitting.read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
     empty: dict[str, Any] = {"static": {}, "dynamic": {}}
-    damages = [
-        [],
-        empty | {"static": {"eagle1": [["x"]]}},
-        empty | {"windows": [2]},
-        empty | {"windows": {"sjd": [2]}},
-    ]
+    damages = [[], empty | {"static": {"eagle1": [["x"]]}}, empty | {"windows": [2]}, empty | {"windows": {"sjd": [2]}}]
     for damaged in ("{", *map(json.dumps, damages)):
         file.write_text(damaged)
         with pytest.raises(ValueError, match=r"calibration.json is not a calibration"):
@@ -132,13 +127,7 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
 
 
 def test_choices_are_kept(tmp_path: Path) -> None:
-    for policy in (
-        StaticTree(PROBES[3]),
-        DynamicTree(3, 2, 8),
-        Window(12),
-        ZipAR(4),
-        OptTree(0.03),
-    ):
+    for policy in (StaticTree(PROBES[3]), DynamicTree(3, 2, 8), Window(12), ZipAR(4), OptTree(0.03)):
         fitting.remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
         assert fitting.recall(tmp_path / "new" / "a.json", type(policy)) == Choice(policy, "because")
     assert fitting.recall(tmp_path / "none.json", StaticTree) is None
