@@ -387,9 +387,7 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     model = transformers.T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
     state = {k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"}
-    names = sorted(state)
-    for i, part in enumerate((names[::2], names[1::2])):
-        save_file({k: state[k] for k in part}, folder / f"model-0000{i + 1}-of-00002.safetensors")
+    write_shards(state, folder, 2)
     write_tokenizer(folder / "tokenizer.json")
     return model
 

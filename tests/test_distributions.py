@@ -38,7 +38,6 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 
 P_BOUND = 1e-5
-HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 VOCAB = 6
 WAYS = exact_ways()
 WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}  # whose tokens all exact ways draw then

@@ -24,17 +24,7 @@ from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs import fitting
-from lantern_demo.runs.fitting import (
-    CANDIDATES,
-    FILE,
-    FIT_ROUNDS,
-    PROBES,
-    Calibration,
-    Candidates,
-    Choice,
-    StepCosts,
-    TreeFitting,
-)
+from lantern_demo.runs.fitting import CANDIDATES, FILE, PROBES, Calibration, Choice, StepCosts, TreeFitting
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import describe_drafts, drafts_of, settings_of
 from lantern_demo.settings.settings import Settings
@@ -223,7 +213,7 @@ def test_what_the_bundled_model_has_counted() -> None:
 
 def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the command are rows of a calibration, one for each candidate."""
-    monkeypatch.setitem(CANDIDATES, DynamicTree, Candidates("dynamic", "dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
+    monkeypatch.setitem(CANDIDATES, DynamicTree, fitting.Candidates("dynamic", "dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
     pipe.defaults = pipe.settings(lantern_k=5, lanternpp_k=5)
     told = {}
     for kind in (StaticTree, DynamicTree, ZipAR):
@@ -308,7 +298,7 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
             measured.append(products)
             return [float(policy.nodes)]
 
-        TreeFitting(tuning, Calibration({"lantern++": ACCEPT}), StepCosts(times, FIT_ROUNDS)).fitted(StaticTree, 1.0)
+        TreeFitting(tuning, Calibration({"lantern++": ACCEPT}), StepCosts(times, fitting.FIT_ROUNDS)).fitted(StaticTree, 1.0)
     assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half bfloat16")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
+from published import GRID, JANUS, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
 from runs import decode
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
@@ -25,11 +25,9 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import drafts_of
 
-FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
 PROMPT = "a red lantern over the lake"
-ALONE = [method.id for method in METHODS.values() if not method.needs_drafter]
 
 
 @pytest.fixture
