@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 from passes import begin
-from released import LAYER_NAMES
+from released import LAYER_NAMES, with_levels_turned
 from safetensors.torch import save_file
 from tiny import vq_config
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
@@ -176,12 +176,8 @@ def anole_tensors(target: Anole, tokenizer: ChameleonTokenizer) -> dict[str, Ten
 
 
 def chameleon_vq_tensors(tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
-    """An image tokenizer under the names of Chameleon's own file, whose decoder counts its levels the other way round."""
-    last = len(tokenizer.vq.decoder.up) - 1
-    return {
-        re.sub(r"^decoder\.up\.(\d+)", lambda found: f"decoder.up.{last - int(found[1])}", name): weight
-        for name, weight in tokenizer.vq.state_dict().items()
-    }
+    """An image tokenizer under the names of Chameleon's own file."""
+    return with_levels_turned(tokenizer.vq.state_dict(), len(tokenizer.vq.decoder.up))
 
 
 def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:

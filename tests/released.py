@@ -351,7 +351,7 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     parts = weights_of(case, "image tokenizer weights")
     c = parts[0].about["config"]
     sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size")]
-    model = _with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
+    model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
 
@@ -392,20 +392,22 @@ def anole_drafter(case: Golden) -> AnoleDrafter:
 
 @lru_cache
 def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
-    """Chameleon's image tokenizer of a case; its decoder counts levels from the picture, the library's from the codes."""
+    """Chameleon's image tokenizer of a case."""
     parts = weights_of(case, "chameleon tokenizer weights")
     c = parts[0].about["config"]
-    d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
+    d = c["ddconfig"]
     sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [c["embed_dim"], c["n_embed"]]
     grid = math.isqrt(len(case.tensors["indices"]))
-    model = _with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
-    state = {
-        re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value
-        for part in parts
-        for name, value in part.tensors.items()
-    }
-    _loaded(model.vq, state)
+    model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
+    state = {name: value for part in parts for name, value in part.tensors.items()}
+    _loaded(model.vq, with_levels_turned(state, len(d["ch_mult"])))
     return model.eval()
+
+
+def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
+    """Chameleon's decoder counts its levels from the picture, the library's from the codes: one's names -> the other's."""
+    turned = lambda found: f"decoder.up.{levels - 1 - int(found[1])}"  # noqa: E731
+    return {re.sub(r"^decoder\.up\.(\d+)", turned, name): value for name, value in state.items()}
 
 
 def anole_case(pictures: Golden) -> Golden:
@@ -420,7 +422,7 @@ def _of_one_making(case: Golden, kind: str) -> list[Golden]:
     return [f for f in files() if f.kind == kind and f.about["target_config"] == case.about["target_config"]]
 
 
-def _with_32_groups(model: Any) -> Any:
+def with_32_groups(model: Any) -> Any:
     """The released networks have 32 groups at any width; ours have fewer in a narrow network."""
     for module in model.modules():
         if isinstance(module, nn.GroupNorm):
