@@ -224,23 +224,29 @@ def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
     tokenizer.save(str(path))
 
 
+def decoder_sizes(sizes: Any) -> dict[str, Any]:
+    """The sizes of a network here, as transformers' configurations of a Llama or a Chameleon name them."""
+    return {
+        "hidden_size": sizes.dim,
+        "intermediate_size": sizes.ffn,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.heads,
+        "rms_norm_eps": sizes.eps,
+        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_base},
+    }
+
+
 def janus_library() -> transformers.JanusForConditionalGeneration:
     """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    text = transformers.LlamaConfig(
-        hidden_size=DIM,
-        intermediate_size=JANUS.ffn,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        vocab_size=JANUS.embeddings,
-        rms_norm_eps=EPS,
-        rope_parameters={"rope_type": "default", "rope_theta": JANUS.rope_base},
-        max_position_embeddings=256,
-        pad_token_id=JANUS.pad,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
+    more = {
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 256,
+        "pad_token_id": JANUS.pad,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    text = transformers.LlamaConfig(**decoder_sizes(JANUS), vocab_size=JANUS.embeddings, **more)
     vision = transformers.JanusVisionConfig(
         hidden_size=32,
         num_hidden_layers=1,

@@ -225,7 +225,4 @@ class ChainDrafter:
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
     ) -> Tensor:
-        return self._outputs(tokens if visible is not None else tokens[-1:])
-
-    def _outputs(self, tokens: Tensor) -> Tensor:
-        return self.target.states(tokens + self.target.vocab_size)
+        return self.target.states((tokens if visible is not None else tokens[-1:]) + self.target.vocab_size)

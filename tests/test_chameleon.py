@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from library_models import walk
+from published import decoder_sizes
 from released import Golden, cases, chameleon_tokenizer, close, with_32_groups
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonModel, ChameleonVQVAE, ChameleonVQVAEConfig
@@ -26,15 +27,10 @@ CPU = torch.device("cpu")
 def pair() -> tuple[ChameleonModel, Tensor, Anole]:
     """The library's model with random weights, a head for its whole vocabulary [E, H], and ours with the same."""
     config = ChameleonConfig(
+        **decoder_sizes(SIZES),
         vocab_size=SIZES.embeddings,
-        hidden_size=SIZES.dim,
-        intermediate_size=SIZES.ffn,
         num_hidden_layers=SIZES.layers,
-        num_attention_heads=SIZES.heads,
-        num_key_value_heads=SIZES.heads,
         max_position_embeddings=256,
-        rms_norm_eps=SIZES.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": SIZES.rope_base},
         swin_norm=False,
         attn_implementation="eager",
         vocabulary_map={"<image>": 99, "IMGIMGAZ": 4},

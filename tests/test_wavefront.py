@@ -91,11 +91,8 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
 
 def test_less_than_a_whole_row_is_not_lossless() -> None:
     """Negative control of the distribution of whole rows, which `test_distributions` looks at."""
-    play, counts, shape = (
-        player(Cell("zipar", "shared", "flat")),
-        numpy.zeros(SEQUENCES, dtype=numpy.int64),
-        (TOY_VOCAB,) * LENGTH,
-    )
+    play, shape = player(Cell("zipar", "shared", "flat")), (TOY_VOCAB,) * LENGTH
+    counts = numpy.zeros(SEQUENCES, dtype=numpy.int64)
     for seed in range(600):
         counts[index_of(play(seed).tokens)] += 1
     probs = Tables(CASES["flat"]).sequences()
