@@ -239,14 +239,9 @@ def decoder_sizes(sizes: Any) -> dict[str, Any]:
 def janus_library() -> transformers.JanusForConditionalGeneration:
     """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    more = {
-        "num_hidden_layers": 2,
-        "max_position_embeddings": 256,
-        "pad_token_id": JANUS.pad,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-    }
-    text = transformers.LlamaConfig(**decoder_sizes(JANUS), vocab_size=JANUS.embeddings, **more)
+    marks = {"pad_token_id": JANUS.pad, "bos_token_id": 0, "eos_token_id": 1}
+    more = {"vocab_size": JANUS.embeddings, "num_hidden_layers": 2, "max_position_embeddings": 256}
+    text = transformers.LlamaConfig(**decoder_sizes(JANUS), **more, **marks)
     vision = transformers.JanusVisionConfig(
         hidden_size=32,
         num_hidden_layers=1,
