@@ -248,6 +248,11 @@ def llamagen(case: Golden) -> LlamaGen:
     return _loaded(LlamaGen(config), state)
 
 
+def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
+    """Sizes under the names of this project, of a configuration as LANTERN's networks have them."""
+    return {"dim": c["hidden_size"], "heads": c["num_attention_heads"], "ffn": c["intermediate_size"], "eps": c["rms_norm_eps"]}
+
+
 LAYER_NAMES = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -284,16 +289,13 @@ def lantern_target(case: Golden) -> LlamaGen:
 def _target(file: Golden) -> LlamaGen:
     c = file.about["config"]
     config = LlamaGenConfig(
-        dim=c["hidden_size"],
+        **sizes_of(c),
         layers=c["num_hidden_layers"],
-        heads=c["num_attention_heads"],
-        ffn=c["intermediate_size"],
         vocab=c["vocab_size"],
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
         rope_base=c.get("rope_base", 10000.0),
-        eps=c["rms_norm_eps"],
         padding="released",
     )
     return _loaded(LlamaGen(config), target_state(file.tensors))
@@ -312,14 +314,11 @@ def lantern_drafter(case: Golden) -> Drafter:
 def _drafter(file: Golden, target: Golden) -> Drafter:
     c, t = file.about["config"], target.about["config"]
     config = DrafterConfig(
-        dim=c["hidden_size"],
-        heads=c["num_attention_heads"],
-        ffn=c["intermediate_size"],
+        **sizes_of(c),
         vocab=c["vocab_size"],
         grid=math.isqrt(_DRAFTER_TOKENS.get(c.get("input_type"), t["block_size"])),
         prefix=t["cls_token_num"],
         bias="fc.bias" in file.keys,
-        eps=c["rms_norm_eps"],
     )
     return _loaded(Drafter(config), file.tensors)
 
@@ -363,15 +362,12 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
     """What a case's header says of its target or drafter; the image tokens are what its list of the others leaves."""
     c = case.about[f"{part}_config"]
     return {
-        "dim": c["hidden_size"],
-        "heads": c["num_attention_heads"],
-        "ffn": c["intermediate_size"],
+        **sizes_of(c),
         "embeddings": c["vocab_size"],
         "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]),
         "grid": 8,
         "prefix": case.tensors["input_ids"].shape[1],
         "rope_base": c["rope_theta"],
-        "eps": c["rms_norm_eps"],
     }
 
 

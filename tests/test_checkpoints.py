@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from released import weights_of as files_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.anole.drafter import AnoleDrafter
-from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.files.tensors import CheckpointError, weights_of
@@ -52,16 +52,15 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     published.assert_same(fill(blank_network(CLASSES), found, CPU, torch.float32), target)
 
 
-def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
-    target, drafter, tokenizer = published.networks()
-    info = REGISTRY[TEXT_ID]
-    found = checkpoints.load(info, CPU, torch.float32, text_model)
-    assert found.target.config == published.TARGET  # eps 3e-5 is the file's; the registry had another
-    published.assert_same(found.target, target)
-    assert found.drafter.config == DRAFTER
-    assert torch.equal(published.drafted(found.drafter), published.drafted(drafter))
-    assert torch.equal(published.pictures(found.tokenizer), published.pictures(tokenizer))
-    assert all(not p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
+@pytest.mark.parametrize(("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)])
+def test_conversions_of_the_hub(model: str, written: Callable[[], tuple[Any, ...]], folder_of: dict[str, Path]) -> None:
+    """Eps and theta are the files'; the registry has others."""
+    found, (target, drafter, tokenizer) = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model]), written()
+    for ours, theirs in ((found.target, target), (found.drafter, drafter)):
+        assert ours.config == theirs.config
+        published.assert_same(ours, theirs)
+    published.same_weights(found.tokenizer, tokenizer)
+    assert not any(p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None
     (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(json.dumps(config))
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
     assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
-    assert torch.equal(published.drafted(found), published.drafted(small))
+    published.assert_same(found, small)
 
 
 def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
@@ -89,18 +88,6 @@ def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder)
     assert found.target.config.eps == 1e-5 and found.drafter is not None
     published.same_weights(found.target, target)
-
-
-def test_the_hub_conversion_loads(anole_model: Path) -> None:
-    target, drafter, tokenizer = published.anole_networks()
-    found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model)
-    assert isinstance(found.target, Anole) and isinstance(found.drafter, AnoleDrafter)
-    assert (found.target.config, found.drafter.config) == (ANOLE, ANOLE_DRAFTER)  # eps and theta are the files'
-    for ours, theirs in ((found.target, target), (found.drafter, drafter), (found.tokenizer, tokenizer)):
-        published.same_weights(ours, theirs)
-        assert not any(p.requires_grad for p in ours.parameters())
-    assert torch.equal(published.pictures(found.tokenizer), published.pictures(tokenizer))
-    assert torch.equal(found.target.rope, target.rope) and torch.equal(found.drafter.rope, drafter.rope)
 
 
 def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:

@@ -256,11 +256,9 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
     probs = slow_probs(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
     assert abs(float(probs.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
-    tokens = (
-        draw_without_replacement(expanded, torch.rand(len(expanded), 3, generator=generator))
-        if sampled
-        else torch.tensor([4, 1, 6]).expand(runs, -1)
-    )
+    tokens = torch.tensor([4, 1, 6]).expand(runs, -1)
+    if sampled:
+        tokens = draw_without_replacement(expanded, torch.rand(runs, 3, generator=generator))
     u = torch.rand(runs, 4, generator=generator)
     verdict = decide(rule, p.expand(runs, -1), tokens, expanded if sampled else None, neighbours, u)
     child = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]

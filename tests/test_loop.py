@@ -29,21 +29,9 @@ DRAFTER = TableDrafter(TARGET)
 NEIGHBOURS = neighbour_table(VOCAB)
 PREFIX = torch.tensor([1, 2, 3])
 STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
-SETTINGS = {
-    method: small(
-        method,
-        row=6,
-        tree="0 1 2 00 01 10 000 010",
-        draft_top_k=4,
-        draft_nodes=14,
-        window=5,
-        lantern_k=4,
-        lantern_delta=0.3,
-        lanternpp_k=4,
-        lanternpp_lambda=3.0,
-    )
-    for method in METHODS
-}
+DRAFTS = {"tree": "0 1 2 00 01 10 000 010", "draft_top_k": 4, "draft_nodes": 14, "window": 5}
+BOUNDS = {"lantern_k": 4, "lantern_delta": 0.3, "lanternpp_k": 4, "lanternpp_lambda": 3.0}
+SETTINGS = {method: small(method, row=6, **DRAFTS, **BOUNDS) for method in METHODS}
 ALL = list(METHODS)
 
 
