@@ -87,16 +87,13 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)
         ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
-        found = difference(statistics.mean_of(ours), statistics.mean_of(floor), groups, 0.9)
+        # as `Judge.losses` compares them
+        measures = statistics.mean_of(ours), statistics.mean_of(floor)
+        sets = [(measure(numpy.arange(240)), statistics.bootstrap(measure, groups, 200, 1)) for measure in measures]
+        found = statistics.compared(*sets[0], *sets[1], 0.9)
         assert found.difference == pytest.approx(ours.mean() - floor.mean())
         held += found.low <= -0.1 <= found.high
     assert 0.84 * times <= held <= 0.96 * times
-
-
-def difference(ours: statistics.Measure, floor: statistics.Measure, groups: Any, level: float) -> statistics.Difference:
-    """Of two sets of the same captions, as `Judge.losses` compares them."""
-    sets = [(m(numpy.arange(len(groups))), statistics.bootstrap(m, groups, 200, 1)) for m in (ours, floor)]
-    return statistics.compared(*sets[0], *sets[1], level)
 
 
 @pytest.mark.parametrize(

@@ -97,13 +97,10 @@ class Picture:
 
     def read_chain(self, committed: int, count: int, cache: LeanCache) -> None:
         """Read tokens of the picture as a chain behind so many committed ones, and look at what comes of it."""
-        found = self.read(self.tokens[committed : committed + count], chain(count), cache)
+        chain = static_tree([(0,) * depth for depth in range(1, count)])
+        found = self.read(self.tokens[committed : committed + count], chain, cache)
         for node in range(count):
             assert torch.equal(found[node], self.logits[committed + node]), (committed, count, node)
-
-
-def chain(count: int) -> Tree:
-    return static_tree([(0,) * depth for depth in range(1, count)])
 
 
 def branching(size: int, draw: random.Random) -> Tree:
