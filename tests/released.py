@@ -69,7 +69,7 @@ class Golden:
 
     path: Path
     kind: str | None = None  # None: of no kind that is known here
-    header: dict[str, Any] | None = None  # of a JSON file the whole content; None: the file could not be read
+    about: Any = None  # the header, values that are JSON decoded; of a JSON file all of it; None: the file could not be read
     keys: tuple[str, ...] = ()
     problem: str = ""
 
@@ -79,12 +79,6 @@ class Golden:
     @property
     def name(self) -> str:
         return self.path.stem
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The header, values that are JSON decoded."""
-        assert self.header is not None
-        return self.header
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -126,19 +120,12 @@ def files() -> tuple[Golden, ...]:
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts; a
-    single one that is skipped where the folder has none."""
-    found = []
-    for file in files():
-        if file.kind == kind:
-            if parts is None:
-                found.append(pytest.param(file, id=file.name))
-            else:
-                found += [pytest.param(file, part, id=f"{file.name}-{part}") for part in parts(file)]
-    if found:
-        return found
-    nothing = (None,) if parts is None else (None, None)
-    return [pytest.param(*nothing, id="none", marks=pytest.mark.skip(reason=f"no case of the kind {kind!r} in {GOLDEN}"))]
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts. A test
+    of none is skipped."""
+    found = [file for file in files() if file.kind == kind]
+    if parts is None:
+        return [pytest.param(file, id=file.name) for file in found]
+    return [pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)]
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:

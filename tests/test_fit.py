@@ -324,13 +324,9 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
 
 
 def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(self: StepCosts, policies: list[DraftConfig]) -> list[float]:
-        raise AssertionError("measured")
-
-    monkeypatch.setattr(StepCosts, "__call__", never)
+    monkeypatch.setattr(StepCosts, "__call__", None)
     pipe = load(pipe.info.folder, device="cpu", fit_trees=False)
-    for _ in pipe.prepare():
-        pass
+    list(pipe.prepare())
     for method, tree in (("eagle1", "small"), ("sjd", "window of 8")):
         stats = pipe.generate("two red lanterns", method).stats
         assert (stats.tree, stats.nodes) == (f"{tree}: nothing is measured on a device that is only lent", 8)

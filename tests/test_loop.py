@@ -42,8 +42,7 @@ def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterato
 
 def run(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[list[Step], Decoded]:
     *steps, result = start(name, tokens, seed, **changes)
-    assert isinstance(result, Decoded)
-    assert all(isinstance(step, Step) for step in steps)
+    assert isinstance(result, Decoded) and all(isinstance(step, Step) for step in steps)
     return steps, result
 
 
