@@ -144,24 +144,21 @@ def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str
 
 
 @pytest.mark.parametrize(
-    ("model", "marks"),
+    ("model", "marks", "most"),
     [
-        (ANOLE_ID, ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"]),
-        (JANUS_ID, ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"]),
+        (ANOLE_ID, ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"], ANOLE.prefix - 3),
+        (JANUS_ID, ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"], JANUS.prefix - 11),
     ],
 )
-def test_a_prompt_is_plain_text(model: str, marks: list[str], folder_of: dict[str, Path]) -> None:
-    pipe = load(model, device="cpu", folder=folder_of[model])
+def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(
+    model: str, marks: list[str], most: int, folder_of: dict[str, Path]
+) -> None:
+    pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
     for mark in marks:
         with pytest.raises(ValueError, match=rf"prompt must be plain text, and {re.escape(mark)} in it is a mark of the model"):
             pipe.generate(f"a red {mark} lantern")
     letters = "a red \u00f8 lantern < 3 > {0}"  # letters may be words of their own
     assert pipe.check_prompt(letters) == letters
-
-
-@pytest.mark.parametrize(("model", "most"), [(ANOLE_ID, ANOLE.prefix - 3), (JANUS_ID, JANUS.prefix - 11)])
-def test_a_prompt_has_no_more_tokens_than_positions(model: str, most: int, folder_of: dict[str, Path]) -> None:
-    pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
     assert len(pipe.generate(words).tokens) == 16
     with pytest.raises(ValueError, match=rf"prompt has {most + 1} tokens of the model's vocabulary, at most {most} are"):
         pipe.generate(f"{words} red")

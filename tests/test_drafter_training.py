@@ -137,6 +137,7 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
     ("model", "more", "says"),
     [
         (JANUS_7B_ID, ["--guided"], "--guided is not possible: guided states need a head that is linear"),
+        (JANUS_7B_ID, ["--feature-layers", "3"], "--feature-layers is not possible: drafters of this family read final states"),
         ("anole-7b", [], "--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b has"),
     ],
 )

@@ -85,8 +85,8 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
         "tokenizer": (Source("nobody/third", "vq.pt", "chameleon-vq"),),
         "text": (Source("nobody/third", "tokenizer.json", "words"),),
     }
-    published = Published(target=sizes, sources=sources, drafter=small, tokenizer=ANOLE_PICTURES, text=Words(), on_cpu="float32")
-    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=published)
+    parts = Published(target=sizes, sources=sources, drafter=small, tokenizer=ANOLE_PICTURES, text=Words(), on_cpu="float32")
+    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=parts)
     info = replace(info, preset={"lantern_k": 20, "top_k": 0, "temperature": 0.0, "tree": "small"})
     monkeypatch.setitem(REGISTRY, "third", info)
 

@@ -250,7 +250,3 @@ def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: P
         SystemExit, match=r"feature layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"
     ):
         train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "2", "3")
-    words = f"--target janus-pro-7b --out {tmp_path / 'out'} --captions {tmp_path} --feature-layers 3"
-    monkeypatch.setattr(sys, "argv", ["drafter", *words.split()])
-    with pytest.raises(SystemExit, match="--feature-layers is not possible: drafters of this family read final states alone"):
-        trainer.main()
