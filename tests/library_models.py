@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 from passes import commit, tree_pass
+from tiny import vq_config
 
 from lantern_demo.decoding.trees import static_tree
 
@@ -45,28 +46,11 @@ def chameleon() -> Any:
 
 def janus() -> Any:
     torch.manual_seed(3)
-    see = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 64,
-        "patch_size": 16,
-        "num_image_tokens": 16,
-    }
+    see = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 64, "patch_size": 16}
     config = transformers.JanusConfig(
         text_config=transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER),
-        vision_config={"projection_dim": 32, **see},
-        vq_config={
-            "embed_dim": 8,
-            "num_embeddings": 24,
-            "base_channels": 32,
-            "channel_multiplier": [1, 1],
-            "num_res_blocks": 1,
-            "projection_dim": 32,
-            "image_token_embed_dim": 32,
-            "num_patches": 4,
-            "latent_channels": 32,
-        },
+        vision_config={"projection_dim": 32, "num_image_tokens": 16, **see},
+        vq_config=vq_config(32, (1, 1), 1, 32, 8, 24, projection_dim=32, image_token_embed_dim=32, num_patches=4),
     )
     model = transformers.JanusForConditionalGeneration(config).eval()
     told = model.generation_config

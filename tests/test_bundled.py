@@ -17,7 +17,6 @@ from lantern_demo.models import palette
 from lantern_demo.models.bundled import PALETTE, save
 from lantern_demo.models.machine.matmul import exact_kinds
 from lantern_demo.models.palette import token_colours
-from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.pipeline import Generation, Pipeline
 
 PROMPT = "a cat on a lake at dusk under the moon"
@@ -43,11 +42,6 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
                 assert event.stats.changed > 0.01 if method.startswith("lantern") else event.stats.changed == 0
     assert steps["lantern"] < steps["eagle2"] < 2 * 255
     assert steps["lantern++"] < steps["eagle1"] < 2 * 255
-
-
-def test_the_files_are_small_enough_for_plain_git() -> None:
-    sizes = [path.stat().st_size for path in (BUNDLED / "lantern-emoji").rglob("*") if path.is_file()]
-    assert max(sizes) < 10_000_000 and sum(sizes) < 40_000_000
 
 
 def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:

@@ -67,10 +67,8 @@ def probs_of_the_bonus(rule: Rule, draft: Draft, p: Tensor, last: int, neighbour
     if row < 0:
         return p[last]
     q = None if draft.q is None else draft.q[row : row + 1]
-    offered = tree.children[last : last + 1] >= 0
-    left = decide(
-        rule, p[last : last + 1], draft.drawn[row : row + 1], q, neighbours, uniforms[last : last + 1], offered
-    ).residual
+    at = slice(last, last + 1)
+    left = decide(rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at], tree.children[at] >= 0).residual
     return left[0] / left.sum()
 
 

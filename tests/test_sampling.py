@@ -148,12 +148,8 @@ def test_sums_that_are_not_made_anew_do_not(monkeypatch: pytest.MonkeyPatch) -> 
     """Negative control: the widths of the steps of the first running sum, of which the rest is lost."""
 
     def once(q: Tensor, history: Tensor) -> Tensor:
-        widths = (
-            sampling.running_sums(q.unsqueeze(0))
-            .diff(prepend=torch.zeros(1, 1))
-            .expand(len(history), -1)
-            .scatter(1, history, 0.0)
-        )
+        widths = sampling.running_sums(q.unsqueeze(0)).diff(prepend=torch.zeros(1, 1))
+        widths = widths.expand(len(history), -1).scatter(1, history, 0.0)
         return widths / widths.sum(-1, keepdim=True).clamp(min=1e-300)
 
     monkeypatch.setitem(globals(), "realised", once)
@@ -181,9 +177,8 @@ def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
             u = torch.full((24, min(vocabulary, 9)), value, dtype=torch.float64)
             for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
                 found = [token for token in row if token >= 0]
-                assert len(set(found)) == len(found) >= min(len(row), int((probs > 1e-36).sum())), (
-                    "what is left next to nothing ends it"
-                )
+                # what is left next to nothing ends it
+                assert len(set(found)) == len(found) >= min(len(row), int((probs > 1e-36).sum()))
                 assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (len(row) - len(found))
 
 

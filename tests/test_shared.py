@@ -10,7 +10,7 @@ import pytest
 import torch
 from runs import exact_ways
 from tables import chi_square_p, near_of, neighbour_table, random_probs
-from test_loop import ALL, NEIGHBOURS, SETTINGS, ran, run
+from test_loop import ALL, NEIGHBOURS, SETTINGS, run
 from torch import Tensor
 
 from lantern_demo import load
@@ -36,7 +36,7 @@ EXACT = exact_ways(6)
 
 
 def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> list[int]:
-    return ran(tokens, seed, **way, noise="shared", **changes)[1].tokens
+    return run(way["method"].id, tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 34), marks=pytest.mark.slow)], ids=["few", "204 in all"])

@@ -73,10 +73,7 @@ def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(opts.batch_seed(step)))
         return (model.turn(x) @ (model.weight - torch.tensor([1.0, -2.0, 0.5]))).square().mean(), {}
 
-    if steps < planned:
-        with pytest.raises(KeyboardInterrupt):
-            run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
-    else:
+    with pytest.raises(KeyboardInterrupt) if steps < planned else nullcontext():
         run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
     return model
 
@@ -92,8 +89,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     assert torch.equal(whole.weight, resumed.weight) and torch.equal(whole.turn.weight, resumed.turn.weight)
     assert whole.weight.abs().sum() > 0
     lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 12
-    assert "held_out" in lines[-1]
+    assert lines[-1]["step"] == 12 and "held_out" in lines[-1]
 
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
