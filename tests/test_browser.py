@@ -319,7 +319,7 @@ TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
   if (!field) return;
   watching.disconnect();
   field.focus();
-  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two red zebra lanterns");
+  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two red quokka lanterns");
   field.dispatchEvent(new InputEvent("input", { bubbles: true }));
 }).observe(document, { subtree: true, childList: true })"""
 
@@ -328,7 +328,7 @@ def test_what_is_typed_early_stays(tab: Page, server: str) -> None:
     tab.add_init_script(TYPE_AT_ONCE)
     open_page(tab, server)
     tab.wait_for_timeout(500)
-    assert tab.get_by_label("Prompt").input_value() == "two red zebra lanterns"
+    assert tab.get_by_label("Prompt").input_value() == "two red quokka lanterns"
     expect(tab.locator('#examples [aria-pressed="true"]')).to_have_count(0)
 
 
@@ -350,13 +350,13 @@ def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monke
                 break
             tab.wait_for_timeout(50)
         assert asked.is_set()
-        tab.get_by_label("Prompt").fill("two zebra lanterns")
+        tab.get_by_label("Prompt").fill("three quokka lanterns")
         locked = tab.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     tab.wait_for_timeout(500)
-    assert tab.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    assert tab.get_by_label("Prompt").input_value() == "three quokka lanterns"
     settings(tab)
     expect(tab.get_by_label("Lock the seed")).to_be_checked(checked=locked)
     assert tab.locator("#seed input").input_value() == "5"
@@ -845,14 +845,14 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
 
 def test_the_model_decides_what_the_form_has(page: Page) -> None:
     """Nothing changes when its box takes the focus and loses it again. A model that reads any text has no parts of a prompt."""
-    page.get_by_label("Prompt").fill("two zebra lanterns")
+    page.get_by_label("Prompt").fill("three quokka lanterns")
     settings(page)
     page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
     with page.expect_response(lambda answer: "gradio_api" in answer.url):
         page.locator("#model input").focus()
         page.locator("#lock-seed input").focus()
     page.wait_for_timeout(500)
-    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    assert page.get_by_label("Prompt").input_value() == "three quokka lanterns"
     expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
     expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
     page.locator("#model input").click()
@@ -868,7 +868,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     page.keyboard.press("Escape")
     page.get_by_role("button", name=texts.PICK, exact=True).click()
     expect(page.locator("#builder")).to_be_visible()
-    expect(chip(page, "Number")).to_have_value("three")
+    expect(chip(page, "Number")).to_have_value("0")
 
 
 def hand_in(page: Page, file: Path) -> None:

@@ -54,9 +54,9 @@ def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:
 
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:
     pipe = load(tiny_model, "cpu")
-    tokenizer, colours = pipe.networks.tokenizer, pipe.palette()
-    assert colours.shape == (tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
-    patch = tokenizer.decode_latent(tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE))
+    networks, colours = pipe.networks, pipe.palette()
+    assert colours.shape == (networks.tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
+    patch = networks.decode(networks.tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE))
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
 

@@ -74,7 +74,7 @@ def test_a_plane_finds_what_things_cost() -> None:
 
 
 def test_the_choice_follows_the_machine() -> None:
-    calibration = Calibration({"lantern++": ACCEPT}, {"lantern": [(1, 0, 2, 9.9), (1, 1, 3, 1.4), (4, 2, 8, 2.0)]}, LANDED)
+    calibration = Calibration({"lantern++": ACCEPT}, {"lantern": [(1, 1, 3, 1.4), (4, 2, 8, 2.0)]}, LANDED)
     both = [(StaticTree, None, None), (DynamicTree, DynamicTree(1, 1, 3), DynamicTree(4, 2, 8)), (Window, Window(2), Window(32))]
     for kind, small, large in both:
         rows = calibration.rows(kind)

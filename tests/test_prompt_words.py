@@ -7,7 +7,7 @@ from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from tiny import write_tiny_model
@@ -199,7 +199,9 @@ def test_a_link_shows_no_recording_but_its_own(
     assert told in unescape(updates[w.status]) and updates[form.by_model.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
     assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
-    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith("?prompt=four")
+    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith(
+        f"?{urlencode({'prompt': record['prompt']})}&"
+    )
     box = updates[form.by_model.knobs["lanternpp_lambda"]]
     assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 

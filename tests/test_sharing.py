@@ -204,8 +204,6 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
         ({"model": "../../etc"}, "model must be one of tiny"),
         ({"methods": ""}, "method must be one of"),
         ({"neighbours": "none"}, "neighbours must be one of"),
-        ({"residual": "released"}, "residual is 'released'; this program has that setting no more"),
-        ({"gsd_delta": "0.3"}, "gsd_delta is 0.3; this program has that setting no more"),
         ({"methods": "vanilla,scd"}, "method must be one of vanilla, .* got 'scd'"),
         ({"prompt": "x" * 5000}, "prompt has 5000 characters, at most 200 are allowed"),
     ],

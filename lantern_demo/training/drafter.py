@@ -215,7 +215,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
     )
-    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; 1024, or a published target's own")
+    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     parser.add_argument(
@@ -265,7 +265,7 @@ def main() -> None:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     target, preset = own.target, published.preset if published else {}
-    sizes = asked_sizes(target.config, args.ffn or (target.config.ffn if published else 1024), args)
+    sizes = asked_sizes(target.config, args.ffn or target.config.ffn, args)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
     lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))

@@ -25,7 +25,7 @@ class AttributeClassifier(nn.Module):
     Pictures larger than 128 pixels are reduced to that by area averaging.
     """
 
-    def __init__(self, width: int = 24) -> None:
+    def __init__(self, width: int = 20) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
