@@ -246,7 +246,24 @@ def nearest(prompt: str) -> str:
 
 
 def view() -> dict[str, Any]:
-    """Return the words in the form that the page's script reads."""
-    nouns = [{"one": _plainly(i, 0), "forms": noun.phrases, "mass": noun.mass} for i, noun in enumerate(NOUNS)]
+    """Return the words in the form that the page's script reads: see `openBook` of ui/web/phrases.js.
+
+    A noun is its plainest wording and its keywords, with commas between. A slash leads to an irregular plural.
+    """
+
+    def packed(index: int) -> str:
+        noun = NOUNS[index]
+        parts = [_plainly(index, 0), *(one for one, _ in noun.phrases[1:])]
+        plurals = ["" if noun.mass or many == plural_of(one) else f"/{many}" for one, many in noun.phrases]
+        return ",".join(map("".join, zip(parts, plurals, strict=True)))
+
     parts = {part: [tuple(dict.fromkeys(wordings)) for wordings in classes] for part, classes in WORDINGS.items()}
-    return {"words": vocabulary(), "nouns": nouns, "parts": parts, "usual": read(USUAL).said, "numbers": OTHER_NUMBERS}
+    known = " ".join(phrase for words in _phrases() for phrase in words).split()
+    others = sorted({*vocabulary()}.difference(known))
+    return {
+        "nouns": [packed(i) for i in range(NONE)],
+        "parts": parts,
+        "words": others,
+        "usual": read(USUAL).said,
+        "numbers": OTHER_NUMBERS,
+    }

@@ -13,7 +13,7 @@ const field = () => document.querySelector("#prompt :is(textarea, input)");
 function show() {
   clearTimeout(soon);
   place.replaceChildren();
-  [book, lists] = [props.value ? JSON.parse(props.value) : null, {}];
+  [book, lists] = [props.value ? openBook(JSON.parse(props.value)) : null, {}];
   place.toggleAttribute("data-none", !book);
   if (!book) return;
   const names = book.nouns.map(({ forms }) => forms[0][0]);
@@ -96,6 +96,7 @@ document.addEventListener("input", ({ target }) => {
   }
   follow(target.value, true);
 });
+place.addEventListener("focusin", ({ target }) => target.scrollIntoView({ block: "nearest", inline: "nearest" }));
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
 document.addEventListener("lantern-started", () => {
   new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true, attributes: true });

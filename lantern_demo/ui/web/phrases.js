@@ -6,6 +6,25 @@ const AFTER_NOUN = ["place", "time", "moon"];
 
 const tokensOf = (prompt) => prompt.normalize("NFKC").toLowerCase().match(TOKENS) ?? [];
 
+const pluralOf = (phrase) =>
+  /(s|x|z|ch|sh)$/.test(phrase) ? `${phrase}es` : /[^aeiou]y$/.test(phrase) ? `${phrase.slice(0, -1)}ies` : `${phrase}s`;
+
+/** The book that `view` packed: each noun's plainest wording, singular and plural of its name and keywords, and whether it is not counted. */
+function openBook(packed) {
+  const nouns = packed.nouns.map((line) => {
+    const wordings = line.split(",").map((wording) => wording.split("/"));
+    const [one] = wordings[0];
+    const name = one.replace(/^an? /, "");
+    const mass = name === one;
+    wordings[0][0] = name;
+    return { one, mass, forms: wordings.map(([single, several]) => [single, mass ? single : (several ?? pluralOf(single))]) };
+  });
+  const book = { ...packed, nouns };
+  const phrases = phrasesOf(book);
+  const known = new Set([...packed.words, ...[...phrases.keys()].flatMap((phrase) => phrase.split(" "))]);
+  return { ...book, phrases, known, longest: Math.max(...[...phrases.keys()].map((phrase) => phrase.split(" ").length)) };
+}
+
 /** By its words: the part and class of a phrase, and whether it means several. */
 function phrasesOf(book) {
   const found = new Map();
@@ -23,8 +42,6 @@ function phrasesOf(book) {
 
 /** The class of each part that a prompt names; `second` is null without a second kind. */
 function readPrompt(book, prompt) {
-  book.phrases ??= phrasesOf(book);
-  book.longest ??= Math.max(...[...book.phrases.keys()].map((phrase) => phrase.split(" ").length));
   const words = tokensOf(prompt);
   const [said, nouns] = [{}, []];
   let [number, afterNoun] = [null, false];
@@ -61,7 +78,6 @@ const nearest = (prompt, book) => worded({ ...book.usual, ...readPrompt(book, pr
 
 /** The words of a prompt that the model does not know. Marks between words are none. */
 function unknownWords(prompt, book) {
-  book.known ??= new Set(book.words);
   return [...new Set(tokensOf(prompt))].filter((token) => !book.known.has(token) && !/^\p{P}+$/u.test(token));
 }
 
