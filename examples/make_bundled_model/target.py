@@ -27,7 +27,8 @@ from lantern_demo.training.captioned import captions, scene_reader
 
 VALIDATED = 240  # held-out scenes of a validation
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
-WORDS = 0.3  # weight of its loss afterwards
+WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
+NAMED = 4  # block whose states name the nouns
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -41,7 +42,9 @@ class TextToTokens(nn.Module):
         super().__init__()
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
-        self.words_output = nn.Linear(config.dim, config.vocab)  # of training alone: see `alone`
+        # of training alone: see `alone` and `forward`
+        self.words_output = nn.Linear(config.dim, config.vocab)
+        self.names_output = nn.Linear(config.dim, 2 * (NONE + 1))
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
         for block in self.target.blocks:
@@ -58,14 +61,20 @@ class TextToTokens(nn.Module):
         read = self.target.cls_embedding(features).masked_fill(~mask.unsqueeze(-1), 0.0)
         return self.words_output(read.sum(1) / mask.sum(1, keepdim=True))
 
-    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
-        """Map ids [B, T], tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], and to those of
-        `alone`."""
+    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Map ids [B, T], tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], to those of `alone`,
+        and to logits [B, N, 2, nouns] of the first and second noun, read from block NAMED at every position.
+
+        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere.
+        """
         features, mask = self.text(ids, ids_mask)
         alone, nothing = self.alone(features, mask), self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
-        hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
-        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :])), alone
+        self.target.feature_layers = (NAMED,)
+        hidden = self.target.train_hidden(tokens[:, :-1], features, mask)[:, features.shape[1] - 1 :]
+        self.target.feature_layers = ()
+        states = self.target.final(hidden)
+        return self.target.output(states), alone, self.names_output(hidden[..., states.shape[-1] :]).unflatten(-1, (2, -1))
 
 
 def by_words(alone: Tensor, tokens: Tensor) -> Tensor:
@@ -184,18 +193,25 @@ def main() -> None:
     elif not (opts.out / "last.pt").exists():
         learn_words(model, ids, attributes, args.word_steps, opts.device)
 
-    def losses(text: Tensor, mask: Tensor, tokens: Tensor, cells: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss with sprites weighted, without weights, and of the words alone. cells [B, N] bool: covered."""
+    def losses(text: Tensor, mask: Tensor, tokens: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> Tensor:
+        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4].
+
+        cells [B, N] bool: covered; nouns [B, 2].
+        """
         with torch.autocast(opts.device.type, torch.bfloat16):
-            logits, alone = model(text, mask, tokens, drop)
+            logits, alone, names = model(text, mask, tokens, drop)
+        unnamed = names.float().log_softmax(-1).mean(1).gather(-1, nouns.unsqueeze(-1)).sum((1, 2))
         each = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none")
         weight = torch.where(cells, args.sprites, 1.0).flatten()
-        return (weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens)
+        named = -(unnamed * ~drop).sum() / (~drop).sum()
+        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named])
 
     compiled = torch.compile(losses) if opts.compile else losses
 
-    def told(said: list[str], tokens: Tensor, cells: Tensor, drop: Tensor) -> list[Tensor]:
-        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), cells, drop)]
+    nouns, held_nouns = (torch.stack((found["noun"], found["second"]), 1) for found in (attributes, held_attributes))
+
+    def told(said: list[str], tokens: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
+        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), cells, nouns, drop)]
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         seed = opts.batch_seed(step)
@@ -203,17 +219,17 @@ def main() -> None:
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
         said = captions(attributes, rows, random.Random(seed), OMIT)
-        loss, nll, words = compiled(*told(said, ids[rows], covered[rows], drop))
-        return loss + WORDS * words, {"nll": nll.item(), "words": words.item()}
+        loss, nll, words, names = compiled(*told(said, ids[rows], covered[rows], nouns[rows], drop)).unbind()
+        return loss + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
 
     def validate() -> dict[str, float]:
         rng, parts = random.Random(0), []
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
-            weighted, nll, _ = losses(*told(said, held_ids[rows], held_covered[rows], torch.zeros(len(rows), dtype=torch.bool)))
-            parts.append(torch.stack([weighted, nll]))
-        weighted, nll = torch.stack(parts).mean(0).tolist()
-        return {"held_out_nll": nll, "held_out_weighted": weighted}
+            drop = torch.zeros(len(rows), dtype=torch.bool)
+            parts.append(losses(*told(said, held_ids[rows], held_covered[rows], held_nouns[rows], drop)))
+        weighted, nll, _, names = torch.stack(parts).mean(0).tolist()
+        return {"held_out_nll": nll, "held_out_weighted": weighted, "held_out_names": names}
 
     run.train(model, opts, batch_loss, validate)
 
