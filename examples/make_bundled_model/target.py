@@ -42,6 +42,7 @@ class TextToTokens(nn.Module):
         super().__init__()
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
+        self.target.feature_layers = (min(NAMED, config.layers),)
         # of training alone: see `alone` and `forward`
         self.words_output = nn.Linear(config.dim, config.vocab)
         self.names_output = nn.Linear(config.dim, 2 * (NONE + 1))
@@ -70,9 +71,7 @@ class TextToTokens(nn.Module):
         features, mask = self.text(ids, ids_mask)
         alone, nothing = self.alone(features, mask), self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
-        self.target.feature_layers = (NAMED,)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)[:, features.shape[1] - 1 :]
-        self.target.feature_layers = ()
         states = self.target.final(hidden)
         return self.target.output(states), alone, self.names_output(hidden[..., states.shape[-1] :]).unflatten(-1, (2, -1))
 
