@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,26 +14,13 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
-from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
+from lantern_demo.ui.model_choice import Form, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
 FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
-
-
-@dataclass(frozen=True)
-class Form:
-    """The fields that a visitor fills in."""
-
-    model: gr.Dropdown
-    by_model: ModelWidgets
-    seed: gr.Number
-    locked: gr.Checkbox  # whether Draw keeps the seed when nothing else is changed
-
-    def all(self) -> list[Any]:
-        return [self.model, self.seed, *self.by_model.all()]
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
@@ -120,10 +106,10 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
         return show_example(service, w, form, Shown(), example)
     refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
     told = [texts.READY_GONE] * named + [texts.REFUSED_LINK.format(why=why) for why in refused.values()]
-    fields = {**form.by_model.knobs, "seed": form.seed}
+    fields = {**form.knobs, "seed": form.seed}
     info = offered[asked.model]
     return {
-        **choose(service, form.by_model, info.id, asked.prompt, asked.methods, asked.settings),
+        **choose(service, form, info.id, asked.prompt, asked.methods, asked.settings),
         **{fields[name]: gr.update(info=f"{why} {fields[name].info}") for name, why in refused.items() if name in fields},
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(" ".join([*told, texts.READY_LINK if read else texts.READY]), "error" if refused else "info"),
@@ -154,5 +140,5 @@ def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
     model, settings = record["model"]["id"], Settings(**record["settings"])
     if model not in service.offered():
         return {}
-    filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
+    filled = choose(service, form, model, record["prompt"], record["order"], settings)
     return {form.model: model, form.seed: settings.seed, **filled}
