@@ -36,7 +36,7 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -114,7 +114,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        updates |= results_of(w, service, shown, live(shown.record), kept_as=kept_as)
+        updates |= results_of(w, service, shown, "live", kept_as=kept_as)
     return updates
 
 

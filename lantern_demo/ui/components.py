@@ -20,7 +20,7 @@ from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.recorded import FinishedRuns
-from lantern_demo.ui.run_state import Shown, Source
+from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import lane_view, picture_of, results_view, stem, table
 from lantern_demo.ui.service import Service
 
@@ -176,10 +176,10 @@ def setting_value(name: str, value: Any) -> Any:
 
 
 def results_of(
-    w: Widgets, service: Service, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None, kept_as: str | None = None
+    w: Widgets, service: Service, shown: Shown, source: str, sweeps: dict[str, Any] | None = None, kept_as: str | None = None
 ) -> Updates:
-    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and the link. `kept_as` is its
-    name among the runs that the service keeps."""
+    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and the link. `source` is
+    one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps."""
     record, to = shown.record, w.results
     assert record is not None
     view = results_view(record, shown.pictures, source, shown.run, sweeps)

@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse
 
 from lantern_demo.runs.record import parsed
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -37,10 +36,6 @@ class Recorded:
     pictures: dict[str, str]
     sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
     name: str = ""  # of an example's file
-
-    @property
-    def source(self) -> Source:
-        return Source("recorded", texts.of_run(texts.RECORDED, self.record))
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:

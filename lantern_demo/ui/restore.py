@@ -16,7 +16,7 @@ from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
 from lantern_demo.ui.model_choice import Form, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
-from lantern_demo.ui.run_state import Shown, Source
+from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
@@ -31,8 +31,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
-    told = {w.status: status_html(texts.READY_EXAMPLE), **_filled(service, form, run.record)}
-    return _presented(service, w, run, run.source, told)
+    shows = _presented(service, w, run, "recorded")
+    return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_EXAMPLE)}
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
@@ -41,7 +41,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
     view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
-        view = results_view(run.record, pictures, run.source, sweeps=run.sweeps_told)
+        view = results_view(run.record, pictures, "recorded", sweeps=run.sweeps_told)
         apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")} for lane in view["lanes"]]
     return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
 
@@ -49,8 +49,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
 def show_first(service: Service, w: Widgets) -> Updates:
     """Return the numbers and files of the first recorded run, which is on the stage already. The form stays: the visitor may be
     typing."""
-    run = recorded_runs()[0]
-    shown = _presented(service, w, run, run.source, {})
+    shown = _presented(service, w, recorded_runs()[0], "recorded")
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
@@ -72,10 +71,9 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
         notes += _redrawn(service, record, images)
     except ValueError as error:
         notes.append(texts.NO_PICTURES.format(why=error))
-    source = Source("loaded", texts.of_run(texts.LOADED, record))
+    shows = _presented(service, w, Recorded(record, pictures), "loaded")
     status = status_html(texts.READY_LOADED, notes=notes)
-    more = {told: "", w.status: status, **_filled(service, form, record)}
-    return _presented(service, w, Recorded(record, pictures), source, more)
+    return {**shows, **_filled(service, form, record), told: "", w.status: status}
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
@@ -95,9 +93,8 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     offered = service.offered()
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
     if run is not None:
-        filled = _filled(service, form, run.record)
-        source = Source("live", texts.of_run(texts.KEPT, run.record))
-        return _presented(service, w, run, source, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
+        shows = _presented(service, w, run, "kept", parameters[link.RUN])
+        return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_RUN)}
     read = link.read(parameters, service.default, offered)
     if read is None and not named:
         return None
@@ -129,10 +126,10 @@ def _example_of(asked: link.Asked) -> int | None:
     return None
 
 
-def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more: Updates, kept_as: str | None = None) -> Updates:
+def _presented(service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
-    return results_of(w, service, now, source, run.sweeps_told, kept_as) | more
+    return results_of(w, service, now, source, run.sweeps_told, kept_as)
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
