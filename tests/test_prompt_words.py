@@ -200,7 +200,7 @@ def test_a_link_shows_no_recording_but_its_own(
     assert told in unescape(updates[w.status]) and updates[form.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
     assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
-    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith("?prompt=four")
+    assert (w.result in updates) == (phase == "done") and updates[w.link].startswith("?prompt=four")
     box = updates[form.knobs["lanternpp_lambda"]]
     assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 

@@ -171,7 +171,7 @@ def _events(
                 pictures = {event.method: shown.pictures[event.method]}
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
                 updates[w.status] = _through(lanes)
-                file = saved(kept, w.results.sheet, write_picture, folder, event)
+                file = saved(kept, w.sheet, write_picture, folder, event)
                 if file is None:
                     no_room = True
                 else:

@@ -120,7 +120,7 @@ def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: in
         results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")
         states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
-        w = Widgets(said.words, seed, draw_button, stop_button, searching.start, stage, results, *states)
+        w = Widgets(said.words, seed, draw_button, stop_button, searching.start, stage, *results, *states)
         by_kind = prompt, label, builder, examples
         form = Form(model_box, gr.State(service.default), model_note, *by_kind, (methods, others), knobs, seed, locked)
         _wire_runs(page, service, w, form, searching, said)
@@ -265,14 +265,14 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         failed = partial(_failed, page, w, told, end)
         for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
             settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
-            settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
+            settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running
 
     asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
     drawing = wire([w.draw.click, form.prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
-    w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
-    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
+    w.again.click(None, js=RACE_IN_VIEW, **QUIET)
+    repeating = wire([w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
         [w.explore.click],
@@ -322,7 +322,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
         return show_example(service, w, form, shown, getattr(event, "index", None))
 
     shown = form.examples.pick(picked, [w.shown], outputs, **AT_ONCE)
-    shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
+    shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
     # The examples follow every change of the prompt: an example stays marked only with its own prompt.
     form.prompt.change(
         None,
@@ -335,7 +335,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
         partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )
     upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
-    loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(partial(choose_another, service, form), [form.model, form.set_for], form.of_model(), **AT_ONCE)
 
@@ -362,7 +362,7 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
     page.load(None, js="() => settingsDrawer()", **QUIET)

@@ -111,7 +111,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(" ".join([*told, texts.READY_LINK if read else texts.READY]), "error" if refused else "info"),
         w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens),
-        w.results.link: "?" + urlencode(dict(parameters)),
+        w.link: "?" + urlencode(dict(parameters)),
         form.model: info.id,
     }
 
