@@ -21,17 +21,7 @@ from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import (
-    Updates,
-    Widgets,
-    asked,
-    kept,
-    pack,
-    results_of,
-    scratch,
-    setting_value,
-    status_html,
-)
+from lantern_demo.ui.components import Updates, Widgets, asked, kept, pack, results_of, scratch, setting_value, status_html
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
@@ -156,7 +146,9 @@ def _events(
             if isinstance(event, Frame):
                 if not shown.told:
                     updates[w.status] = _through(lanes)
-                pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
+                if event.picture is not None:
+                    method, data = event.picture
+                    pictures = {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
@@ -216,10 +208,6 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
     """Return the stage's value before any requested method has drawn; `tokens` is the number in a picture."""
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
-
-
-def _address(data: bytes) -> str:
-    return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
 
 def _closing_words(

@@ -86,6 +86,8 @@ AS_SHOWN = """(...asked) => {
   if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
   return asked;
 }"""
+# The examples follow every change of the prompt: an example stays marked only with its own prompt.
+PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }"
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 
 
@@ -261,8 +263,19 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
         pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
+
+        def failed(shown: Shown, before: str | None) -> Updates:
+            """Settle a run that broke off or was refused, and report a run that never began. Gradio itself only shows a passing
+            message."""
+            never_began = shown.run == before and not shown.exploring
+            updates: Updates = end(shown)
+            if never_began:
+                waits = waiting(page, admission.DEVICE)
+                sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
+                updates[told] = status_html(sentence, "error")
+            return updates
+
         # `then` also follows Stop.
-        failed = partial(_failed, page, w, told, end)
         for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
             settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
             settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
@@ -300,20 +313,6 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     return look
 
 
-def _failed(
-    page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
-) -> Updates:
-    """Settle a run that broke off or was refused, and report a run that never began. Gradio itself only shows a passing
-    message."""
-    never_began = shown.run == before and not shown.exploring
-    updates = end(shown)
-    if never_began:
-        waits = waiting(page, admission.DEVICE)
-        sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
-        updates[told] = status_html(sentence, "error")
-    return updates
-
-
 def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, upload: gr.UploadButton, said: Answer) -> None:
     """Wire examples, records, whose upload `said` reports, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
@@ -323,14 +322,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
 
     shown = form.examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
-    # The examples follow every change of the prompt: an example stays marked only with its own prompt.
-    form.prompt.change(
-        None,
-        [form.prompt],
-        None,
-        js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
-        **QUIET,
-    )
+    form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
     loaded = upload.upload(
         partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )

@@ -119,11 +119,9 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
 def _example_of(asked: link.Asked) -> int | None:
     """Return the index of the recorded run that a link requests, or None."""
     wanted = (asked.model, asked.prompt, asked.methods, asked.settings.as_dict())
-    for index, run in enumerate(recorded_runs()):
-        record = run.record
-        if (record["model"]["id"], record["prompt"], record["order"], record["settings"]) == wanted:
-            return index
-    return None
+    records = [run.record for run in recorded_runs()]
+    drawn = [(record["model"]["id"], record["prompt"], record["order"], record["settings"]) for record in records]
+    return drawn.index(wanted) if wanted in drawn else None
 
 
 def _presented(service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None) -> Updates:

@@ -184,14 +184,13 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
 
 def table(record: dict[str, Any]) -> list[list[str]]:
     """Return a row of text per method, in the order of `texts.TABLE_HEAD`."""
-    settings = Settings(**record["settings"])
-    return [_row(name, entry, settings) for name, entry in record["methods"].items()]
+    return [_row(entry, Settings(**record["settings"])) for entry in record["methods"].values()]
 
 
-def _row(name: str, entry: dict[str, Any], settings: Settings) -> list[str]:
+def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
     rule = rule_values(entry, settings)
     return [
-        LABELS[name],
+        LABELS[entry["method"]],
         f"{entry['decode_seconds']:.3f}",
         f"{entry['tokens_per_second']:.1f}",
         str(entry["steps"]),
