@@ -280,7 +280,7 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
         merged |= update
     assert "Done, with seed 3" in merged[w.status] and "the machine that runs this is full" in merged[w.status]
     settled = compare.settle(service, w, merged[w.shown])
-    assert settled[w.results.record] is None and merged[w.shown].files == {}
+    assert settled[w.record] is None and merged[w.shown].files == {}
     assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
 
 

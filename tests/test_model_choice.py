@@ -18,7 +18,7 @@ from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import _models
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, Form, choose, note
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -32,9 +32,10 @@ def service() -> Service:
     return service
 
 
-def widgets(service: Service) -> ModelWidgets:
+def form_of(service: Service) -> Form:
     with gr.Blocks():
-        return ModelWidgets(
+        return Form(
+            gr.Dropdown(),
             gr.State(service.default),
             gr.HTML(),
             gr.Textbox(),
@@ -43,14 +44,16 @@ def widgets(service: Service) -> ModelWidgets:
             gr.HTML(),
             (gr.HTML(), gr.HTML()),
             {name: gr.Number() for name in ON_THE_FORM},
+            gr.Number(),
+            gr.Checkbox(),
         )
 
 
 def chosen(service: Service, model: str) -> dict[str, Any]:
-    w = widgets(service)
-    found = choose(service, w, model)
-    parts = {name: getattr(w, name) for name in ("model", "note", "prompt", "label", "builder", "examples")}
-    parts |= {"methods": w.methods[0], "others": w.methods[1]} | w.knobs
+    form = form_of(service)
+    found = choose(service, form, model)
+    parts = {name: getattr(form, name) for name in ("set_for", "note", "prompt", "label", "builder", "examples")}
+    parts |= {"methods": form.methods[0], "others": form.methods[1]} | form.knobs
     names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}

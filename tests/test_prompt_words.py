@@ -23,9 +23,10 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Offer, Widgets
 from lantern_demo.ui.link import query
+from lantern_demo.ui.model_choice import Form
 from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.recorded import recorded_runs
-from lantern_demo.ui.restore import Form, from_link, show_example, show_first
+from lantern_demo.ui.restore import from_link, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
@@ -196,13 +197,12 @@ def test_a_link_shows_no_recording_but_its_own(
     record = recorded_runs()[1].record
     asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
     updates = from_link(service, w, form, {**asked, **changes}) or {}
-    assert told in unescape(updates[w.status]) and updates[form.by_model.prompt]["value"] == record["prompt"]
+    assert told in unescape(updates[w.status]) and updates[form.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
     assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
-    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith(
-        f"?{urlencode({'prompt': record['prompt']})}&"
-    )
-    box = updates[form.by_model.knobs["lanternpp_lambda"]]
+    assert (w.result in updates) == (phase == "done")
+    assert updates[w.link].startswith(f"?{urlencode({'prompt': record['prompt']})}&")
+    box = updates[form.knobs["lanternpp_lambda"]]
     assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 
 

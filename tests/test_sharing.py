@@ -24,7 +24,7 @@ from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
 from lantern_demo.ui.recorded import MEGABYTES, read_record
-from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
+from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
 
@@ -216,7 +216,7 @@ def test_what_is_bad_in_a_link_is_left_out_with_a_sentence(parameters: dict[str,
 
 
 def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: dict[str, Any]) -> None:
-    shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
+    shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert "0.2 (delta)" in json.dumps(shown["lanes"][1]["evidence"])
@@ -224,7 +224,7 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     assert {"refused"} < told <= set(shown["lanes"][1]["evidence"]["cases"])
     assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
     alone = merge_records([runs[2].record])
-    assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
+    assert results_view(alone, {}, "live")["lanes"][0]["speedup"] is None
 
 
 def test_the_recorded_examples_are_whole() -> None:

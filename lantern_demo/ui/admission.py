@@ -87,8 +87,14 @@ def guard(page: gr.Blocks) -> None:
                 raise Refused(400, texts.TOO_DEEP.format(name=label or "a value", most=DEEPEST))
             if asked.event.public and depth and holds_file(value):
                 raise Refused(400, texts.NO_FILE.format(name=label))
-        if asked.event.concurrency_id == DEVICE:
-            _check_room(page, client_of(asked.request, asked.session))
+        if asked.event.concurrency_id != DEVICE:
+            return
+        client, waits = client_of(asked.request, asked.session), waiting(page, DEVICE)
+        of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, DEVICE))
+        if of_client >= OF_ONE_CLIENT:
+            raise Refused(429, texts.TOO_MANY_OF_YOURS.format(pending=of_client, most=OF_ONE_CLIENT))
+        if waits >= WAITING:
+            raise Refused(503, texts.QUEUE_FULL.format(waiting=waits))
 
     guard_queue(page, check, client_of)
     drop_lost_messages(page)
@@ -116,16 +122,6 @@ class Looks:
             return texts.LOOK_SLOWER
         times.append(now)
         return None
-
-
-def _check_room(page: gr.Blocks, client: str) -> None:
-    """Raise Refused if too many requests wait, or if this client has too many."""
-    of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, DEVICE))
-    if of_client >= OF_ONE_CLIENT:
-        raise Refused(429, texts.TOO_MANY_OF_YOURS.format(pending=of_client, most=OF_ONE_CLIENT))
-    waits = waiting(page, DEVICE)
-    if waits >= WAITING:
-        raise Refused(503, texts.QUEUE_FULL.format(waiting=waits))
 
 
 def client_of(request: HttpRequest, session: str | None) -> str:

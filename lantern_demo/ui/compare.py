@@ -21,22 +21,12 @@ from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import (
-    Updates,
-    Widgets,
-    asked,
-    kept,
-    pack,
-    results_of,
-    scratch,
-    setting_value,
-    status_html,
-)
+from lantern_demo.ui.components import Updates, Widgets, asked, kept, pack, results_of, scratch, setting_value, status_html
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -114,7 +104,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        updates |= results_of(w, service, shown, live(shown.record), kept_as=kept_as)
+        updates |= results_of(w, service, shown, "live", kept_as=kept_as)
     return updates
 
 
@@ -156,7 +146,9 @@ def _events(
             if isinstance(event, Frame):
                 if not shown.told:
                     updates[w.status] = _through(lanes)
-                pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
+                if event.picture is not None:
+                    method, data = event.picture
+                    pictures = {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
@@ -171,7 +163,7 @@ def _events(
                 pictures = {event.method: shown.pictures[event.method]}
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
                 updates[w.status] = _through(lanes)
-                file = saved(kept, w.results.sheet, write_picture, folder, event)
+                file = saved(kept, w.sheet, write_picture, folder, event)
                 if file is None:
                     no_room = True
                 else:
@@ -216,10 +208,6 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
     """Return the stage's value before any requested method has drawn; `tokens` is the number in a picture."""
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
-
-
-def _address(data: bytes) -> str:
-    return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
 
 def _closing_words(

@@ -69,13 +69,6 @@ class Evidence:
 
     kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
 
-    def case(self, kept: str | None) -> str:
-        """Return the key of a trial in `cases`. kept: the letter that records have for an accepted draft, None for a refused
-        one."""
-        if kept == "e" and isinstance(self.rule, Lantern):
-            return "alone"
-        return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
-
     def cases(self) -> dict[str, dict[str, Any]]:
         """Return the sentence of every case, and the labels and values of its numbers. A sentence without numbers is filled with
         the last values of the trial's row: {0}, {1}..."""
@@ -156,9 +149,11 @@ class Evidence:
         return found
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        """Turn a record's row into a row of `trials`. kept: as in `case`."""
+        """Turn a record's row into a row of `trials`. kept: the letter that records have for an accepted draft, None for a
+        refused one."""
         node, own, stands, limit = trial
-        case = self.case(kept)
+        exact = "alone" if isinstance(self.rule, Lantern) else "exact"
+        case = {"e": exact, "r": "relaxed"}.get(kept or "", "refused")
         return [node, case, own, own if case == "alone" else stands, limit]
 
 

@@ -13,7 +13,7 @@ from lantern_demo.models.registry import PAPER
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Answer, Results, Updates, answer, component, field_value, prose, status_html
+from lantern_demo.ui.components import Answer, Updates, answer, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.service import Service
@@ -105,9 +105,13 @@ def _knob(name: str, value: Any) -> Any:
     return gr.Number(precision=0, **common)  # for a value out of range Gradio would show a message that fades
 
 
+Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
+
+
 def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
     """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record and link, the check, and
-    timing. Return the results, the explorer, the other methods' chooser, the upload of a record, and its answer."""
+    timing. Return the results in the order of `Widgets`, the explorer, the other methods' chooser, the upload of a record, and
+    its answer."""
     with gr.Column(elem_id="results"):
         with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
             component("turn", ["turn"], elem_id="turn")
@@ -132,7 +136,7 @@ def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
         )
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    return Results(table, record, sheet, again, link), searching, others, upload, said
+    return (table, record, sheet, again, link), searching, others, upload, said
 
 
 def in_repository(path: str = "") -> str | None:

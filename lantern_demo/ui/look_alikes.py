@@ -51,32 +51,6 @@ class Place(NamedTuple):
     tree: list[Node] | None
 
 
-class Squares:
-    """Squares of one picture with other tokens in it, side by side; equal pictures are decoded once."""
-
-    def __init__(self, pipe: Pipeline, tokens: list[int]) -> None:
-        self._pipe, self._tokens, self._images = pipe, tokens, dict[tuple[int, ...], Image.Image]()
-        self.found: list[Image.Image] = []
-
-    def add(self, cell: int, replaced: dict[int, int]) -> int | None:
-        """Add the surroundings of a cell with tokens replaced by cell. Return the number of the square, or None past the
-        picture's end."""
-        if cell >= len(self._tokens):
-            return None
-        tokens = tuple(replaced.get(place, token) for place, token in enumerate(self._tokens))
-        if tokens not in self._images:
-            self._images[tokens] = self._pipe.decode_image(list(tokens))
-        self.found.append(_square(self._images[tokens], cell, self._pipe.info.grid))
-        return len(self.found) - 1
-
-    def strip(self) -> Image.Image:
-        size = self.found[0].width
-        strip = Image.new("RGB", (len(self.found) * size, size))
-        for i, square in enumerate(self.found):
-            strip.paste(square, (i * size, 0))
-        return strip
-
-
 class LookAlikes:
     """Decodes cells on request, while nothing runs on the device."""
 
@@ -134,17 +108,16 @@ class LookAlikes:
             liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
         drafted = [token for row in rows for token in row]
         wanted = list(dict.fromkeys([place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]))
-        drawn = Squares(pipe, place.tokens)
-        for token in wanted:
-            drawn.add(cell, {cell: token})
-        nodes = None if tree is None else [drawn.add(*place) for place in tree]
+        nodes = [Node(cell, {cell: token}) for token in wanted] + (tree or [])
+        inside = [node for node in nodes if node.cell < len(place.tokens)]
+        numbers = iter(range(len(wanted), len(inside)))
         return {
-            "picture": webp_address(drawn.strip()),
-            "squares": len(drawn.found),
+            "picture": webp_address(_strip(pipe, place.tokens, inside)),
+            "squares": len(inside),
             "tokens": wanted,
             "drafts": rows,
             "liked": liked,
-            "tree": nodes,
+            "tree": tree and [next(numbers) if node.cell < len(place.tokens) else None for node in tree],
         }
 
     def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
@@ -189,6 +162,23 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
         cell, before = nodes[parent].cell + 1, nodes[parent].tokens
         nodes.append(Node(cell, before | {cell: token}))
     return nodes
+
+
+def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
+    """Return the surroundings of each node's cell in the picture with the node's tokens in it, side by side. Equal pictures are
+    decoded once."""
+    images: dict[tuple[int, ...], Image.Image] = {}
+    squares = []
+    for cell, replaced in nodes:
+        drawn = tuple(replaced.get(place, token) for place, token in enumerate(tokens))
+        if drawn not in images:
+            images[drawn] = pipe.decode_image(list(drawn))
+        squares.append(_square(images[drawn], cell, pipe.info.grid))
+    size = squares[0].width
+    strip = Image.new("RGB", (len(squares) * size, size))
+    for i, square in enumerate(squares):
+        strip.paste(square, (i * size, 0))
+    return strip
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:

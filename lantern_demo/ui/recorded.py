@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse
 
 from lantern_demo.runs.record import parsed
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -39,10 +38,6 @@ class Recorded:
     name: str = ""  # of an example's file
 
     @property
-    def source(self) -> Source:
-        return Source("recorded", texts.of_run(texts.RECORDED, self.record))
-
-    @property
     def sweeps_told(self) -> dict[str, Any] | None:
         """Return the address of the sweeps and their number: they weigh as much as the rest of the run. None if there are no
         sweeps."""
@@ -54,7 +49,7 @@ class Recorded:
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
     """Return all recorded examples, in the order of their file names."""
-    return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
+    return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
 def sweeps(request: Request) -> JSONResponse:
@@ -70,11 +65,6 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
     path.write_bytes(pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps))
 
 
-def read(path: Path) -> Recorded:
-    """Return an example that `save` wrote. Raise ValueError for an invalid record."""
-    return unpack(path.read_bytes(), path.name.removesuffix(".json.gz"))
-
-
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
     """Return a run as a file holds it. The bytes depend only on the run: gzip's own date is left out."""
     whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
@@ -82,6 +72,7 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
 
 
 def unpack(data: bytes, name: str = "") -> Recorded:
+    """Return a run that `pack` packed. Raise ValueError for an invalid record."""
     whole = json.loads(gzip.decompress(data))
     return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name)
 

@@ -114,12 +114,15 @@ OTHER_DECODER = (
     "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
 )
 LOADING_FIRST = "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
-LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
-RECORDED = "A recording of {date} on {device}: {prompt}"
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
-KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
-LOADED = "A loaded record. It names {device} and {date}; none of it was measured here."
+# What is shown: a run drawn just now, one drawn before, which a link names, an example, or a visitor's file.
+SOURCES = {
+    "live": "Drawn just now on {device}, with seed {seed}: {prompt}",
+    "kept": "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}",
+    "recorded": "A recording of {date} on {device}: {prompt}",
+    "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
+}
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
@@ -355,7 +358,7 @@ def stopped_at(committed: int, total: int) -> str:
 
 
 def of_run(sentence: str, record: dict[str, Any]) -> str:
-    """Fill a record's facts into one of LIVE, RECORDED, KEPT, LOADED and SHEET_FACTS."""
+    """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
     return sentence.format(
         model=record["model"]["id"],
         device=record["device"],
