@@ -45,8 +45,8 @@ CASES: list[dict[str, Any]] = [
     {"prompt": "two owls in the hills at night", "methods": ["vanilla"], "seed": 1},
     {"prompt": "a castle at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
     {"prompt": "a rocket at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
-    {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
-    {"prompt": "one green lantern over the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
+    {"prompt": "three owls on a plain at dusk", "methods": ["lantern"], "seed": 4, "top_k": 50},
+    {"prompt": "a cat and a pizza in the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
 ]
 
 

@@ -120,7 +120,7 @@ def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, key
     """Write a random caption of a scene, given by class indices.
 
     Place, time and moon are each left out with probability `omit`. A keyword replaces a noun's name with probability
-    `keywords`, if the noun has any. Two kinds are named from left to right.
+    `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27 words.
     """
 
     def thing(index: int, count: int) -> str:
@@ -136,7 +136,7 @@ def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, key
     parts = [subject, time, place] if rng.random() < 0.25 else [subject, place, time]
     parts += ["and", moon] if moon == "no moon" else [moon]
     text = " ".join(filter(None, (rng.choice(LEADS), *parts)))
-    return text + rng.choice(TAILS)
+    return text if scene["second"] != NONE else text + rng.choice(TAILS)
 
 
 def _plainly(noun: int, count: int) -> str:
@@ -170,7 +170,7 @@ def vocabulary() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: class indices of the attributes that it names, and the words that no caption contains."""
+    """The requests of a prompt: class indices of the attributes that it names, and the words that mean nothing in it."""
 
     said: Mapping[str, int]
     unknown: tuple[str, ...]
@@ -207,9 +207,10 @@ def read(prompt: str) -> Reading:
     The first two different nouns are requested, one of each. `ui/web/phrases.js` reads a prompt in the same way.
     """
     words = re.findall(r"\w+|[^\w\s]+", unicodedata.normalize("NFKC", prompt).lower())
-    phrases, known = _phrases(), frozenset(vocabulary())
+    phrases, known = _phrases(), {*vocabulary()}.difference(OTHER_NUMBERS)
     longest = max(map(len, phrases))
     said: dict[str, int] = {}
+    unknown: list[str] = []
     nouns: list[tuple[int, int]] = []  # class, count
     at, number, after_noun = 0, None, False
     while at < len(words):
@@ -226,6 +227,8 @@ def read(prompt: str) -> Reading:
             number = index
         elif part:
             said.setdefault(part, index)
+        elif words[at] not in known:
+            unknown.append(words[at])
         after_noun = part == "noun"
         at += max(length, 1)
     if nouns:
@@ -234,7 +237,7 @@ def read(prompt: str) -> Reading:
         others = [index for index, _ in nouns[1:] if index != nouns[0][0]]
         if others:
             said["second"], said["count"] = others[0], 0
-    return Reading(said, tuple(word for word in words if word not in known))
+    return Reading(said, tuple(unknown))
 
 
 USUAL = "a cat on a lake at dusk under the moon"  # supplies the attributes that a prompt lacks; the page begins with it

@@ -590,13 +590,14 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
         "one | hot_dog",
         "\U0001f3ee lanterns at night",
         "three very fluffy cats and dogs",
+        "four cats and a four leaf clover",
     ]
     with scripts(browser, "dom", "phrases") as page:
         found: list[dict[str, Any]] = page.evaluate(
             """([packed, prompts]) => { const book = openBook(packed); return prompts.map((prompt) => {
-              const unknown = unknownWords(prompt, book);
+              const { said, unknown } = readPrompt(book, prompt);
               const number = unknown.find((word) => isNumber(word, book)) ?? null;
-              return { said: readPrompt(book, prompt), nearest: nearest(prompt, book), unknown, number };
+              return { said, nearest: nearest(prompt, book), unknown, number };
             }); }""",
             [view(), prompts],
         )

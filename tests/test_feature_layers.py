@@ -237,8 +237,8 @@ def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypat
 def test_states_are_not_kept_of_nothing_or_where_there_is_no_room(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit, match="--own must be 2 or more"):
-        train(plain, tmp_path / "out", monkeypatch, "--keep-states", "--own", "1")
+    with pytest.raises(SystemExit, match="--own must be 2 or more, got 1"):
+        train(plain, tmp_path / "out", monkeypatch, "--own", "1")
     monkeypatch.setattr(trainer, "SHARD", 4)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1e6))
     with pytest.raises(SystemExit, match=r"--keep-states needs \d\.\d GB in .*, 0\.0 MB a picture, and 0\.0 GB are free"):

@@ -205,4 +205,4 @@ def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
     tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % published.VOCAB
     wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
     assert float(wanted.std()) > 0.01
-    close(ours.tokenizer.decode(tokens), (wanted.clamp(-1, 1) + 1) / 2)
+    close(ours.tokenizer.decode_latent(ours.tokenizer.vectors(tokens)), (wanted.clamp(-1, 1) + 1) / 2)

@@ -88,6 +88,7 @@ def test_what_people_type(prompt: str, noun: str, second: str, count: str) -> No
 
 def test_unknown_words_are_told_and_the_nearest_prompt_has_none() -> None:
     assert read("a robot dancing by the lake").unknown == ("robot", "dancing")
+    assert read("four cats").number == "four" and not read("a four leaf clover").unknown
     assert not read("a robot at night").drawable and read("owls").drawable
     assert nearest("2 fluffy kittens in a field at noon") == "two cats on a plain at dusk under the moon"
     assert nearest("a robot at night without a moon") == "a cat on a lake at night without a moon"
@@ -236,6 +237,6 @@ def test_tokens_and_pictures_have_their_sizes() -> None:
     with torch.no_grad():
         ids = model.encode(torch.rand(1, 3, 256, 256))
         assert ids.shape == (1, 256) and ids.max() < 64
-        assert model.decode(ids).shape == (1, 3, 256, 256)
+        assert model.picture(model.tokenizer.vectors(ids)).shape == (1, 3, 256, 256)
     learnt = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
     assert learnt == {"tokenizer", "picture"}

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
 from examples.make_bundled_model.tokenizer import HELD_OUT
-from lantern_demo.bench.quality.classifier import SEEN, AttributeClassifier, load_classifier, reduced
+from lantern_demo.bench.quality.classifier import SEEN, AttributeClassifier, load_classifier
 from lantern_demo.scenes import ATTRIBUTES
 from lantern_demo.training import run
 
@@ -63,7 +63,7 @@ def main() -> None:
         right = dict.fromkeys(ATTRIBUTES, 0.0)
         for part in range(VALIDATED // BATCH):
             scenes = sample_scenes(BATCH, HELD_OUT + 50 + part)
-            read = model.read(reduced(renderer(scenes, SIZE)[:, :3]))
+            read = model.read(renderer(scenes, SIZE)[:, :3])
             for name, values in scenes.attributes().items():
                 right[name] += (read[name] == values).float().sum().item() / VALIDATED
         return {f"held_out_{name}": share for name, share in right.items()}

@@ -162,6 +162,9 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, required=True, help="file to write")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"folder of the packages (default: {CACHE})")
     args = parser.parse_args()
+    known = keywords(args.cache)
+    if unknown := [noun.name for noun in NOUNS if noun.file.replace("-fe0f", "") not in known]:
+        raise ValueError(f"{NAMES.name} {NAMES.version} has no name of {', '.join(unknown)}")
     sheet(sprites(cache=args.cache), NOUNS).save(args.sheet)
 
 

@@ -16,23 +16,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model import tokenizer as scene_tokenizer
+from examples.make_bundled_model import tokenizer
 from lantern_demo.bench.quality.classifier import load_classifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.machine.device import device_name
-from lantern_demo.models.picture import PictureDecoder
-from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training.drafter import load_target
-
-
-def load_tokenizer(folder: Path, device: torch.device) -> tuple[ImageTokenizer, PictureDecoder | None]:
-    """Load the tokenizer and picture decoder of a model folder, or the averaged ones of a training run."""
-    if (folder / "config.json").exists():
-        networks = bundled.load(folder, device)
-        return networks.tokenizer, networks.picture
-    both = scene_tokenizer.load(folder, device)
-    return both.tokenizer, both.picture
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
@@ -67,10 +56,15 @@ def main() -> None:
     args = parser.parse_args()
     cpu = torch.device("cpu")
     target, text = load_target(args.target, cpu)
-    tokenizer, picture = load_tokenizer(args.tokenizer, cpu)
+    pictures = tokenizer.load(args.tokenizer, cpu)
     trained = {part: training_facts(getattr(args, part), part) for part in ("tokenizer", "target", "drafter")}
     networks = bundled.Networks(
-        text, target, load_drafter(args.drafter, cpu), tokenizer, {"machine": args.machine, **trained}, picture=picture
+        text,
+        target,
+        load_drafter(args.drafter, cpu),
+        pictures.tokenizer,
+        {"machine": args.machine, **trained},
+        picture=pictures.picture,
     )
     bundled.save(args.out, networks)
     shutil.copy(Path(__file__).with_name("LICENSES.md"), args.out)

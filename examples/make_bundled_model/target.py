@@ -20,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
 from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
+from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.scenes import ATTRIBUTES, NONE
 from lantern_demo.training import run
 from lantern_demo.training.captioned import captions, scene_reader
+from lantern_demo.training.drafter import load_target
 
 VALIDATED = 240  # held-out scenes of a validation
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
@@ -161,21 +163,23 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
     parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on, each also mirrored")
     parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
-    parser.add_argument("--start-from", type=Path, help="folder of a run whose networks to train further")
+    parser.add_argument("--start-from", type=Path, help="folder of a run or a model, whose networks to train further")
     parser.add_argument("--word-steps", type=int, default=500, help="first steps, in which the text encoder learns alone")
-    parser.add_argument("--sprites", type=float, default=2.5, help="weight of the loss of cells that sprites cover; 1 at last")
+    parser.add_argument("--sprites", type=float, default=2.5, help="weight of the loss of cells that sprites cover")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
     opts = run.options(args)
     tokenizer = load(args.tokenizer, opts.device)
     renderer = Renderer(sprites(), opts.device)
-    store = opts.out / "scenes.pt"
+    store = opts.out / f"scenes{opts.rank}.pt"
     if not store.exists():
-        bank = None if args.first else Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED)
+        drawn = (args.tokenizer / f"made-{args.scenes}-{SCENES_SEED}.raw").exists() and not args.first
+        bank = Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED) if drawn else None
         train = scene_tokens(tokenizer, renderer, SCENES_SEED + args.first // CHUNK, args.scenes, opts.device, bank)
         held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
-        torch.save((train, held), store)
+        with replacing(store) as unfinished:
+            torch.save((train, held), unfinished)
     (ids, covered, attributes), (held_ids, held_covered, held_attributes) = torch.load(store, weights_only=True)
     config = LlamaGenConfig(
         dim=args.dim,
@@ -187,7 +191,11 @@ def main() -> None:
         prefix=PREFIX,
     )
     model = TextToTokens(config).to(opts.device)
-    if args.start_from is not None:
+    if args.start_from is not None and (args.start_from / "config.json").exists():
+        target, text = load_target(args.start_from, opts.device)
+        model.target.load_state_dict(target.state_dict())
+        model.text.load_state_dict(text.state_dict())
+    elif args.start_from is not None:
         model.load_state_dict(torch.load(args.start_from / "last.pt", map_location=opts.device, weights_only=True)["average"])
     elif not (opts.out / "last.pt").exists():
         learn_words(model, ids, attributes, args.word_steps, opts.device)

@@ -7,6 +7,7 @@ only the picture decoder of a finished run learns further, and tokens stay uncha
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -121,17 +122,15 @@ class SceneTokenizer(nn.Module):
         """Encode pictures [B, 3, 256, 256] in [0, 1] as token ids [B, 256] int64."""
         return self.tokenizer.encode(F.avg_pool2d(pictures, SIZE // READ))
 
-    def decode(self, tokens: Tensor) -> Tensor:
-        """Decode token ids [B, 256] to pictures [B, 3, 256, 256] float32 in [0, 1]."""
-        return self.picture(self.tokenizer.vectors(tokens))
-
 
 def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
     """Load the averaged networks of a run, or those of a model folder, frozen."""
-    if (folder / "picture").is_dir():
-        model = SceneTokenizer(4096).to(device)
+    if (folder / "config.json").exists():
+        codes = json.loads((folder / "config.json").read_text())["tokenizer"]["num_embeddings"]
+        model = SceneTokenizer(codes).to(device)
         bundled.load_part(folder / "tokenizer", model.tokenizer)
         bundled.load_part(folder / "picture", model.picture)
+        model.quantiser.total.copy_(model.tokenizer.codebook)
         return model.requires_grad_(False).eval()
     saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     model = SceneTokenizer(saved["quantiser.count"].shape[0]).to(device)
@@ -246,12 +245,13 @@ def main() -> None:
         picture, cover = (part.to(opts.device) for part in bank(step, opts.batch))
         if step == args.free and args.decoder_of is None:
             fit_codebook(step)
-        with cast():
-            z = model.latent(picture).float()
-        commit = z.new_zeros(())
+        commit = picture.new_zeros(())
         if args.decoder_of is not None:
             z = model.tokenizer.vectors(model.encode(picture))
-        elif step >= args.free:
+        else:
+            with cast():
+                z = model.latent(picture).float()
+        if args.decoder_of is None and step >= args.free:
             vectors = z.detach().permute(0, 2, 3, 1).reshape(-1, WIDTH)
             ids = (vectors @ book.t()).argmax(-1)
             q = F.embedding(ids, book).view(len(z), *z.shape[2:], -1).permute(0, 3, 1, 2)
@@ -266,7 +266,7 @@ def main() -> None:
         return loss_of(output, picture * 2 - 1, cover) + 2.0 * commit, numbers
 
     def validate() -> dict[str, float]:
-        used, drawn = torch.zeros(args.codebook, dtype=torch.bool), []
+        used, drawn = torch.zeros(len(book), dtype=torch.bool), []
         free = not bool(model.quantiser.total.any())
         for part in held.split(CHUNK):
             picture = part[:, :3].to(opts.device)
@@ -282,7 +282,7 @@ def main() -> None:
         return {
             "held_out_psnr": psnr(output, held[:, :3]).mean().item(),
             "held_out_sprites_psnr": psnr_of_sprites(output, held[:, :3], held[:, 3:]).mean().item(),
-            "codes_used": used.sum().item() / args.codebook,
+            "codes_used": used.sum().item() / len(book),
         }
 
     run.train(model, opts, batch_loss, validate)

@@ -126,7 +126,8 @@ def load_part(folder: Path, part: nn.Module) -> None:
     try:
         load_torch_model(part, folder, strict=True)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
+        why = " ".join(str(error).split())
+        raise ValueError(f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}") from error
 
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
@@ -163,7 +164,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
-        raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
+        raise ValueError(f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}") from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():
         load_part(folder / name, part)

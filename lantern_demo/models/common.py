@@ -132,9 +132,19 @@ def unrolled(
         keys.append(k)
         values.append(v)
         seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
-        attended = F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)
+        attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
         outputs.append(finish(x, attended.transpose(1, 2).flatten(2)))
     return outputs
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend with queries q over keys k and values v -> [R, heads, n, d]. mask: a bias, or bool with True for visible keys."""
+    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
+        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times as long there.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1).to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def with_features(final: Tensor, features: list[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import RMSNorm
+from lantern_demo.models.common import RMSNorm, attend
 
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 # queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
@@ -153,16 +153,6 @@ class Attention(nn.Module, ABC):
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
         return attend(q, k, v, mask).transpose(1, 2).flatten(2)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend with queries q over keys k and values v -> [R, heads, n, d]. mask: a bias, or bool with True for visible keys."""
-    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
-        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times as long there.
-        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        return scores.softmax(-1).to(v.dtype) @ v
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 class SplitAttention(Attention):

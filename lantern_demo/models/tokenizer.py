@@ -53,10 +53,6 @@ class ImageTokenizer(nn.Module):
         # For unit vectors the nearest by L2 distance is the one with the largest inner product.
         return (z @ self.codebook.t()).argmax(-1)
 
-    def decode(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to images [B, 3, H, W] float32 in [0, 1]."""
-        return self.decode_latent(self.vectors(tokens))
-
     @property
     def size(self) -> int:
         """Pixels a side of the images that it reads and decodes to."""

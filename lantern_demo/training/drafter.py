@@ -78,7 +78,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
     def prompts(number: int, rng: random.Random) -> list[str]:
         return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
 
-    return OwnPictures(opts.out, opts.rank, target, text, prompts, 2_048 if args.own is None else args.own, SHARD, sampling)
+    return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
@@ -109,10 +109,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
-    """Keep the target's states with its own pictures. End the program with a sentence if there are no such pictures, or no
-    room."""
-    if not own.shards:
-        raise SystemExit(f"--keep-states is for pictures that the target draws: --own must be {SHARD} or more")
+    """Keep the target's states with its own pictures. End the program with a sentence if there is no room."""
     ids, prompts = own.shard(0)
     one = 2 * states(ids[:1], prompts[:1]).numel()  # bytes
     wanted, free = opts.world * own.shards * SHARD * one, shutil.disk_usage(opts.out).free
@@ -229,7 +226,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--keep-states",
         action="store_true",
-        help="train on the target's own pictures alone (--own), and keep its states of them on disk",
+        help="keep the target's states of its own pictures on disk",
     )
     return parser.parse_args()
 
@@ -264,6 +261,8 @@ def main() -> None:
     if info is not None and not published:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
+    if not own.shards:
+        raise SystemExit(f"--own must be {SHARD} or more, got {args.own}")
     target, preset = own.target, published.preset if published else {}
     sizes = asked_sizes(target.config, args.ffn or target.config.ffn, args)
     target.feature_layers = sizes.feature_layers

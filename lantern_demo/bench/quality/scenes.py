@@ -50,14 +50,14 @@ class SceneSet:
 def truth(folder: Path | None, pictures: int) -> SceneSet:
     """Return the first `pictures` true scenes of a model folder.
 
-    Raise ValueError if the folder has no true scenes or fewer, or if `pictures` is less than 1.
+    Raise ValueError if the folder has no true scenes or fewer.
     """
     path = folder and folder / TRUTH
     if path is None or not path.is_file():
         raise ValueError(f"pictures are compared with true scenes, which lie in the model's folder; there are none in {folder}")
     kept = load_file(path)
-    if not 1 <= pictures <= len(kept["tokens"]):
-        raise ValueError(f"pictures must be 1 to {len(kept['tokens'])}, the true scenes of {folder}; got {pictures}")
+    if pictures > (most := len(kept["tokens"])):
+        raise ValueError(f"--pictures and --sweep-pictures must be at most {most}, the true scenes of {folder}; got {pictures}")
     return SceneSet(kept["tokens"][:pictures].long(), {name: kept[name][:pictures].long() for name in ATTRIBUTES})
 
 

@@ -42,7 +42,7 @@ function write(prompt) {
 }
 
 function choose(part, index) {
-  const { [part]: _, ...said } = readPrompt(book, field().value);
+  const { [part]: _, ...said } = readPrompt(book, field().value).said;
   write(worded(index < 0 ? said : { ...said, [part]: index, ...(part === "noun" && { second: null }) }, book));
 }
 
@@ -57,27 +57,26 @@ function anything() {
 /** Show in the lists what a prompt says, and tell what is to be told of it: not in the middle of a word, so after a pause while somebody types. */
 function follow(prompt, typing) {
   if (!book) return;
-  const reading = readPrompt(book, prompt);
+  const { said, unknown } = readPrompt(book, prompt);
   for (const [part, list] of Object.entries(lists)) {
-    const index = reading[part] ?? -1;
+    const index = said[part] ?? -1;
     list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
     list.classList.toggle("unsaid", index < 0);
   }
   clearTimeout(soon);
-  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, reading)), typing ? PAUSE : 0);
+  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, said, unknown)), typing ? PAUSE : 0);
 }
 
-function toTell(prompt, reading) {
-  const unknown = unknownWords(prompt, book);
+function toTell(prompt, said, unknown) {
   const offer = nearest(prompt, book);
   if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   const count = [...prompt.trim().replace(/\s+/g, " ")].length;
   if (count > book.most) return [say(words.long, { count, most: book.most })];
-  if (!count || (!unknown.length && "noun" in reading)) return [];
+  if (!count || (!unknown.length && "noun" in said)) return [];
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    "noun" in reading ? (unknown.some((word) => isNumber(word, book)) ? words.number : words.without) : words.only,
+    "noun" in said ? (unknown.some((word) => isNumber(word, book)) ? words.number : words.without) : words.only,
     " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];

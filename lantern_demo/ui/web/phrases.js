@@ -22,6 +22,7 @@ function openBook(packed) {
   const book = { ...packed, nouns };
   const phrases = phrasesOf(book);
   const known = new Set([...packed.words, ...[...phrases.keys()].flatMap((phrase) => phrase.split(" "))]);
+  packed.numbers.forEach((word) => known.delete(word)); // the four of a phrase is found with it
   return { ...book, phrases, known, longest: Math.max(...[...phrases.keys()].map((phrase) => phrase.split(" ").length)) };
 }
 
@@ -40,10 +41,10 @@ function phrasesOf(book) {
   return found.set("an", { part: "count", index: 0 });
 }
 
-/** The class of each part that a prompt names; `second` is null without a second kind. */
+/** The class of each part that a prompt names, where `second` is null without a second kind, and the words that mean nothing in it, without marks. */
 function readPrompt(book, prompt) {
   const words = tokensOf(prompt);
-  const [said, nouns] = [{}, []];
+  const [said, nouns, unknown] = [{}, [], new Set()];
   let [number, afterNoun] = [null, false];
   for (let at = 0; at < words.length; ) {
     let [length, phrase] = [book.longest, undefined];
@@ -55,6 +56,7 @@ function readPrompt(book, prompt) {
       nouns.push({ index, count: book.nouns[index].mass ? 0 : (number ?? (several ? 1 : 0)) });
     } else if (part === "count") number = index;
     else if (part) said[part] ??= index;
+    else if (!book.known.has(words[at]) && !/^\p{P}+$/u.test(words[at])) unknown.add(words[at]);
     afterNoun = part === "noun";
     at += length || 1;
   }
@@ -62,7 +64,7 @@ function readPrompt(book, prompt) {
     const second = nouns.find(({ index }) => index !== nouns[0].index)?.index ?? null;
     Object.assign(said, { noun: nouns[0].index, count: second === null ? nouns[0].count : 0, second });
   }
-  return said;
+  return { said, unknown: [...unknown] };
 }
 
 /** The plainest prompt that names these classes; its noun is that of the usual prompt if there is none. */
@@ -74,12 +76,7 @@ function worded(said, book) {
 }
 
 /** The prompt of known words alone that is nearest to another. */
-const nearest = (prompt, book) => worded({ ...book.usual, ...readPrompt(book, prompt) }, book);
-
-/** The words of a prompt that the model does not know. Marks between words are none. */
-function unknownWords(prompt, book) {
-  return [...new Set(tokensOf(prompt))].filter((token) => !book.known.has(token) && !/^\p{P}+$/u.test(token));
-}
+const nearest = (prompt, book) => worded({ ...book.usual, ...readPrompt(book, prompt).said }, book);
 
 /** Whether an unknown word is a number. */
 const isNumber = (word, book) => book.numbers.includes(word) || /^\p{Nd}+$/u.test(word);
