@@ -119,7 +119,7 @@ def _things(noun: Noun, count: int, number: str, some: str, phrase: tuple[str, s
 def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, keywords: float = 0.4) -> str:
     """Write a random caption of a scene, given by class indices.
 
-    Place, time and moon are each left out with probability `omit`. A keyword replaces a noun's name with probability
+    Place, time and moon are left out with probability `omit`, all together and then each alone. A keyword replaces a noun's name with probability
     `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27 words.
     """
 
@@ -132,7 +132,8 @@ def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, key
     subject = thing(scene["noun"], scene["count"])
     if scene["second"] != NONE:
         subject = f"{subject} {rng.choice(AND)} {thing(scene['second'], 0)}"
-    place, time, moon = ("" if rng.random() < omit else rng.choice(WORDINGS[part][scene[part]]) for part in AFTER_NOUN)
+    bare = rng.random() < omit
+    place, time, moon = ("" if bare or rng.random() < omit else rng.choice(WORDINGS[part][scene[part]]) for part in AFTER_NOUN)
     parts = [subject, time, place] if rng.random() < 0.25 else [subject, place, time]
     parts += ["and", moon] if moon == "no moon" else [moon]
     text = " ".join(filter(None, (rng.choice(LEADS), *parts)))

@@ -234,15 +234,20 @@ class Renderer:
 
     def _sprite(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
         """Sample sprite i of every scene at the points (x, y) -> [B, 4, H, W], colours multiplied by opacity."""
-        side = _column(s.side[:, i].clamp(min=0.05))
+        found = x.new_zeros(len(x), 4, *x.shape[2:])
+        rows = (s.kind[:, i] != NONE).nonzero()[:, 0]
+        if not len(rows):
+            return found
+        side, foot = _column(s.side[rows, i].clamp(min=0.05)), s.foot[rows, i]
         scale = 2 * (SPRITE - 2 * MARGIN) / SPRITE
-        across = scale * (x - _column(s.foot[:, i, 0])) / side
-        down = 1 - 2 * MARGIN / SPRITE + scale * (y - _column(s.foot[:, i, 1])) / side
+        across = scale * (x[rows] - _column(foot[:, 0])) / side
+        down = 1 - 2 * MARGIN / SPRITE + scale * (y[rows] - _column(foot[:, 1])) / side
         grid = torch.cat((across, down), 1).permute(0, 2, 3, 1)
-        pictures = self.pictures[s.kind[:, i]].float() / 255
-        if 2.5 * float(s.side[:, i].max()) * x.shape[-1] / 2 < SPRITE:  # small: the grid would skip pixels
+        pictures = self.pictures[s.kind[rows, i]].float() / 255
+        if 2.5 * float(side.max()) * x.shape[-1] / 2 < SPRITE:  # small: the grid would skip pixels
             pictures = F.avg_pool2d(pictures, 2)
-        return F.grid_sample(pictures, grid, align_corners=False, padding_mode="zeros")
+        found[rows] = F.grid_sample(pictures, grid, align_corners=False, padding_mode="zeros")
+        return found
 
     def _smooth(self, s: Scenes, i: int, x: Tensor, y: Tensor, size: int) -> Tensor:
         """Return the mean of `_sprite` at four points of each pixel."""
