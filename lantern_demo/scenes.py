@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenizers.pre_tokenizers import Whitespace
+
 MAX_COUNT = 3
 
 
@@ -99,7 +101,7 @@ SOME = ("", "", "some")  # before a mass noun
 LEADS = ("", "", "", "a picture of", "a photo of", "a drawing of", "an image of")
 TAILS = ("", "", "", "", ", softly lit")
 AFTER_NOUN = ("place", "time", "moon")
-# Numbers that no scene has. `Reading.number` also finds digits.
+# Numbers that no scene has. `read` also finds digits.
 OTHER_NUMBERS = ("zero", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "dozen", "many", "several")
 
 
@@ -119,8 +121,9 @@ def _things(noun: Noun, count: int, number: str, some: str, phrase: tuple[str, s
 def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, keywords: float = 0.4) -> str:
     """Write a random caption of a scene, given by class indices.
 
-    Place, time and moon are left out with probability `omit`, all together and then each alone. A keyword replaces a noun's name with probability
-    `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27 words.
+    Place, time and moon are left out with probability `omit`, all together and then each alone. A keyword replaces a noun's
+    name with probability `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27
+    words.
     """
 
     def thing(index: int, count: int) -> str:
@@ -171,30 +174,34 @@ def vocabulary() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: class indices of the attributes that it names, and the words that mean nothing in it."""
+    """The requests of a prompt: class indices of the attributes that it names, the words that mean nothing in it, and the first
+    number of things that no scene has."""
 
     said: Mapping[str, int]
     unknown: tuple[str, ...]
+    number: str | None
 
     @property
     def drawable(self) -> bool:
         """Return whether the prompt names a thing that scenes show."""
         return "noun" in self.said
 
-    @property
-    def number(self) -> str | None:
-        """Return the first number in the prompt that no scene has, otherwise None."""
-        return next((word for word in self.unknown if word in OTHER_NUMBERS or word.isdecimal()), None)
-
 
 @cache
 def _phrases() -> dict[tuple[str, ...], tuple[str, int, int]]:
-    """Map the words of each phrase to its attribute, its class index and, for a noun, its least number (0: unknown)."""
+    """Map the words of each phrase to its attribute, its class index and, for a noun, the least class index of its count.
+
+    The last word of a place, a time or a moon means the same alone, unless it is a noun.
+    """
     found: dict[tuple[str, ...], tuple[str, int, int]] = {}
     for index, noun in enumerate(NOUNS):
         for singular, plural in noun.phrases:
-            found[tuple(plural.split())] = ("noun", index, 0 if noun.mass or plural == singular else 2)
+            found[tuple(plural.split())] = ("noun", index, 0 if noun.mass or plural == singular else 1)
             found[tuple(singular.split())] = ("noun", index, 0)
+    lone = [(part, index) for part in AFTER_NOUN for index in range(len(WORDINGS[part])) if (part, index) != ("moon", 0)]
+    for part, index in lone:
+        for phrase in WORDINGS[part][index]:
+            found.setdefault((phrase.split()[-1],), (part, index, 0))
     for part, classes in WORDINGS.items():
         for index, wordings in enumerate(classes):
             found |= {tuple(phrase.split()): (part, index, 0) for phrase in wordings}
@@ -207,29 +214,35 @@ def read(prompt: str) -> Reading:
     The longest phrase counts: a fire truck is no fire. A noun right before another one qualifies it: an orange cat is a cat.
     The first two different nouns are requested, one of each. `ui/web/phrases.js` reads a prompt in the same way.
     """
-    words = re.findall(r"\w+|[^\w\s]+", unicodedata.normalize("NFKC", prompt).lower())
+    plain = unicodedata.normalize("NFKC", prompt).lower().replace("-", " ")
+    words = [word for word, _ in Whitespace().pre_tokenize_str(plain)]
     phrases, known = _phrases(), {*vocabulary()}.difference(OTHER_NUMBERS)
     longest = max(map(len, phrases))
     said: dict[str, int] = {}
     unknown: list[str] = []
     nouns: list[tuple[int, int]] = []  # class, count
-    at, number, after_noun = 0, None, False
+    at, number, after_noun = 0, 0, False
+    other = refused = None  # the last number that no scene has, and the first one before a noun
     while at < len(words):
         length = next((n for n in range(longest, 0, -1) if tuple(words[at : at + n]) in phrases), 0)
         part, index, least = phrases[tuple(words[at : at + length])] if length else ("", 0, 0)
         if after_noun and part != "noun":
-            number = None
+            number = 0
         if part == "noun":
             if after_noun:
                 nouns.pop()
-            count = number if number is not None else min(least, 2) - 1 if least else 0
-            nouns.append((index, 0 if NOUNS[index].mass else count))
+            nouns.append((index, 0 if NOUNS[index].mass else max(number, least)))
+            refused = refused or other
         elif part == "count":
             number = index
         elif part:
             said.setdefault(part, index)
         elif words[at] not in known:
             unknown.append(words[at])
+        if length:
+            other = None
+        elif words[at] in OTHER_NUMBERS or words[at].isdecimal():
+            other = words[at]
         after_noun = part == "noun"
         at += max(length, 1)
     if nouns:
@@ -238,7 +251,7 @@ def read(prompt: str) -> Reading:
         others = [index for index, _ in nouns[1:] if index != nouns[0][0]]
         if others:
             said["second"], said["count"] = others[0], 0
-    return Reading(said, tuple(unknown))
+    return Reading(said, tuple(unknown), refused)
 
 
 USUAL = "a cat on a lake at dusk under the moon"  # supplies the attributes that a prompt lacks; the page begins with it

@@ -78,6 +78,9 @@ def test_every_name_and_keyword_is_read() -> None:
         ("a cat and a cat", "cat", "none", "1"),
         ("three very fluffy cats", "cat", "none", "3"),
         ("two cats and dogs", "cat", "dog", "1"),
+        ("a picture of cats", "cat", "none", "2"),
+        ("a four-leaf clover", "clover", "none", "1"),
+        ("a cat at seven in the morning", "cat", "none", "1"),
         ("\uff43\uff41\uff54", "cat", "none", "1"),
     ],
 )
@@ -89,6 +92,7 @@ def test_what_people_type(prompt: str, noun: str, second: str, count: str) -> No
 def test_unknown_words_are_told_and_the_nearest_prompt_has_none() -> None:
     assert read("a robot dancing by the lake").unknown == ("robot", "dancing")
     assert read("four cats").number == "four" and not read("a four leaf clover").unknown
+    assert read("a cat at 7").number is None and read("an owl near mountains, full moon").said["moon"] == 1
     assert not read("a robot at night").drawable and read("owls").drawable
     assert nearest("2 fluffy kittens in a field at noon") == "two cats on a plain at dusk under the moon"
     assert nearest("a robot at night without a moon") == "a cat on a lake at night without a moon"

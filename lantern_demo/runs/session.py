@@ -91,7 +91,7 @@ class Session:
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         if device.type == "cpu":
-            # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
+            # It decodes the bundled model's picture faster.
             decoder: Any = networks.picture or networks.tokenizer.vq.decoder
             decoder.to(memory_format=torch.channels_last)
         self._trees = self._fitting(tuning, runners.kind is not None, fit_trees)

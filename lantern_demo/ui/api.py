@@ -28,7 +28,7 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
 from lantern_demo.ui.service import Frame, Service
 
-DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
+ON_DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
 # The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
@@ -184,8 +184,8 @@ def _models(service: Service) -> Callable[..., Any]:
 def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page being built."""
     for endpoint, queue in (
-        (_draw(service), DEVICE),
-        (_compare(service), DEVICE),
+        (_draw(service), ON_DEVICE),
+        (_compare(service), ON_DEVICE),
         (_models(service), {"concurrency_limit": None}),
     ):
         document(page, gr.api(endpoint, **queue), endpoint)

