@@ -252,7 +252,7 @@ WEB: dict[str, Any] = {
             "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
             "One pass of the model checks all of them at once. Without drafts it would draw one token.",
             "This token was changed: only the relaxed rule accepted it, as its neighbours in the codebook count. Here they are.",
-            "So one pass added {added} of the picture's tokens. The card counts the changed tokens of the whole picture: {changed} of {of}.",
+            "So one pass added {added} of the picture's tokens. The card counts all changed tokens: {changed} of {of}.",
         ],
     },
     "stage": "The race",
