@@ -905,6 +905,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     wrong.write_text(json.dumps({"name": "something else"}))
     for width, height in ((1280, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
+        page.locator("#load").evaluate("button => button.scrollIntoView({ block: 'end' })")  # its answer would be below
         hand_in(page, wrong)
         expect(page.locator("#load-told").get_by_role("alert")).to_contain_text("this is not a run record")
         expect(page.locator("#load-told")).to_be_in_viewport()

@@ -75,10 +75,10 @@ OWN_LINK = """(link) => {
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-# A run was requested or loaded far below the stage: see web/race.js. After a refusal, shown at its button, nothing moves.
+# A run was requested or loaded far below the stage: see web/race.js.
 RACE_IN_VIEW = "() => raceInView()"
 EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
-RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
+LOADED_IN_VIEW = "(refusal) => loadedInView(refusal)"
 # Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
 AS_SHOWN = """(...asked) => {
   const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
@@ -328,7 +328,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
     )
     upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
+    loaded.then(None, [said.words], None, js=LOADED_IN_VIEW, **QUIET)
     form.model.input(partial(choose_another, service, form), [form.model, form.set_for], form.of_model(), **AT_ONCE)
 
 

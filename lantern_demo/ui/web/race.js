@@ -8,6 +8,12 @@ function raceInView() {
   told.scrollIntoView({ block: "start", behavior: calm ? "instant" : "smooth" });
 }
 
+/** Bring a loaded record's race into view, or the sentence of its refusal, which may appear below the window's edge. */
+function loadedInView(refusal) {
+  if (!refusal) return raceInView();
+  requestAnimationFrame(() => document.getElementById("load-told").scrollIntoView({ block: "nearest" }));
+}
+
 /** Draw, from a button far from the race. */
 function drawInView() {
   raceInView();
