@@ -156,11 +156,11 @@ def full_caption(scene: Mapping[str, int]) -> str:
 
 
 def some_scene(rng: random.Random) -> dict[str, int]:
-    """Return the attributes of a random scene. Seven of ten show one kind, mostly one thing of it."""
+    """Return the attributes of a random scene. Seven of ten show one thing."""
     noun, second = rng.sample(range(NONE), 2)
     lot = rng.random()
-    count = 2 if 0.3 <= lot < 0.4 else 1 if 0.4 <= lot < 0.55 else 0
-    scene = {"noun": noun, "second": second if lot < 0.3 else NONE, "count": 0 if NOUNS[noun].mass else count}
+    count = 2 if 0.13 <= lot < 0.20 else 1 if 0.20 <= lot < 0.30 else 0
+    scene = {"noun": noun, "second": second if lot < 0.13 else NONE, "count": 0 if NOUNS[noun].mass else count}
     return scene | {part: rng.randrange(len(ATTRIBUTES[part])) for part in AFTER_NOUN}
 
 

@@ -667,7 +667,7 @@ def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> N
     expect(told(page)).to_contain_text("onerror")
     assert told(page).locator("img").count() == 0 and "broken" not in page.title()
     prompt(page).fill("a b c d e f g h i robot")
-    expect(told(page)).to_contain_text("Unknown words (ignored): b, c, d, e, f, g, h, i, \u2026 This model draws 349 things.")
+    expect(told(page)).to_contain_text("Unknown words (ignored): b, c, d, e, f, g, h, i, \u2026 This model draws 300 things.")
     prompt(page).fill("robot " * 800 + "yak")
     expect(told(page)).to_have_text("The prompt has 4803 characters, at most 200 are allowed.")
     prompt(page).fill("")

@@ -59,7 +59,7 @@ def test_programs_draw_by_mcp(served: str) -> None:
     assert not drawn.isError and [part.mimeType for part in drawn.content if part.type == "image"] == ["image/png"]
     numbers = ast.literal_eval(drawn.content[-1].text)
     assert (numbers["method"], numbers["seed"], numbers["unknown_words"]) == ("lantern++", 3, ["quokka"])
-    assert numbers["warning"].startswith("The picture does not show the prompt. This model draws 349 things")
+    assert numbers["warning"].startswith("The picture does not show the prompt. This model draws 300 things")
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
 

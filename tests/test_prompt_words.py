@@ -41,9 +41,9 @@ def test_the_bundled_models_vocabulary_is_that_of_captions() -> None:
 @pytest.mark.parametrize(
     ("prompt", "lacks", "offer"),
     [
-        ("a robot", "draws 349 things, and the prompt names none", USUAL),
-        ("", "draws 349 things, and the prompt names none", USUAL),
-        ("\u7ea2\u706f\u7b3c", "draws 349 things, and the prompt names none", USUAL),
+        ("a robot", "draws 300 things, and the prompt names none", USUAL),
+        ("", "draws 300 things, and the prompt names none", USUAL),
+        ("\u7ea2\u706f\u7b3c", "draws 300 things, and the prompt names none", USUAL),
         ("five cats at night", 'has the number "five"', "two cats on a lake at night under the moon"),
         ("7 owls", 'has the number "7"', "two owls on a lake at dusk under the moon"),
         ("a cat", None, None),
@@ -84,7 +84,7 @@ def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
 
 def test_refusals_and_words_left_out() -> None:
     refused = refusal(INFO, "a robot")
-    assert refused is not None and 'role="alert"' in refused and "This model draws 349 things" in refused
+    assert refused is not None and 'role="alert"' in refused and "This model draws 300 things" in refused
     assert f'<button type="button" class="offer">{USUAL}</button>' in refused
     assert "the prompt has the number &quot;five&quot;" in (refusal(INFO, "five lanterns") or "")
     assert refusal(INFO, "a lantern") is None
@@ -211,7 +211,7 @@ def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     (answer,) = draw(
         visitor.service, visitor.w, "a robot", None, ["vanilla"], 7, False, visitor.result, *[None] * len(ON_THE_FORM)
     )
-    assert list(answer) == [visitor.w.status] and "This model draws 349 things" in answer[visitor.w.status]
+    assert list(answer) == [visitor.w.status] and "This model draws 300 things" in answer[visitor.w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
 
 
@@ -221,4 +221,4 @@ def test_the_knob_is_not_measured_on_what_cannot_be_drawn(demo: tuple[Service, W
     words = object()
     searching = cast(Explorer, SimpleNamespace(answer=SimpleNamespace(words=words)))
     (told,) = explore(service, w, searching, Shown(), "lambda", "a robot", None, 7, *knobs)
-    assert list(told) == [words] and "This model draws 349 things" in told[words]
+    assert list(told) == [words] and "This model draws 300 things" in told[words]

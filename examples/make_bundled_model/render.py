@@ -26,9 +26,9 @@ from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
 from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
 
 SIZE = 256  # pixels a side
-HORIZON = (0.30, 0.38)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
+HORIZON = (0.32, 0.37)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
 STARS = 20
-PAIRS, TWINS, TRIPLETS = 0.17, 0.12, 0.09  # shares of scenes of two kinds, of two of a kind, of three of a kind
+PAIRS, TWINS, TRIPLETS = 0.13, 0.10, 0.07  # shares of scenes of two kinds, of two of a kind, of three of a kind
 
 # Sky colours per time of day at the zenith, half way down, and at the horizon (linear RGB).
 _SKY = torch.tensor(
@@ -110,21 +110,21 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     # One thing is large; several share the width, and those in front are a little larger and lower.
     width = torch.where(n == 1, 2.0, torch.where(n == 2, 1.96, 2.0)) / n
     near = uniform(0, 1, batch, MAX_COUNT)
-    largest = torch.where(n == 1, uniform(1.10, 1.24, batch, 1), uniform(0.92, 1.0, batch, 1) * width)
-    side = largest * torch.where(n == 1, 1.0, 0.93 + 0.07 * near)
-    free = torch.where(n == 1, 0.14, 0.06)
+    largest = torch.where(n == 1, uniform(1.15, 1.22, batch, 1), uniform(0.95, 1.0, batch, 1) * width)
+    side = largest * torch.where(n == 1, 1.0, 0.96 + 0.04 * near)
+    free = torch.where(n == 1, 0.06, 0.03)
     middle = torch.where(n == 1, 0.0, -0.5 * width * n + width * (slot + 0.5))
     x = middle + free * uniform(-1, 1, batch, MAX_COUNT)
     edge = 0.98 - 0.5 * side
     x = torch.minimum(torch.maximum(x, -edge), edge)
     # Things stand well below the horizon. The lake keeps room for reflections.
     lake = (place == 0)[:, None]
-    deep = torch.where(lake, uniform(0.15, 0.21, batch, 1), uniform(0.30, 0.38, batch, 1)) + torch.where(
-        n == 1, 0.0, 0.10 * (near - 0.5)
+    deep = torch.where(lake, uniform(0.16, 0.19, batch, 1), uniform(0.31, 0.35, batch, 1)) + torch.where(
+        n == 1, 0.0, 0.06 * (near - 0.5)
     )
     ground = horizon[:, None] + deep
     air = _AIR[kind]
-    lift = uniform(0.30, 0.45, batch, MAX_COUNT) * (1.5 - side).clamp(0.35, 1.0)
+    lift = uniform(0.34, 0.40, batch, MAX_COUNT) * (1.5 - side).clamp(0.35, 1.0)
     foot = torch.stack((x, ground - air * lift), -1)
     left = torch.where(uniform(0, 1, batch) < 0.5, -1.0, 1.0)
     # A moon keeps away from a single thing, which may be tall.

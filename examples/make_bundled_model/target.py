@@ -1,6 +1,6 @@
 """Train the target on scenes, together with its text encoder.
 
-The run's folder keeps the tokens of every picture and of its mirror image. Every step words the captions again.
+The run's folder keeps the tokens of every picture. Every step words the captions again.
 """
 
 from __future__ import annotations
@@ -129,18 +129,11 @@ def cells_of(cover: Tensor, grid: int) -> Tensor:
     return F.adaptive_avg_pool2d(cover, grid).flatten(1) > 0.1
 
 
-def mirrored(attributes: Attributes) -> Attributes:
-    """Return the attributes of mirrored scenes: two different nouns swap their order."""
-    noun, second = attributes["noun"], attributes["second"]
-    pair = second != NONE
-    return {**attributes, "noun": torch.where(pair, second, noun), "second": torch.where(pair, noun, second)}
-
-
 def scene_tokens(
     tokenizer: SceneTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
 ) -> tuple[Tensor, Tensor, Attributes]:
-    """Tokenise scenes and their mirror images. Return ids [2 * scenes, 256] int16, which of these cells sprites cover [2 *
-    scenes, 256] bool, and the attributes of each.
+    """Tokenise scenes. Return ids [scenes, 256] int16, which of these cells sprites cover [scenes, 256] bool, and the
+    attributes of each.
 
     Chunk i has the scenes of seed `seed` + i. Pictures that `bank`, of the same seed, has are read from there.
     """
@@ -151,17 +144,16 @@ def scene_tokens(
         drawn = sample_scenes(CHUNK, seed + part)
         kept = None if bank is None else bank.kept(part)
         seen = (renderer(drawn, SIZE) if kept is None else kept).to(device)
-        for turned in (seen, seen.flip(-1)):
-            ids.append(encode(tokenizer, turned[:, :3]))
-            covered.append(cells_of(turned[:, 3:], tokenizer.tokenizer.grid).cpu())
-        found += [drawn.attributes(), mirrored(drawn.attributes())]
+        ids.append(encode(tokenizer, seen[:, :3]))
+        covered.append(cells_of(seen[:, 3:], tokenizer.tokenizer.grid).cpu())
+        found.append(drawn.attributes())
     return torch.cat(ids), torch.cat(covered), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
 
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=8000, batch=32, lr=1.5e-3, warmup=100, save_every=100, validate_every=250)
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
-    parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on, each also mirrored")
+    parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on")
     parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
     parser.add_argument("--start-from", type=Path, help="folder of a run or a model, whose networks to train further")
     parser.add_argument("--word-steps", type=int, default=500, help="first steps, in which the text encoder learns alone")

@@ -273,7 +273,7 @@ _ROWS = (
         id="lantern-emoji",
         title="lantern-emoji (bundled)",
         description=(
-            "A small model of the LlamaGen family that ships with this code. It draws one to three of 349 things, such as a cat, "
+            "A small model of the LlamaGen family that ships with this code. It draws one to three of 300 things, such as a cat, "
             "a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-emoji",
