@@ -1,8 +1,11 @@
 """A batched, seeded renderer of captioned pictures with known attributes.
 
 Every picture shows one to three sprites on a lake, hills or a plain, at dusk, night or dawn, with or without a moon. The
-landscape is closed-form torch arithmetic on a pixel grid. The sprites have the light of the hour, shadows on land and
-reflections on the lake. It runs on any device.
+landscape is closed-form torch arithmetic on a pixel grid. The sprites have shadows on land and reflections on the lake. It runs
+on any device.
+
+A small target sees each noun a few hundred times. Therefore the sprites' places and sizes vary little, and not their light. The
+landscape varies far more.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
 from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
 
 SIZE = 256  # pixels a side
-HORIZON = (0.32, 0.37)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
+HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land; y runs from -1 at the top to 1
 STARS = 20
 PAIRS, TWINS, TRIPLETS = 0.13, 0.10, 0.07  # shares of scenes of two kinds, of two of a kind, of three of a kind
 
@@ -42,8 +45,7 @@ _CLOUDS = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.20, 0.14, 
 # Ground colours per place (the lake's is the tint of its water) before the light of the hour.
 _GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.14, 0.32, 0.17], [0.34, 0.38, 0.12]])
 _DAYLIGHT = torch.tensor([[0.80, 0.56, 0.54], [0.34, 0.44, 0.66], [1.22, 1.12, 0.98]])  # on the ground
-_LIGHT = torch.tensor([[1.00, 0.86, 0.82], [0.70, 0.74, 0.93], [1.02, 0.98, 0.95]])  # on sprites, in display colours
-_MOONLIGHT = torch.tensor([0.02, 0.10, 0.0])  # that a moon adds to _LIGHT
+_LIGHT, _GLOWING = 0.97, 1.08  # factors of the colours of sprites, and of those that shine
 _AIR = torch.tensor([noun.air for noun in NOUNS] + [False])
 _GLOW = torch.tensor([noun.glow for noun in NOUNS] + [False])
 _MASS = torch.tensor([noun.mass for noun in NOUNS] + [False])
@@ -106,25 +108,22 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     kind[:, 1] = torch.where(second != NONE, second, kind[:, 1])
     shown = kind != NONE
     n = shown.sum(1, keepdim=True)
-    horizon = uniform(*HORIZON, batch)
     # One thing is large; several share the width, and those in front are a little larger and lower.
     width = torch.where(n == 1, 2.0, torch.where(n == 2, 1.96, 2.0)) / n
     near = uniform(0, 1, batch, MAX_COUNT)
-    largest = torch.where(n == 1, uniform(1.15, 1.22, batch, 1), uniform(0.95, 1.0, batch, 1) * width)
-    side = largest * torch.where(n == 1, 1.0, 0.96 + 0.04 * near)
-    free = torch.where(n == 1, 0.06, 0.03)
+    largest = torch.where(n == 1, uniform(1.16, 1.20, batch, 1), uniform(0.97, 1.0, batch, 1) * width)
+    side = largest * torch.where(n == 1, 1.0, 0.98 + 0.02 * near)
+    free = torch.where(n == 1, 0.03, 0.02)
     middle = torch.where(n == 1, 0.0, -0.5 * width * n + width * (slot + 0.5))
     x = middle + free * uniform(-1, 1, batch, MAX_COUNT)
     edge = 0.98 - 0.5 * side
     x = torch.minimum(torch.maximum(x, -edge), edge)
     # Things stand well below the horizon. The lake keeps room for reflections.
-    lake = (place == 0)[:, None]
-    deep = torch.where(lake, uniform(0.16, 0.19, batch, 1), uniform(0.31, 0.35, batch, 1)) + torch.where(
-        n == 1, 0.0, 0.06 * (near - 0.5)
-    )
-    ground = horizon[:, None] + deep
+    lake, land = (uniform(*each, batch) for each in HORIZON)
+    horizon = torch.where(place == 0, lake, land)
+    ground = uniform(0.57, 0.60, batch, 1) + torch.where(n == 1, 0.0, 0.04 * (near - 0.5))
     air = _AIR[kind]
-    lift = uniform(0.34, 0.40, batch, MAX_COUNT) * (1.5 - side).clamp(0.35, 1.0)
+    lift = uniform(0.36, 0.38, batch, MAX_COUNT) * (1.5 - side).clamp(0.35, 1.0)
     foot = torch.stack((x, ground - air * lift), -1)
     left = torch.where(uniform(0, 1, batch) < 0.5, -1.0, 1.0)
     # A moon keeps away from a single thing, which may be tall.
@@ -281,7 +280,7 @@ class Renderer:
         cover = torch.zeros_like(x)
         order = s.ground.masked_fill(s.kind == NONE, -2).argsort(1)  # the farthest first
         s = Scenes(**{**{f.name: getattr(s, f.name) for f in fields(s)}, **_in_order(s, order)})
-        light = light.gather(1, order[..., None].expand(-1, -1, 3))
+        light = light.gather(1, order)
         crest, bend = _ripples(s, x, y)
         for i in range(MAX_COUNT):
             self._reflect(s, i, x, y, crest, bend, picture, light[:, i], on_lake)
@@ -295,9 +294,8 @@ class Renderer:
         return torch.cat((picture, cover), 1).clamp(0, 1)
 
     def _light(self, s: Scenes) -> Tensor:
-        """Return the factors [B, 3, 3] of the colours of every sprite."""
-        light = _LIGHT.to(s.time.device)[s.time] + (_MOONLIGHT.to(s.time.device)[s.time] * s.moon)[:, None]
-        return torch.where(_GLOW.to(s.kind.device)[s.kind][..., None], 1.08, light[:, None])
+        """Return the factor [B, 3] of the colours of every sprite."""
+        return torch.where(_GLOW.to(s.kind.device)[s.kind], _GLOWING, _LIGHT)
 
     def _glow(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
         """Draw the light that glowing sprites throw around them -> [B, 3, H, W]."""
