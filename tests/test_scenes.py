@@ -205,16 +205,17 @@ def test_pictures_are_seeded_and_show_the_same_when_larger(renderer: render.Rend
     assert (torch.nn.functional.avg_pool2d(large, 2) - picture).abs().mean() < 0.02
 
 
-def test_a_sprite_covers_its_place_in_the_light_of_the_hour(renderer: render.Renderer) -> None:
+def test_a_sprite_keeps_its_colours_at_every_hour(renderer: render.Renderer) -> None:
     scenes = render.sample_scenes(3, 2, of(3, noun=PLAIN, place=2, time=torch.arange(3)))
     picture = renderer(scenes, 128)
-    brightness = []
+    colours = []
     for i in range(3):
         x, y = scenes.foot[i, 0].tolist()
         row, column = (int((v + 1) * 64) for v in (y - 0.75 * scenes.side[i, 0].item(), x))
         assert picture[i, 3, row, column] == 1.0
-        brightness.append(picture[i, :3, row, column].sum().item())
-    dusk, night, dawn = brightness
+        colours.append(picture[i, :3, row, column])
+    assert torch.allclose(torch.stack(colours), colours[0], atol=1e-4)
+    dusk, night, dawn = picture[:, :3, -4:].mean((1, 2, 3)).tolist()  # of the ground
     assert night < dusk < dawn
     # half the side squared, of a picture four wide and high
     cover = picture[:, 3].mean((1, 2))
