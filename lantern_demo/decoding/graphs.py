@@ -15,15 +15,15 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .config import Config
-from .interfaces import Verifier
 from .results import Step
-from .timing import Clock, Part
+from .step import TreeSteps
+from .timing import Clock
+from .zipar import RowSteps
 
 WARM_UP = 2  # steps before a runner's first capture, in which libraries initialise; one before later captures
 AHEAD = 4  # most replays in flight: enough that the device never waits for the host
@@ -33,24 +33,7 @@ RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 # The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
-
-class Steps(Protocol):
-    """The steps of a run: see `step.TreeSteps` and `zipar.RowSteps`."""
-
-    config: Config
-    verifier: Verifier
-    eager: bool  # the host reads each step before the next one
-    results: Tensor  # [steps, *] int64, a row per step of fixed shapes
-    done: Step | None  # of an eager step
-
-    @property
-    def caches(self) -> list[Any]: ...
-    def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None: ...
-    def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None: ...
-    def shapes(self) -> list[tuple[int, bool]]: ...
-    def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None: ...
-    def unpack(self, row: list[int], draft: bool) -> Step: ...
-    def state(self) -> list[Tensor]: ...
+Steps = TreeSteps | RowSteps  # of a run
 
 
 class Runner:

@@ -53,6 +53,7 @@ class TreeSteps:
         room = self.num_tokens + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
         self.drafter_cache = drafter and drafter.new_cache(1 if drafter.guided else config.rows, room)
+        self.caches: list[Any] = [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
         self.slots = min(cache.slots for cache in self.caches) // ALIGNED * ALIGNED
         self.arange = torch.arange(self.slots + ALIGNED, device=config.torch_device)
         # committed slots, in both caches; the step, from 1; the last of the pending slots; the position of the picture whose
@@ -64,11 +65,6 @@ class TreeSteps:
         self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
         self.results = self.numbers.new_zeros(self.num_tokens, row_length(self.size, self.depth))  # a `pack_step` per step
         self.done: Step | None = None  # of an eager step
-
-    @property
-    def caches(self) -> list[Any]:
-        """The target's cache, and the drafter's if there is one."""
-        return [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
         """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of it, root [1] is the first

@@ -81,7 +81,7 @@ class RowSteps:
         device, self.target, self.config, self.verifier, self.eager = config.torch_device, target, config, verifier, eager
         self.num_tokens = config.num_tokens if eager else config.positions
         self.cache = target.new_cache(config.rows, self.num_tokens + 2 * ALIGNED)
-        self.slots = self.cache.slots // ALIGNED * ALIGNED
+        self.caches, self.slots = [self.cache], self.cache.slots // ALIGNED * ALIGNED
         self.plan = plan_of(self.num_tokens, config.row_length, config.tree.lead, device)
         self.columns = torch.arange(self.slots, device=device)
         self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
@@ -90,11 +90,6 @@ class RowSteps:
         self.prefix = self.columns.new_zeros(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=device)
         self.results = self.columns.new_zeros(self.num_tokens, config.nodes)
-
-    @property
-    def caches(self) -> list[Any]:
-        """The target's cache, alone."""
-        return [self.cache]
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
         """Start a run: see `step.TreeSteps.begin`."""
