@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    return _events(target, drafter, condition, config, clock, engines, make_parts)
+    return _events(partial(Run, target, drafter, config, clock, engines, make_parts), condition, config, clock)
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend on which of them is chosen.
@@ -169,22 +170,14 @@ class Run:
                 self.engines.give(self._key, self.runner)
 
 
-def _events(
-    target: Target,
-    drafter: Drafter | None,
-    condition: Any,
-    config: Config,
-    clock: Clock,
-    engines: Engines | None,
-    make_parts: Callable[[Config, int], tuple[Proposer, Verifier]],
-) -> Iterator[Step | Decoded]:
+def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock) -> Iterator[Step | Decoded]:
     """Yield the steps and the result of a run."""
     run: Run | None = None
     whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
-                run = Run(target, drafter, config, clock, engines, make_parts)
+                run = make_run()
                 tokens.append(run.prefill(condition))
             if run.engines is not None and config.num_tokens > 1:  # so that later runs capture nothing
                 run.runner.prepare(run.steps.shapes())
