@@ -224,9 +224,8 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
     """Run a cell and test it. If `runs` is None, its kind determines their number."""
     runs = runs or (SEEDS if cell.paired else runs_to_see(cell.case))
     play, vanilla = player(cell), player(Cell("vanilla", "shared", cell.case)) if cell.paired else None
-    first = zlib.crc32(
-        "/".join(cell).encode()
-    )  # a different first seed per cell, or all methods would draw the same first tokens
+    # a different first seed per cell, or all methods would draw the same first tokens
+    first = zlib.crc32("/".join(cell).encode())
     counts, passes, differ = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0, 0
     began = perf_counter()
     for seed in ((first + i) % 2**32 for i in range(runs)):

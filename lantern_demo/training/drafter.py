@@ -215,19 +215,9 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
-    parser.add_argument(
-        "--feature-layers",
-        type=int,
-        nargs="+",
-        default=[],
-        metavar="BLOCK",
-        help="blocks of the target to read too, counted from 1",
-    )
-    parser.add_argument(
-        "--keep-states",
-        action="store_true",
-        help="keep the target's states of its own pictures on disk",
-    )
+    layers = "blocks of the target to read too, counted from 1"
+    parser.add_argument("--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers)
+    parser.add_argument("--keep-states", action="store_true", help="keep the target's states of its own pictures on disk")
     return parser.parse_args()
 
 
