@@ -5,8 +5,6 @@ Counts are whole numbers. Distributions are float64 probabilities that sum to 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy
 import torch
 from numpy.typing import NDArray
@@ -18,18 +16,8 @@ FEWEST = 5.0  # expected in a cell of Pearson's test
 SIMULATED = 200  # sets of counts drawn for a mean
 
 
-class Pearson(NamedTuple):
-    """The result of Pearson's test: number of cells, statistic, degrees of freedom, p-value, and draws of probability 0."""
-
-    cells: int
-    chi2: float
-    df: int
-    p: float
-    impossible: int
-
-
-def chi_square(counts: Counts, probs: Probs) -> Pearson:
-    """Test counts against a distribution, both [n], with Pearson's test.
+def chi_square(counts: Counts, probs: Probs) -> float:
+    """Return the p-value of counts under a distribution, both [n], by Pearson's test.
 
     Neighbours share a cell until `FEWEST` draws are expected in it. Outcomes of probability 0 belong to no cell. If one was
     drawn, p is 0. Raises ValueError if nothing was counted.
@@ -48,11 +36,11 @@ def chi_square(counts: Counts, probs: Probs) -> Pearson:
         few, share = observed.pop(), expected.pop()
         observed[-1] += few
         expected[-1] += share
+    if counts[probs == 0].any():
+        return 0.0
     chi2, df = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)), len(expected) - 1
-    impossible = int(counts[probs == 0].sum())
     half = torch.tensor([df / 2, chi2 / 2], dtype=torch.float64)
-    p = 0.0 if impossible else float(torch.special.gammaincc(half[0], half[1])) if df else 1.0
-    return Pearson(df + 1, chi2, df, p, impossible)
+    return float(torch.special.gammaincc(half[0], half[1])) if df else 1.0
 
 
 def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
@@ -65,7 +53,7 @@ def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
     for first in range(probs.ndim):
         for last in range(first, probs.ndim):
             others = tuple(i for i in range(probs.ndim) if not first <= i <= last)
-            found.append((chi_square(counts.sum(others).ravel(), probs.sum(others).ravel()).p, f"{first + 1}-{last + 1}"))
+            found.append((chi_square(counts.sum(others).ravel(), probs.sum(others).ravel()), f"{first + 1}-{last + 1}"))
     p, stretch = min(found)
     return stretch, min(1.0, p * len(found))
 
