@@ -124,7 +124,7 @@ def test_of_children_that_the_prefix_fixes_it_is_the_closed_form() -> None:
 def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of("lantern++")
     few = picture_tvd(TARGET, DRAFTER, PREFIX, config)
-    monkeypatch.setattr(tvd.shift_at, "__defaults__", (200,))
+    monkeypatch.setattr(tvd.sampled_shift, "__defaults__", (200,))
     assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(few, abs=0.02)
 
 
