@@ -276,10 +276,8 @@ def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
         got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=1) - p
-        got, draws = sampled_shift(rule, p, q, offered[:1], neighbours, generator)
-        assert draws == 0
+        got = sampled_shift(rule, p, q, offered[:1], neighbours, generator)  # a sum without random numbers
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=3) - p
-        got, draws = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
-        assert draws == 20_000
+        got = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
         torch.testing.assert_close(got, want, atol=2e-3, rtol=0)
