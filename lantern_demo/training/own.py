@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -20,37 +21,31 @@ PART = 8  # pictures whose states are computed at a time
 Batch = tuple[Tensor, list[str], Tensor | None]  # token ids [B, N], prompts, and kept states [2B, S, W] of the target
 
 
+@dataclass
 class OwnPictures:
-    """Shards of pictures in a folder, as many as `pictures` fill; a restarted run finds the existing ones.
+    """Shards of `size` pictures in a folder, as many as `pictures` fill; a restarted run finds the existing ones.
 
-    `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` is the number that a step may
-    use. After `keep_states` the target's hidden states are kept with the pictures, in 16 bits. A training that reads its
-    pictures many times then runs the target once for each.
+    Training may begin with the first shard: `available` is the number that a step may use. Once `states` is set, the target's
+    hidden states are kept with the pictures, in 16 bits. A training that reads its pictures many times then runs the target
+    once for each.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        rank: int,
-        target: Teacher,
-        encoder: PromptEncoder,
-        prompts: Callable[[int, random.Random], list[str]],
-        pictures: int,
-        size: int,
-        sampling: Sampling,
-    ) -> None:
-        self.folder, self.rank, self.target, self.encoder = folder, rank, target, encoder
-        self.prompts, self.size, self.sampling = prompts, size, sampling
-        self.shards = pictures // size
-        self.states: Callable[[Tensor, list[str]], Tensor] | None = None
-        self.kind = ""
-        self._read: dict[str, tuple[Tensor, list[str]]] = {}
-        self._kept: dict[int, Tensor] = {}
+    folder: Path
+    rank: int
+    target: Teacher
+    encoder: PromptEncoder
+    prompts: Callable[[int, random.Random], list[str]]  # words so many prompts
+    pictures: int
+    size: int
+    sampling: Sampling
+    states: Callable[[Tensor, list[str]], Tensor] | None = None  # of n pictures and prompts, [2n, S, W]
+    kind: str = ""  # everything else that `states` depend on
+    _read: dict[str, tuple[Tensor, list[str]]] = field(default_factory=dict)
+    _kept: dict[int, Tensor] = field(default_factory=dict)
 
-    def keep_states(self, states: Callable[[Tensor, list[str]], Tensor], kind: str) -> None:
-        """Keep the result of `states` for n pictures and prompts, [2n, S, W]; `kind` names everything else that it depends
-        on."""
-        self.states, self.kind = states, kind
+    @property
+    def shards(self) -> int:
+        return self.pictures // self.size
 
     def available(self, step: int, steps: int) -> int:
         """Return how many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once
