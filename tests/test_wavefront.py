@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import numpy
 import pytest
 import torch
 from small_models import model_of
 
-from lantern_demo.bench.audit import Cell, player
-from lantern_demo.bench.chi_square import worst_stretch
-from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, Tables, index_of
-from lantern_demo.bench.toy import VOCAB as TOY_VOCAB
 from lantern_demo.bench.tvd import watched
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import ZipAR, nodes_at_most
@@ -74,13 +69,3 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
     assert len(visits) == 16 and sorted(of) == list(range(1, 16))
     for place, probs in of.items():
         torch.testing.assert_close(visits[place].p, probs, atol=1e-5, rtol=1e-4)
-
-
-def test_less_than_a_whole_row_is_not_lossless() -> None:
-    """Negative control of the distribution of whole rows, which `test_distributions` looks at."""
-    play, shape = player(Cell("zipar", "shared", "flat")), (TOY_VOCAB,) * LENGTH
-    counts = numpy.zeros(SEQUENCES, dtype=numpy.int64)
-    for seed in range(600):
-        counts[index_of(play(seed).tokens)] += 1
-    probs = Tables(CASES["flat"]).sequences()
-    assert worst_stretch(counts.reshape(shape), probs.reshape(shape))[1] < 1e-9
