@@ -32,10 +32,6 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
     return scenes.load_classifier_of(bundled.info.folder, bundled.device)
 
 
-def normal(*shape: int, seed: int = 0) -> Any:
-    return numpy.random.default_rng(seed).normal(size=shape)
-
-
 @pytest.mark.parametrize(
     ("right", "of", "level"), [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)]
 )
@@ -75,7 +71,7 @@ def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
 
 
 def test_resamples_spread_a_mean_as_its_standard_error() -> None:
-    values = normal(200)
+    values = numpy.random.default_rng(0).normal(size=200)
     spread = numpy.std([values[index].mean() for index in statistics.resamples(range(200), 2000)])
     assert spread == pytest.approx(values.std() / math.sqrt(200), rel=0.06)
 

@@ -127,20 +127,8 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
     make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", "--scenes", "8", count=2)
-    make(
-        target,
-        "target",
-        "--tokenizer",
-        str(runs["tokenizer"]),
-        "--word-steps",
-        "2",
-        "--scenes",
-        "8",
-        "--layers",
-        "2",
-        "--dim",
-        "64",
-    )
+    sizes = ["--word-steps", "2", "--scenes", "8", "--layers", "2", "--dim", "64"]
+    make(target, "target", "--tokenizer", str(runs["tokenizer"]), *sizes)
     make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided", "--own", "2")
     make(classifier, "classifier", batch=2)
     given = [word for part in list(runs)[:4] for word in (f"--{part}", str(runs[part]))]
