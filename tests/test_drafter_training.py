@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import CLASS_ID, GRID, JANUS, JANUS_7B_ID, JANUS_ID, janus_drafter, janus_target, write_janus
+from published import CLASS_ID, GRID, JANUS_7B_ID, JANUS_ID, janus_drafter, janus_target, write_janus
 from released import close
 from runs import decode
 from small_models import FEATURE_LAYERS, TEXT, networks
@@ -20,9 +20,10 @@ from small_models import FEATURE_LAYERS, TEXT, networks
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models.checkpoints import load_text
 from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
-from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
+from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.training import drafter
 from lantern_demo.training.own import encode_prompts, sample_batch
@@ -79,8 +80,7 @@ def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeyp
 
 def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
     """Of Janus-Pro, whose prompts are of different lengths: states of teacher forcing, and greedy pictures."""
-    vocabulary = read_vocabulary(write_janus(tmp_path) / "Janus-Pro-1B" / "tokenizer.json", JANUS)
-    target, reader = janus_target(), ChatPrompt(vocabulary, 40)
+    target, reader = janus_target(), load_text(model_info(JANUS_ID), torch.device("cpu"), write_janus(tmp_path))
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake"]
     sampling = Sampling(temperature=1e-3, cfg_scale=5.0)  # all but greedy
     together = encode_prompts(reader, prompts, torch.device("cpu"))

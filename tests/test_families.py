@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lantern_demo.models import checkpoints, families
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import PromptTokens
+from lantern_demo.models.anole.prompts import prompt_reader
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
 from lantern_demo.models.files.tensors import AS_PUBLISHED
@@ -70,7 +70,7 @@ THIRD = Family(
     layouts={"third": AS_PUBLISHED},
     target_facts=lambda sizes, located: {},
     drafter_facts=lambda sizes, located: {},
-    prompts=PromptTokens.of,
+    prompts=prompt_reader,
 )
 
 
