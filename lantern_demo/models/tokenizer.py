@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
@@ -100,7 +98,8 @@ class ChameleonTokenizer(ImageTokenizer):
         return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
 
-_PUBLISHED_NAMES = (
+# `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the same tokenizer.
+VQ_NAMES = (
     (r"^vq\.", ""),
     (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."),
     (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
@@ -108,11 +107,3 @@ _PUBLISHED_NAMES = (
     (r"\.mid\.attn_1\.", ".mid.1."),
     (r"\.mid\.block_2\.", ".mid.2."),
 )
-
-
-def published_vq_name(name: str) -> str:
-    """Return the name of a tensor of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the same
-    tokenizer."""
-    for ours, theirs in _PUBLISHED_NAMES:
-        name = re.sub(ours, theirs, name)
-    return name

@@ -16,11 +16,7 @@ from typing import Any
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, AnoleConfig
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, read_config
-
-
-def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:
-    return (name if name == "lm_head.weight" else f"model.{name}",)
+from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, read_config, renaming
 
 
 def _image_rows(name: str, shapes: Shapes) -> Rows | None:
@@ -42,7 +38,7 @@ def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
 
 
 LAYOUTS = {
-    "anole": Layout(_anole_names, re.compile(r"model\.vqmodel\..*"), _image_rows),
+    "anole": Layout(renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows),
     "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
     "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
 }

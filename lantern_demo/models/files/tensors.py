@@ -50,12 +50,19 @@ class Layout:
     cut: Callable[[str, Shapes], Rows | None] = lambda *_: None
 
 
-def as_published(name: str, _: Shapes) -> tuple[str, ...]:
-    return (name,)
+def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], tuple[str, ...]]:
+    """Return a `Layout.published` that applies rules to a name, in turn: a regular expression and its replacement each."""
+
+    def published(name: str, _: Shapes) -> tuple[str, ...]:
+        for ours, theirs in rules:
+            name = re.sub(ours, theirs, name)
+        return (name,)
+
+    return published
 
 
 NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave out
-AS_PUBLISHED = Layout(as_published, NOTHING)  # the published names are this project's
+AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this project's
 
 
 def read(path: Path) -> dict[str, Tensor]:

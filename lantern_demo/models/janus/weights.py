@@ -14,47 +14,34 @@ import re
 from typing import Any
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError, Layout, Shapes, check_config, read_config
+from lantern_demo.models.files.tensors import CheckpointError, Layout, check_config, read_config, renaming
 from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.tokenizer import published_vq_name
+from lantern_demo.models.tokenizer import VQ_NAMES
 
-# Parts of the target that do not belong to the decoder, by DeepSeek's names and by the library's.
-_PARTS = {
-    "image_embedding.codes.": ("gen_embed.", "generation_embeddings."),
-    "image_embedding.fc1.": ("gen_aligner.layers.0.", "generation_aligner.fc1."),
-    "image_embedding.fc2.": ("gen_aligner.layers.2.", "generation_aligner.hidden_layers.0."),
-    "image_head.proj_out.": ("gen_head.output_mlp_projector.", "generation_head.proj_out."),
-    "image_head.vision_head.": ("gen_head.vision_head.", "generation_head.vision_head."),
-}
-
-
-def _authors_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, (theirs, _library) in _PARTS.items():
-        if name.startswith(ours):
-            return (theirs + name.removeprefix(ours),)
-    return (f"language_model.model.{name}",)
-
-
-def _library_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, (_authors, theirs) in _PARTS.items():
-        if name.startswith(ours):
-            return (f"model.{theirs}{name.removeprefix(ours)}",)
-    return (f"model.language_model.{name}",)
-
-
-def _authors_vq_names(name: str, _: Shapes) -> tuple[str, ...]:
-    return (f"gen_vision_model.{published_vq_name(name)}",)
-
-
-def _library_vq_names(name: str, _: Shapes) -> tuple[str, ...]:
-    return (f"model.vqmodel.{name.removeprefix('vq.')}",)
-
+_AUTHORS_NAMES = (
+    (r"^(?!image_)", "language_model.model."),
+    (r"^image_embedding\.codes\.", "gen_embed."),
+    (r"^image_embedding\.fc1\.", "gen_aligner.layers.0."),
+    (r"^image_embedding\.fc2\.", "gen_aligner.layers.2."),
+    (r"^image_head\.proj_out\.", "gen_head.output_mlp_projector."),
+    (r"^image_head\.", "gen_head."),
+)
+_LIBRARY_NAMES = (
+    (r"^(?!image_)", "language_model."),
+    (r"^image_embedding\.codes\.", "generation_embeddings."),
+    (r"^image_embedding\.fc1\.", "generation_aligner.fc1."),
+    (r"^image_embedding\.fc2\.", "generation_aligner.hidden_layers.0."),
+    (r"^image_head\.", "generation_head."),
+    (r"^", "model."),
+)
+_OTHER_PARTS = re.compile(r"(vision_model|aligner|gen_vision_model)\..*|language_model\.lm_head\.weight")
+_NO_TOKENIZER = re.compile(r"(?!gen_vision_model\.).*|gen_vision_model\.quantize\.codebook_used")
 
 LAYOUTS = {
-    "janus": Layout(_authors_names, re.compile(r"(vision_model|aligner|gen_vision_model)\..*|language_model\.lm_head\.weight")),
-    "janus-vq": Layout(_authors_vq_names, re.compile(r"(?!gen_vision_model\.).*|gen_vision_model\.quantize\.codebook_used")),
-    "janus-library": Layout(_library_names, re.compile(r"model\.(vision_model|aligner|vqmodel)\..*|lm_head\.weight")),
-    "janus-library-vq": Layout(_library_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
+    "janus": Layout(renaming(*_AUTHORS_NAMES), _OTHER_PARTS),
+    "janus-vq": Layout(renaming(*VQ_NAMES, (r"^", "gen_vision_model.")), _NO_TOKENIZER),
+    "janus-library": Layout(renaming(*_LIBRARY_NAMES), re.compile(r"model\.(vision_model|aligner|vqmodel)\..*|lm_head\.weight")),
+    "janus-library-vq": Layout(renaming((r"^vq\.", "model.vqmodel.")), re.compile(r"(?!model\.vqmodel\.).*")),
 }
 
 

@@ -15,57 +15,42 @@ import re
 from typing import Any
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import NOTHING, Layout, Shapes, as_published, check_config, read_config
+from lantern_demo.models.files.tensors import NOTHING, Layout, Shapes, check_config, read_config, renaming
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.tokenizer import published_vq_name
+from lantern_demo.models.tokenizer import VQ_NAMES
 
 # Values of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
 TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
 
-_LANTERN_NAMES = (
-    ("tok_embeddings.", "model.embed_tokens."),
-    ("cls_embedding.", "model.cls_embedding."),
-    ("output.", "lm_head."),
-    ("norm.", "model.norm."),
-    ("layers.", "model.layers."),
-)
-_LANTERN_LAYER_NAMES = (
-    ("attention.wo.", "self_attn.o_proj."),
-    ("feed_forward.w1.", "mlp.gate_proj."),
-    ("feed_forward.w3.", "mlp.up_proj."),
-    ("feed_forward.w2.", "mlp.down_proj."),
-    ("attention_norm.", "input_layernorm."),
-    ("ffn_norm.", "post_attention_layernorm."),
+_renamed = renaming(
+    (r"^output\.", "lm_head."),
+    (r"^(?!lm_head\.)", "model."),
+    (r"\.tok_embeddings\.", ".embed_tokens."),
+    (r"\.attention\.wo\.", ".self_attn.o_proj."),
+    (r"\.feed_forward\.w1\.", ".mlp.gate_proj."),
+    (r"\.feed_forward\.w3\.", ".mlp.up_proj."),
+    (r"\.feed_forward\.w2\.", ".mlp.down_proj."),
+    (r"\.attention_norm\.", ".input_layernorm."),
+    (r"\.ffn_norm\.", ".post_attention_layernorm."),
 )
 
 
-def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, theirs in _LANTERN_NAMES:
-        if name.startswith(ours):
-            name = theirs + name.removeprefix(ours)
-            break
-    for ours, theirs in _LANTERN_LAYER_NAMES:
-        name = name.replace(f".{ours}", f".{theirs}")
-    if ".attention.wqkv." in name:
-        return tuple(name.replace("attention.wqkv", f"self_attn.{part}_proj") for part in "qkv")
-    return (name,)
-
-
-def _vq_names(name: str, _: Shapes) -> tuple[str, ...]:
-    return (published_vq_name(name),)
-
-
-def _t5_names(name: str, _: Shapes) -> tuple[str, ...]:
-    # The embedding is one tensor with several names.
-    return ("shared.weight",) if name == "encoder.embed_tokens.weight" else (name,)
+def _lantern_names(name: str, shapes: Shapes) -> tuple[str, ...]:
+    if ".wqkv." in name:
+        return tuple(f"model.{name.replace('attention.wqkv', f'self_attn.{part}_proj')}" for part in "qkv")
+    return _renamed(name, shapes)
 
 
 LAYOUTS = {
-    "llamagen": Layout(as_published, re.compile(r"freqs_cis")),
+    "llamagen": Layout(renaming(), re.compile(r"freqs_cis")),
     "lantern": Layout(_lantern_names, NOTHING),
-    "vq": Layout(_vq_names, re.compile(r"quantize\.codebook_used")),
-    "t5": Layout(_t5_names, re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight")),
+    "vq": Layout(renaming(*VQ_NAMES), re.compile(r"quantize\.codebook_used")),
+    # The embedding is one tensor with several names.
+    "t5": Layout(
+        renaming((r"^encoder\.embed_tokens\.weight$", "shared.weight")),
+        re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight"),
+    ),
 }
 
 
