@@ -136,14 +136,13 @@ class CaptionEncoder:
     """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero (LlamaGen,
     autoregressive/sample/sample_t2i.py).
 
-    A callable `encoder` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if less than
-    LEAST_FREE bytes of memory are free after a prompt.
+    `make` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if less than LEAST_FREE bytes of
+    memory are free after a prompt.
     """
 
-    def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel | Callable[[], T5EncoderModel]) -> None:
-        self.tokenizer = tokenizer
-        self._made = encoder if isinstance(encoder, T5EncoderModel) else None
-        self._make = None if isinstance(encoder, T5EncoderModel) else encoder
+    def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
+        self.tokenizer, self.make = tokenizer, make
+        self.made: T5EncoderModel | None = None
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
@@ -157,15 +156,9 @@ class CaptionEncoder:
     @property
     def encoder(self) -> T5EncoderModel:
         """The T5, built again if it was released."""
-        if self._made is None:
-            assert self._make is not None
-            self._made = self._make()
-        return self._made
-
-    @property
-    def held(self) -> bool:
-        """Whether the T5 is in memory."""
-        return self._made is not None
+        if self.made is None:
+            self.made = self.make()
+        return self.made
 
     def check(self, prompt: str) -> None:
         """Raise ValueError when the published cleaning leaves nothing of a prompt."""
@@ -186,8 +179,8 @@ class CaptionEncoder:
         ids = torch.tensor([encoding.ids], device=device)
         mask = torch.tensor([encoding.attention_mask], device=device)
         features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        if self._make is not None and (free := free_memory(device)) is not None and free < LEAST_FREE:
-            self._made = None
+        if (free := free_memory(device)) is not None and free < LEAST_FREE:
+            self.made = None
         features, valid = left_pad(features, mask.bool())
         return Encoded(features.float(), valid, self._unread(text, encoding))
 
@@ -210,5 +203,5 @@ def load_text(located: Located, width: int, device: torch.device, dtype: torch.d
     if config.d_model != width:
         raise CheckpointError(f"{path} says d_model {config.d_model}, but this model reads features of width {width}")
     network = blank_text(config)
-    weights = dict(weights_of(network, located.weights, LAYOUTS["t5"]))
-    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), fill(network, weights, device, dtype))
+    encoder = fill(network, dict(weights_of(network, located.weights, LAYOUTS["t5"])), device, dtype)
+    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), lambda: encoder)
