@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, attend, prefix_mask, with_features
+from lantern_demo.models.common import BEYOND, Condition, Network, NetworkSizes, RMSNorm, attend, prefix_mask, with_features
 from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, rotations, unstored
 
 
@@ -45,9 +45,11 @@ def angles(positions: int, head_dim: int, base: float) -> Tensor:
     return torch.stack((angle.cos(), angle.sin()), -1)
 
 
-def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tensor:
-    """Return `angles` of all positions of a picture's tokens and of drafts past its end."""
-    return angles(prefix + grid * grid + BEYOND, head_dim, base)
+class SequenceSizes(NetworkSizes[Network]):
+    """The configuration of a target or a drafter of these families: a drafter's slot stands at its target's position."""
+
+    def rope_table(self) -> Tensor:
+        return angles(self.prefix + self.grid * self.grid + BEYOND, self.head_dim, self.rope_base)
 
 
 def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
@@ -241,7 +243,7 @@ class DecoderDrafter(Decoder):
         outputs: list[Tensor] = []
         for t in range(passes):
             x = self.fuse(embedded, hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-            q, k, v = self.layer.self_attn.project(self.layer.norm_before(x), rotation)
+            q, k, v = self.layer.self_attn.rotated(self.layer.norm_before(x), rotation).transpose(1, 3).unbind(2)
             keys.append(k)
             values.append(v)
             seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)

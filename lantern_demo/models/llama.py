@@ -142,11 +142,6 @@ class Attention(nn.Module, ABC):
         """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
         return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
 
-    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map x [R, n, H] to rotated queries and keys, and values, [R, heads, n, d] each."""
-        q, k, v = self.rotated(x, rotation).transpose(1, 3).unbind(2)
-        return q, k, v
-
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
         """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
         rotated = self.rotated(x, rotation)
