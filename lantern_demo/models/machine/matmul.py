@@ -11,8 +11,7 @@ Kinds in `ROW_EXACT` compute each output row from its input row alone: the same 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from math import prod
 from time import perf_counter
@@ -115,8 +114,12 @@ def _half(weight: Tensor) -> Matmul:
     with the same bits. Their calls take ten microseconds less, as much as a whole small matmul."""
     if weight.numel() > SMALL:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
-        with _packed_by_fbgemm():
+        before = torch.backends.quantized.engine
+        torch.backends.quantized.engine = "fbgemm"  # the engine that packs weights runs them
+        try:
             columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        finally:
+            torch.backends.quantized.engine = before
         return _with_filled_rows(lambda x: shared(x, columns), "half")
     return _with_filled_rows(_small_half(weight), "half")
 
@@ -142,14 +145,3 @@ def _rows_to_fill() -> tuple[int, ...]:
     small = [count == 0 or torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS)]
     exact = [a and b for a, b in zip(exact, small, strict=True)]
     return tuple(next((more for more in range(BLOCKS) if exact[(count + more) % BLOCKS]), 0) for count in range(BLOCKS))
-
-
-@contextmanager
-def _packed_by_fbgemm() -> Iterator[None]:
-    """Make quantised operators pack weights by FBGEMM meanwhile, for any engine; the engine that packs them runs them."""
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = "fbgemm"
-    try:
-        yield
-    finally:
-        torch.backends.quantized.engine = before

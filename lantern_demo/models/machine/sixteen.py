@@ -3,7 +3,7 @@ seed gives the same picture after a restart."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
@@ -56,6 +56,6 @@ def _fastest(kinds: tuple[str, ...], threads: int) -> str:
             for one in products:
                 one(inputs[nodes])
 
-        return quickest({(kind, n): (lambda p=p, n=n: run(p, n)) for kind, p in layers.items() for n in inputs})  # type: ignore[misc]
+        return quickest({(kind, n): partial(run, products, n) for kind, products in layers.items() for n in inputs})
     finally:
         torch.set_num_threads(before)
