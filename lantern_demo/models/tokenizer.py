@@ -36,20 +36,24 @@ class ImageTokenizer(nn.Module):
         self.grid = config.num_patches
         self.codebook_size = config.num_embeddings
 
+    def scaled(self, vectors: Tensor, dim: int) -> Tensor:
+        """Return vectors along a dimension in float32 as they are compared and decoded: of unit length."""
+        return F.normalize(vectors.float(), dim=dim)
+
     @property
     def codebook(self) -> Tensor:
-        """The vectors that the decoder reads: unit length, [V, e] float32."""
-        return F.normalize(self.vq.quantize.embedding.weight.float(), dim=-1)
+        """The vectors that the decoder reads [V, e] float32."""
+        return self.scaled(self.vq.quantize.embedding.weight, -1)
 
     def latent(self, images: Tensor) -> Tensor:
-        """Map images [B, 3, H, W] in [0, 1] to unit vectors before quantisation [B, e, G, G]."""
-        return F.normalize(self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float(), dim=1)
+        """Map images [B, 3, H, W] in [0, 1] to vectors before quantisation [B, e, G, G], `scaled`."""
+        return self.scaled(self.vq.quant_conv(self.vq.encoder(images * 2 - 1)), 1)
 
     def encode(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
-        z = self.latent(images).flatten(2).transpose(1, 2)
-        # For unit vectors the nearest by L2 distance is the one with the largest inner product.
-        return (z @ self.codebook.t()).argmax(-1)
+        z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
+        # |z - e|^2 less |z|^2, which is the same for every e
+        return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
     @property
     def size(self) -> int:
@@ -82,20 +86,8 @@ class ChameleonTokenizer(ImageTokenizer):
         for level in (*self.vq.encoder.down, *self.vq.decoder.up):
             level.attn = nn.ModuleList()
 
-    @property
-    def codebook(self) -> Tensor:
-        """The stored vectors [V, e] float32, which the decoder reads."""
-        return self.vq.quantize.embedding.weight.float()
-
-    def latent(self, images: Tensor) -> Tensor:
-        """Map images [B, 3, H, W] in [0, 1] to vectors before quantisation [B, e, G, G]."""
-        return self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float()
-
-    def encode(self, images: Tensor) -> Tensor:
-        """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
-        z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
-        # |z - e|^2 less |z|^2, which is the same for every e
-        return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
+    def scaled(self, vectors: Tensor, dim: int) -> Tensor:
+        return vectors.float()
 
 
 # `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the same tokenizer.
