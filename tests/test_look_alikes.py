@@ -16,7 +16,7 @@ from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import admission, texts
-from lantern_demo.ui.look_alikes import AROUND, DRAFTS, LIKED, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, DRAFTS, KEPT, LIKED, LookAlikes
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
@@ -114,11 +114,12 @@ def test_a_picture_is_decoded_once_however_many_nodes_show_it(alikes: LookAlikes
     assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
 
 
-def test_distributions_of_few_pictures_are_kept(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.ui.look_alikes.KEPT", 2)
-    for token in range(3):
-        assert "error" not in alikes.look(place(tokens=[token] * TOKENS))
-    assert len(alikes._probs) == 2
+def test_distributions_of_few_pictures_are_kept(alikes: LookAlikes) -> None:
+    before = alikes._liked.cache_info()
+    for cell in (40, 41):
+        assert "error" not in alikes.look(place(tokens=[9] * TOKENS, cell=cell))
+    after = alikes._liked.cache_info()
+    assert (after.misses - before.misses, after.hits - before.hits, after.maxsize) == (1, 1, KEPT)
 
 
 def test_nothing_is_decoded_outside_a_lease(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
