@@ -252,7 +252,7 @@ def full(*_: object, **__: object) -> Any:
 
 def test_a_full_disk_costs_the_pictures_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(folder, "cpu")
-    monkeypatch.setattr("PIL.Image.Image.save", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     *_, (images, record) = answers(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
@@ -272,7 +272,7 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service, w, _ = page_of(folder, compare.draw)
-    monkeypatch.setattr(files, "_check_room", full)
+    monkeypatch.setattr(files, "ROOM", 10**18)
     knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
     updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, Shown(), *knobs))
     merged: dict[Any, Any] = {}
