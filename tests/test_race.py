@@ -14,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 import torch
 from tiny import page_of, ran, write_tiny_model
@@ -401,7 +400,7 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     service, w, repeating = page_of(folder, again)
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
     begun = begin(w, w.status, shown)
-    assert begun[w.status] == begun[w.before] == gr.skip(), "Enter in the middle of a run begins nothing"
+    assert not {w.status, w.before} & begun.keys(), "Enter in the middle of a run begins nothing"
     settled = settle(service, w, shown)
     assert json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))

@@ -81,9 +81,8 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
     """Show in `told` at once that the run waits for the device. During a run, when Enter starts nothing, its status stays."""
-    if shown.running:
-        return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
-    return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
+    begun = {} if shown.running else {told: status_html(texts.ASKED, "busy"), w.before: shown.run}
+    return begun | w.busy(True)
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
