@@ -14,8 +14,6 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import Response
-from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
@@ -47,15 +45,14 @@ from lantern_demo.ui.form import (
 )
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
-from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import Form, choose, choose_another, class_box
-from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.recorded import MEGABYTES, SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
+from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, cards, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, load_record, show_example, show_first
+from lantern_demo.ui.routes import routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
@@ -219,13 +216,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(GZipMiddleware, minimum_size=1000),
                 Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
-            "routes": [
-                Route(PATH, health(page, page.lantern_service)),
-                Route(METRICS, metrics(page, page.lantern_service)),
-                Route(SWEEPS, sweeps),
-                Route("/look.js", lambda _: Response(page.lantern_look, media_type="text/javascript")),
-                Route(PALETTES, palettes(page.lantern_service)),
-            ],
+            "routes": routes(page, page.lantern_service),
         },
         **options,
     )

@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from lantern_demo.runs.record import parsed
-from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
 THUMBNAIL_QUALITY = 60  # of WebP
-SWEEPS = "/recorded/{name}/sweeps"
+SWEEPS = "/recorded/{name}/sweeps"  # where the page's sliders get them
 MEGABYTES = 4  # of a record that a visitor uploads
-DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,6 @@ class Recorded:
 def recorded_runs() -> tuple[Recorded, ...]:
     """Return all recorded examples, in the order of their file names."""
     return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in sorted(FOLDER.glob("*.json.gz")))
-
-
-def sweeps(request: Request) -> JSONResponse:
-    """GET /recorded/{name}/sweeps: the recorded sweeps of an example, for the page's sliders."""
-    found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
-    if not found:
-        return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
-    return JSONResponse(found, headers={"Cache-Control": f"max-age={DAY}"})
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
