@@ -20,27 +20,17 @@ function tour({ lanes, grid, root, open, ended }) {
   const skip = el("button", { type: "button", onclick: end }, words.skip);
   const count = el("small");
   const box = el("section", { class: "tour", role: "dialog", "aria-label": words.title }, told, el("div", {}, skip, count, next));
-  const onward = () => root.querySelector(".next")?.click();
-  // A look's own button goes through the phases of a step: draft, verify, accept.
-  const stops = [
-    { at: "tree-box", go: onward },
-    { at: "tree-box", go: onward },
-    { at: "alike", go: () => {} },
-    { at: "tree-box", go: onward },
-  ];
+  const stops = ["tree-box", "tree-box", "alike", "tree-box"]; // parts of the look, by the names that the styles have for them
   let at = -1;
-
-  /** Ring a part of the look, by the name that the styles have for it. */
-  function point(name) {
-    root.dataset.pointed = name;
-    root.querySelector(`.${name}`)?.scrollIntoView({ block: "nearest" });
-  }
 
   function onto() {
     at += 1;
     if (at === stops.length) return end();
-    stops[at].go();
-    point(stops[at].at);
+    const part = stops[at];
+    // A look's own button goes through the phases of a step: draft, verify, accept.
+    if (part === "tree-box") root.querySelector(".next")?.click();
+    root.dataset.pointed = part;
+    root.querySelector(`.${part}`)?.scrollIntoView({ block: "nearest" });
     told.textContent = say(words.captions[at], facts);
     count.textContent = say(words.count, { number: at + 1, of: stops.length });
     next.textContent = at + 1 < stops.length ? words.next : words.done;
