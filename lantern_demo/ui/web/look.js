@@ -134,6 +134,6 @@ function lookPanel(words, root, hooks) {
     if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true) select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
   }
 
-  const paintBig = (options) => { if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { ...options, cell, marks: true }); };
+  const paintBig = () => { if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { cell, marks: true }); };
   return { set, show, close, paint: paintBig, get open() { return root.open; } };
 }

@@ -110,7 +110,7 @@ function goOn(view, racing) {
 function mosaic(one, model) {
   if (one.data) return;
   const palette = model && paletteOf(model, () => state.lanes.forEach((other) => mosaic(other, model)));
-  paintMosaic(one.canvas, one.drawn, state.grid, { palette, cover: drawing(-1).cover, colour: one.view.colour });
+  paintMosaic(one.canvas, one.drawn, state.grid, { palette, cover: cover(), colour: one.view.colour });
 }
 
 /** A run is over: it can be played on either clock, and every token looked at. */
@@ -188,10 +188,7 @@ function compare(on) {
   if (state.clock) draw();
 }
 
-function drawing(cell) {
-  const cover = getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
-  return { cell, cover };
-}
+const cover = () => getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
 
 function repaint() {
   for (const one of state.lanes) {
@@ -199,13 +196,11 @@ function repaint() {
     if (!one.data && one.drawn.cells.size) mosaic(one, state.model);
   }
   if (state.clock) draw();
-  paintLook(state.cell);
+  look?.paint();
 }
 
-const paintLook = (cell) => look?.paint(drawing(cell));
-
 function draw() {
-  const common = drawing(state.cell);
+  const common = { cell: state.cell, cover: cover() };
   const { clock } = state;
   const vanilla = played().find((one) => one.data.id === "vanilla")?.data;
   for (const one of played()) {
@@ -237,11 +232,6 @@ function go(to) {
   state.time = Math.min(state.total, Math.max(0, to));
   if (!state.playing) named();
   draw();
-}
-
-/** To where a step of a lane is done. */
-function goTo(data, step) {
-  go(data.times[step]);
 }
 
 function named() {
@@ -283,7 +273,7 @@ function light(cell) {
 /** The panel for a look, with its scripts and what they tell of the page's first run, comes when somebody first looks -> whether it is there. */
 function looks() {
   coming ??= new Promise((done, failed) => document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }))).then(() => {
-    look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
+    look = lookPanel(words, fold, { goTo: (data, step) => go(data.times[step]), ask: (asked) => server.look(asked) });
     look.set(state.whole, played().map((one) => one.data));
     return true;
   }, () => { coming = null; });
@@ -302,7 +292,7 @@ function lookAt(one, cell) {
     for (const other of state.lanes) other.root.toggleAttribute("data-chosen", other.data === data);
     state.cell = -2; // whatever it was, all lanes light this one
     light(chosen);
-    paintLook(chosen);
+    look.paint();
   });
   opener ??= one.picture;
 }
