@@ -2,18 +2,13 @@
 
 const REPLAY_SECONDS = 6; // what a replay takes on either clock
 
-/** A clock: `times` of a lane, how its numbers read, and how many of its units a replay shows in a second. */
-function machineClock(total) {
-  const readOf = (now) => `${(now / 1000).toFixed(2)} / ${seconds(total)}`;
-  return { kind: "seconds", times: (lane) => lane.milliseconds, read: seconds, readOf, pace: total / REPLAY_SECONDS };
-}
-
-function passClock(total) {
-  const readOf = (now) => `${Math.floor(now)} / ${Math.round(total)}`;
-  return { kind: "passes", times: (lane) => lane.committed.map((_, step) => step), read: (now) => counted(Math.round(now)), readOf, pace: total / REPLAY_SECONDS };
-}
-
 const counted = (steps) => say(steps === 1 ? WORDS.pass : WORDS.passes, { steps });
+
+/** The clocks: the `times` of a lane's steps, and how a time reads, alone and of a total. */
+const CLOCKS = {
+  passes: { times: (lane) => lane.committed.map((_, step) => step), read: (now) => counted(Math.round(now)), readOf: (now, total) => `${Math.floor(now)} / ${Math.round(total)}` },
+  seconds: { times: (lane) => lane.milliseconds, read: seconds, readOf: (now, total) => `${(now / 1000).toFixed(2)} / ${seconds(total)}` },
+};
 
 /** Who was first on a clock, and how that is on the other one -> [headline, the line below it]. */
 function verdict(lanes, kind, words) {

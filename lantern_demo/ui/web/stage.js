@@ -154,11 +154,10 @@ function useClock(kind) {
   const known = played();
   if (!known.length) return;
   const share = state.total ? state.time / state.total : 1;
-  const of = kind === "passes" ? passClock : machineClock;
-  for (const one of known) one.data.times = of(0).times(one.data);
+  state.clock = kind;
+  for (const one of known) one.data.times = CLOCKS[kind].times(one.data);
   const end = (one) => one.data.times.at(-1);
   state.total = Math.max(...known.map(end));
-  state.clock = of(state.total);
   const first = Math.min(...known.map(end));
   for (const one of known) Object.assign(one, { flagged: known.length > 1 && end(one) === first ? words.first : "", shown: -1 });
   for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
@@ -167,7 +166,7 @@ function useClock(kind) {
 }
 
 function tellStory(known) {
-  const [story, other] = verdict(known, state.clock.kind, words);
+  const [story, other] = verdict(known, state.clock, words);
   headline.textContent = story;
   why.replaceChildren(state.compared ? words.whyDiffer : other, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
 }
@@ -201,16 +200,16 @@ function repaint() {
 
 function draw() {
   const common = { cell: state.cell, cover: cover() };
-  const { clock } = state;
+  const clock = CLOCKS[state.clock];
   const vanilla = played().find((one) => one.data.id === "vanilla")?.data;
   for (const one of played()) {
     const { data } = one;
     const end = data.times.at(-1);
     const [count, done] = [tokensAt(data, state.time), state.time >= end];
-    const fresh = state.playing ? tokensAt(data, state.time - (FLASH * clock.pace) / 1000) : count;
+    const fresh = state.playing ? tokensAt(data, state.time - FLASH * pace()) : count;
     const step = Math.max(0, countUpTo(data.times, state.time) - 1);
     one.passes.textContent = counted(step);
-    one.took.textContent = seconds(clock.kind === "seconds" ? Math.min(state.time, end) : data.milliseconds[step]);
+    one.took.textContent = seconds(state.clock === "seconds" ? Math.min(state.time, end) : data.milliseconds[step]);
     for (const part of ["fewer", "gain"]) one[part].textContent = done ? one.view[part] : "";
     one.flag.textContent = done ? one.flagged : "";
     one.number.textContent = done ? one.view.number : say(words.tokens, { count, total: data.tokens.length });
@@ -225,8 +224,11 @@ function draw() {
   scrub.value = state.total ? Math.round((1000 * state.time) / state.total) : 0;
   scrub.style.setProperty("--played", `${state.total ? (100 * state.time) / state.total : 0}%`);
   scrub.setAttribute("aria-valuetext", clock.read(state.time));
-  time.textContent = clock.readOf(state.time);
+  time.textContent = clock.readOf(state.time, state.total);
 }
+
+/** How far a replay goes on its clock in a millisecond. */
+const pace = () => state.total / (1000 * REPLAY_SECONDS);
 
 function go(to) {
   state.time = Math.min(state.total, Math.max(0, to));
@@ -257,7 +259,7 @@ function tick(now) {
   if (!state.playing || !place.isConnected) return;
   if (!place.offsetParent) return pause();
   if (now - state.last < FRAME) return requestAnimationFrame(tick);
-  go(state.time + (Math.max(0, now - state.last) * state.clock.pace) / 1000);
+  go(state.time + Math.max(0, now - state.last) * pace());
   state.last = now;
   if (state.time >= state.total) pause();
   else requestAnimationFrame(tick);
