@@ -72,10 +72,7 @@ OWN_LINK = """(link) => {
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-# A run was requested or loaded far below the stage: see web/race.js.
-RACE_IN_VIEW = "() => raceInView()"
 EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
-LOADED_IN_VIEW = "(refusal) => loadedInView(refusal)"
 # Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
 AS_SHOWN = """(...asked) => {
   const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
@@ -275,7 +272,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
     drawing = wire([w.draw.click, form.prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
-    w.again.click(None, js=RACE_IN_VIEW, **QUIET)
+    w.again.click(None, js="() => raceInView()", **QUIET)  # see web/race.js
     repeating = wire([w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
@@ -319,7 +316,7 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
     )
     upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [said.words], None, js=LOADED_IN_VIEW, **QUIET)
+    loaded.then(None, [said.words], None, js="(refusal) => loadedInView(refusal)", **QUIET)
     form.model.input(partial(choose_another, service, form), [form.model, form.set_for], form.of_model(), **AT_ONCE)
 
 
