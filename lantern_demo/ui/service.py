@@ -108,28 +108,32 @@ class Service:
 
     def _load_first(self, model: str | Path) -> None:
         try:
-            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
-            self._first_info = pipe.info
-            self._prepare(pipe)
-            self._loaded[self.default] = pipe
+            self._load(model, self.default)
         except ValueError as error:  # `wait` raises it
             self._first.set_exception(error)
-        except BaseException as error:
-            _LOG.exception("the model could not be loaded")
-            self._first.set_exception(ValueError(texts.load_failed(self.default, error)))
         else:
             self._first.set_result(None)
 
-    def _prepare(self, pipe: Pipeline) -> None:
-        """Choose trees and warm up before a visitor waits for it. A device that is only lent for runs is not there yet."""
-        if not on_zero_gpu():
-            with self._turn:
-                self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                self._worker.submit(pipe.palette).result()
-        # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of one
-        # of the first races.
-        gc.collect()
-        gc.freeze()
+    def _load(self, model: str | Path, name: str) -> None:
+        """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
+        try:
+            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
+            if name == self.default:
+                self._first_info = pipe.info
+            if not on_zero_gpu():  # a device that is only lent for runs is not there yet
+                with self._turn:
+                    self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
+                    self._worker.submit(pipe.palette).result()
+            # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of
+            # one of the first races.
+            gc.collect()
+            gc.freeze()
+            self._loaded[name] = pipe
+        except ValueError:
+            raise
+        except BaseException as error:  # such as too little memory; the loaded models go on
+            _LOG.exception("model %s could not be loaded", name)
+            raise ValueError(texts.load_failed(name, error)) from error
 
     def wait(self) -> None:
         """Wait until the model that the program was started with is loaded and prepared. Raise ValueError, as `load` does, if
@@ -168,16 +172,8 @@ class Service:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
-                try:
-                    with ThreadPoolExecutor(1) as thread:  # it ends with the load, and its helpers too: see `__init__`
-                        pipe = thread.submit(load, model, self._device, threads=self._threads).result()
-                    self._prepare(pipe)
-                    self._loaded[model] = pipe
-                except ValueError:
-                    raise
-                except Exception as error:  # such as too little memory; the loaded models go on
-                    _LOG.exception("model %s could not be loaded", model)
-                    raise ValueError(texts.load_failed(model, error)) from error
+                with ThreadPoolExecutor(1) as thread:  # it ends with the load, and its helpers too: see `__init__`
+                    thread.submit(self._load, model, model).result()
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
