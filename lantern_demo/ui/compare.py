@@ -132,7 +132,6 @@ def _events(
     lane and at most one picture, however much has been drawn."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
-    no_room = False
     starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)  # before each of the latest answers, the tokens of each method
     with closing(service.frames(request, True)) as events:
         for event in events:
@@ -163,13 +162,11 @@ def _events(
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
                 updates[w.status] = _through(lanes)
                 file = saved(kept, w.sheet, write_picture, folder, event)
-                if file is None:
-                    no_room = True
-                else:
+                if file is not None:
                     shown.files[event.method] = f"gradio_api/file={file}"
             fresh = {method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()}
             yield {**updates, w.stage: _live(shown, pictures, fresh)}
-    yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
+    yield {w.status: _closing_words(service, shown, expected)}
 
 
 def _made_ready(what: str) -> str:
@@ -209,15 +206,14 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(
-    service: Service, lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool
-) -> str:
+def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | None) -> str:
+    record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = texts.finished(record["settings"]["seed"], len(lanes) - len(finished))
+    text = texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))
     notes, offer = drawn_without(service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"])
-    notes += [texts.NO_ROOM] if no_room else []
+    notes += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
