@@ -229,7 +229,6 @@ def answers(
     images: dict[str, Any] = {}
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    unsaved: dict[str, str] = {}
     try:
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
             for event in events:
@@ -243,16 +242,15 @@ def answers(
                     failed[event.method] = event.message
                 else:
                     path = saved(write_picture, Path(folder), event)
-                    if path is None:
-                        unsaved[event.method] = texts.NOT_SAVED.format(method=event.method)
-                    else:
+                    if path is not None:
                         images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
-            record, notes = merge_records(records), {"failed": failed, "not_saved": unsaved}
+            record = merge_records(records)
+            unsaved = {name: texts.NOT_SAVED.format(method=name) for name in record["order"] if name not in images}
             found = {name: images[name] for name in record["order"] if name in images}
-            yield found, record | {name: note for name, note in notes.items() if note}
+            yield found, record | {name: note for name, note in (("failed", failed), ("not_saved", unsaved)) if note}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
