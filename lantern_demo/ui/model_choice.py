@@ -54,7 +54,6 @@ def class_box() -> gr.Dropdown:
         label=texts.CLASS_LABEL,
         info=texts.CLASS_INFO,
         visible=False,
-        filterable=True,
         scale=5,
         elem_id="class",
     )
