@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import passes
 import pytest
 import torch
-import torch.nn.functional as F
 from passes import step
-from released import Golden, cases, close, lantern_target, listed_paths, llamagen, parts_like
+from released import Golden, cases, close, lantern_target, llamagen, parts_like
 from runs import decode
 from torch import Tensor
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.common import Condition
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import left_pad
@@ -58,30 +55,6 @@ def test_logits(case: Golden, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_attention_masks(case: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each position may see, in every layer of every pass."""
-    model, golden = llamagen(case), case.tensors
-    seen: list[tuple[Tensor | None, int, int]] = []
-    attention = F.scaled_dot_product_attention
-
-    def spy(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **rest: Any) -> Tensor:
-        seen.append((attn_mask, q.shape[2], k.shape[2]))
-        return attention(q, k, v, attn_mask=attn_mask, **rest)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    for row in range(len(golden["cond"])):
-        wanted = golden["attn_mask"][row :: len(golden["cond"])].bool()
-        seen.clear()
-        teacher_forced(model, condition_of(case, row), golden["tf_tokens"][row])
-        assert len(seen) == model.config.layers * golden["tf_tokens"].shape[1]
-        for mask, queries, keys in seen:
-            part = wanted[:, keys - queries : keys, :keys]
-            allowed = torch.ones_like(part) if mask is None else mask.flatten(0, -3).expand_as(part)
-            allowed = allowed if allowed.dtype == torch.bool else allowed == 0  # or what attention adds
-            assert torch.equal(allowed, part)
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_training_pass(case: Golden) -> None:
     """The pass over whole pictures that training uses gives what the cached steps give."""
     model, golden = llamagen(case), case.tensors
@@ -100,20 +73,6 @@ def test_greedy_tokens(case: Golden, scale: str) -> None:
         condition = condition_of(case, row, guided=guided)
         *_, result = decode(model, None, condition, num_tokens=len(tokens), method=METHODS["vanilla"], sampling=sampling)
         assert result.tokens == tokens
-
-
-@pytest.mark.parametrize(("case", "run"), cases("llamagen", parts_like(r"greedy_tokens_cfg([\d.]+_interval\d+)")))
-def test_greedy_tokens_guided_for_a_while(case: Golden, run: str) -> None:
-    """Guidance for the first image tokens only (cfg_interval). The decoding here has no such option: the model is led along the
-    recorded tokens, and each has to be the one it takes."""
-    model, wanted = llamagen(case), case.tensors[f"greedy_tokens_cfg{run}"]
-    scale, interval = re.fullmatch(r"([\d.]+)_interval(\d+)", run).groups()  # type: ignore[union-attr]
-    for row, tokens in enumerate(wanted):
-        _, logits = teacher_forced(model, condition_of(case, row), tokens)
-        # Counting starts at image token 1, and the interval's last one is still guided.
-        with_guidance = (torch.arange(len(tokens)) <= int(interval) + 1)[:, None]
-        best = torch.where(with_guidance, guide(logits, float(scale)), logits[0]).argmax(-1)
-        assert best.tolist() == tokens.tolist()
 
 
 # -- LANTERN's
@@ -137,15 +96,6 @@ def test_condition_of_lantern(case: Golden) -> None:
     close(condition.features, golden["cond_combined"])
     assert condition.mask.tolist() == golden["attention_mask"].bool().tolist()
     close(target.rope[: len(golden["freqs_cis"])], golden["freqs_cis"])
-
-
-@pytest.mark.parametrize("case", LANTERNS)
-def test_tree_tensors(case: Golden) -> None:
-    """The tree that the passes below are given is the one that this project makes of the same choices."""
-    golden, tree = case.tensors, static_tree(case.about["tree_choices"])
-    assert torch.equal(tree.mask, golden["tree_mask"][0, 0].bool())
-    assert torch.equal(tree.depths, golden["tree_position_ids"])
-    assert torch.equal(listed_paths(tree.parents.tolist(), True), golden["tree_retrieve_indices"])
 
 
 @pytest.mark.parametrize("case", LANTERNS)
