@@ -158,14 +158,6 @@ def test_distributions(case: Golden, name: str, kind: str) -> None:
             close(none.residual[0] / none.residual.sum(), wanted["residual"])
 
 
-@pytest.mark.parametrize("case", cases("acceptance laws"))
-def test_probabilities_of_the_target(case: Golden) -> None:
-    """The header does not say whether the recorded ones have the processor in them."""
-    golden, sampling = case.tensors, Sampling(**case.about["processor"])
-    probs = [lantern_probabilities(golden["target_logits"], each) for each in (sampling, Sampling())]
-    assert min(float((probs - golden["target_probs"]).abs().max()) for probs in probs) < 1e-6
-
-
 def same_probs_p(one: Tensor, other: Tensor) -> float:
     """p-value of Pearson's test that counts [cells] over two sets of runs follow one distribution; rare cells are merged."""
     counts = torch.stack([one.double(), other.double()])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like, same_neighbours
+from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like
 from released_rule import as_released, released_rule
 from runs import decode
 
@@ -102,9 +102,3 @@ def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     *_, result = decoded(case, models_of(case, prompt), VANILLA, length)
     assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
     assert result.steps == length - 1
-
-
-@pytest.mark.parametrize("case", cases("greedy pictures"))
-def test_neighbours(case: Golden) -> None:
-    golden = case.tensors
-    same_neighbours(golden["latents"], golden["nearest"])
