@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +36,16 @@ PROMPT = "a red lantern over a lake"
 # -- files
 
 
-MODELS = {"llamagen": CLASS_ID, "lantern": TEXT_ID, "anole": ANOLE_ID, "authors": JANUS_ID, "library": JANUS_ID}
+# A form of files: its model, what writes them, and the files of its target by their folder and name.
+FORMS: dict[str, tuple[str, Callable[..., Path], str, str]] = {
+    "llamagen": (CLASS_ID, published.write_class_model, ".", "c2i_B_256.pt"),
+    "lantern": (TEXT_ID, published.write_text_model, "target", "model.safetensors"),
+    "anole": (ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf", "model-*.safetensors"),
+    "authors": (JANUS_ID, published.write_janus, "Janus-Pro-1B", "pytorch_model.bin"),
+    "library": (JANUS_ID, partial(published.write_janus, form="library"), "Janus-Pro-1B", "model.safetensors"),
+}
 Tensors = dict[str, torch.Tensor]
 Change = Callable[[Tensors], Any]
-
-
-def write(form: str, folder: Path, change: Change) -> Path:
-    """A small model in the files of a form, its tensors changed."""
-    if form == "llamagen":
-        published.write_class_model(folder)
-        tensors, file = dict(published.networks(CLASSES)[0].state_dict()), folder / "c2i_B_256.pt"
-    elif form == "lantern":
-        published.write_text_model(folder)
-        tensors, file = published.lantern_tensors(published.networks()[0]), folder / "target" / "model.safetensors"
-    elif form == "anole":
-        published.write_anole(folder)
-        target, _, tokenizer = published.anole_networks()
-        tensors, file = published.anole_tensors(target, tokenizer), folder / "Anole-7b-v0.1-hf" / "*"
-    elif form == "authors":
-        published.write_janus(folder)
-        tensors, file = published.authors_tensors(published.janus_library()), folder / "Janus-Pro-1B" / "pytorch_model.bin"
-    else:
-        published.write_janus(folder, form)
-        file = folder / "Janus-Pro-1B" / "model.safetensors"
-        tensors = load_file(file)
-    change(tensors)
-    if file.name == "*":
-        published.write_shards(tensors, file.parent, 2)
-    elif file.suffix == ".safetensors":
-        save_file(tensors, file)
-    else:
-        torch.save({"model": tensors} if form == "llamagen" else tensors, file)
-    return folder
 
 
 def lacks(name: str) -> tuple[Change, str]:
@@ -111,8 +90,20 @@ WRONG = [
 
 @pytest.mark.parametrize(("form", "change", "says"), WRONG, ids=[f"{form} {says}" for form, _, says in WRONG])
 def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path: Path) -> None:
+    model, write, place, name = FORMS[form]
+    files, tensors = sorted((write(tmp_path / "m") / place).glob(name)), Tensors()
+    for file in files:
+        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file)
+        tensors |= found.get("model", found)
+    change(tensors)
+    if len(files) > 1:
+        published.write_shards(tensors, files[0].parent, len(files))
+    elif name.endswith(".safetensors"):
+        save_file(tensors, files[0])
+    else:
+        torch.save(tensors, files[0])
     with pytest.raises(CheckpointError, match=rf": {says}.*delete it and download it again"):
-        load(MODELS[form], device="cpu", folder=write(form, tmp_path / "m", change))
+        load(model, device="cpu", folder=tmp_path / "m")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +122,12 @@ def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path:
     ],
 )
 def test_files_of_another_model_are_told_by_their_config(form: str, change: dict[str, Any], says: str, tmp_path: Path) -> None:
-    writers = {"lantern": published.write_text_model, "anole": published.write_anole, "authors": published.write_janus}
-    places = {"lantern": "target", "anole": "Anole-7b-v0.1-hf", "authors": "Janus-Pro-1B"}
-    folder = writers[form](tmp_path / "m")
-    path = folder / places[form] / "config.json"
+    model, write, place, _ = FORMS[form]
+    path = write(tmp_path / "m") / place / "config.json"
     config = {name: value for name, value in (json.loads(path.read_text()) | change).items() if value is not None}
     path.write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=rf"config.json {says}"):
-        load(MODELS[form], device="cpu", folder=folder)
+        load(model, device="cpu", folder=tmp_path / "m")
 
 
 def test_a_missing_part_is_told(tmp_path: Path) -> None:
