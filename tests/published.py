@@ -271,18 +271,24 @@ def janus_drafter() -> JanusDrafter:
     return drafter
 
 
+# Parts of the library's Janus -> their names in our network and in DeepSeek's files.
+JANUS_NAMES = {
+    "language_model.": ("", "language_model.model."),
+    "generation_embeddings.": ("image_embedding.codes.", "gen_embed."),
+    "generation_aligner.fc1.": ("image_embedding.fc1.", "gen_aligner.layers.0."),
+    "generation_aligner.hidden_layers.0.": ("image_embedding.fc2.", "gen_aligner.layers.2."),
+    "generation_head.proj_out.": ("image_head.proj_out.", "gen_head.output_mlp_projector."),
+    "generation_head.vision_head.": ("image_head.vision_head.", "gen_head.vision_head."),
+}
+
+
 def janus_target() -> Janus:
     """Our network with the weights of `janus_library`, by its names."""
-    own = janus_library().model.state_dict()
-    found = {name.removeprefix("language_model."): weight for name, weight in own.items() if name.startswith("language_model.")}
-    for ours, theirs in (
-        ("image_embedding.codes", "generation_embeddings"),
-        ("image_embedding.fc1", "generation_aligner.fc1"),
-        ("image_embedding.fc2", "generation_aligner.hidden_layers.0"),
-        ("image_head.proj_out", "generation_head.proj_out"),
-        ("image_head.vision_head", "generation_head.vision_head"),
-    ):
-        found |= {f"{ours}.{name.rsplit('.', 1)[1]}": weight for name, weight in own.items() if name.startswith(f"{theirs}.")}
+    found = {}
+    for name, weight in janus_library().model.state_dict().items():
+        for theirs, (ours, _) in JANUS_NAMES.items():
+            if name.startswith(theirs):
+                found[ours + name.removeprefix(theirs)] = weight
     target = Janus(JANUS)
     target.load_state_dict(found, strict=True)
     return target.requires_grad_(False).eval()
@@ -296,21 +302,11 @@ def authors_tensors(model: transformers.JanusForConditionalGeneration) -> dict[s
     for part in (f"{tower}blocks.0.attn.qkv.weight", f"{tower}attn_pool.latent", "aligner.layers.0.bias"):
         found[part] = torch.zeros(3)
     for name, weight in model.model.state_dict().items():
-        for ours, theirs in (
-            (r"^language_model\.", "language_model.model."),
-            (r"^generation_embeddings\.", "gen_embed."),
-            (r"^generation_aligner\.fc1\.", "gen_aligner.layers.0."),
-            (r"^generation_aligner\.hidden_layers\.0\.", "gen_aligner.layers.2."),
-            (r"^generation_head\.proj_out\.", "gen_head.output_mlp_projector."),
-            (r"^generation_head\.vision_head\.", "gen_head.vision_head."),
-            (r"^vqmodel\.", "gen_vision_model."),
-        ):
-            if re.match(ours, name):
-                new = re.sub(ours, theirs, name)
-                if new.startswith("gen_vision_model."):
-                    new = _vq_name(new)
-                found[new] = weight.contiguous()
-                break
+        for library, (_, theirs) in JANUS_NAMES.items():
+            if name.startswith(library):
+                found[theirs + name.removeprefix(library)] = weight.contiguous()
+        if name.startswith("vqmodel."):
+            found[_vq_name(name.replace("vqmodel.", "gen_vision_model."))] = weight.contiguous()
     return found
 
 
