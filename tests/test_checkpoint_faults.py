@@ -18,7 +18,7 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, CLASSES, JANUS, JANUS_7B_ID, JANUS_ID, TEXT_ID, VOCAB
 from safetensors.torch import load_file, save_file
-from tiny import Evil
+from tiny import Evil, command
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
@@ -322,7 +322,6 @@ def test_offline_without_the_files(tmp_path: Path) -> None:
         hub.download(Source("nobody/nothing", "model*.safetensors", "t5", ("config.json",)))
 
 
-def test_fetching_ahead(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["checkpoints", "--model", TEXT_ID])
-    checkpoints.main()
+def test_fetching_ahead(fake_hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    command(checkpoints, "--model", TEXT_ID)
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["target", "drafter", "tokenizer", "text"]

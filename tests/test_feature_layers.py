@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from passes import begin, chain_pass, node_pass, stable_pass
 from published import same_weights
 from runs import decode
 from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, pictures_read, settings, strong
-from tiny import write_tiny_model
+from tiny import trained, write_tiny_model
 from torch import Tensor
 
 from examples.make_bundled_model import export
@@ -138,13 +137,9 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_tiny_model(tmp_path / "plain", grid=4)
 
 
-def train(target: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[dict[str, float]]:
-    """Run the trainer's command line on pictures that the target draws. Return the lines of its log."""
-    out.mkdir(exist_ok=True)
-    words = ["--target", str(target), "--out", str(out), "--ffn", "64", "--batch", "2", "--warmup", "2", "--device", "cpu"]
-    monkeypatch.setattr(sys, "argv", ["drafter", *words, *more])
-    trainer.main()
-    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+def train(target: Path, out: Path, *more: object) -> list[dict[str, float]]:
+    """Train on pictures that the target draws. Return the lines of the log."""
+    return trained(trainer, out, "--target", target, "--ffn", 64, "--batch", 2, "--warmup", 2, "--device", "cpu", *more)
 
 
 def started(plain: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Drafter:
@@ -154,7 +149,7 @@ def started(plain: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str)
         patch.setattr(run, "train", lambda model, *_: found.append(model))
         (out / "log.jsonl").parent.mkdir(exist_ok=True)
         (out / "log.jsonl").touch()
-        train(plain, out, patch, *more)
+        train(plain, out, *more)
     return found[0]
 
 
@@ -194,8 +189,8 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(run, "average_gradients", stop_in_the_middle)
     with pytest.raises(KeyboardInterrupt):
-        train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "1", "2", "--steps", "6", "--save-every", "2")
-    log = train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "1", "2", "--steps", "6")
+        train(plain, tmp_path / "out", "--feature-layers", "1", "2", "--steps", "6", "--save-every", "2")
+    log = train(plain, tmp_path / "out", "--feature-layers", "1", "2", "--steps", "6")
     assert len(steps) == 4 + 4, "from the last step that was kept, the second"
     assert [line["step"] for line in log] == [6] and 0 < log[-1]["held_out_overlap2"] < 1
     saved = torch.load(tmp_path / "out" / "last.pt", weights_only=True)
@@ -218,18 +213,18 @@ def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypat
     sizes = pictures_read(monkeypatch)
     words = ["--keep-states", "--own", "12", "--warmup", "0", "--batch", "4"]
     held, probe = 4, 1  # validated once, and one picture tells how much room the others need
-    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "1", "--steps", "12")
+    train(plain, tmp_path / "out", *words, "--feature-layers", "1", "--steps", "12")
     assert sum(sizes) == 12 + held + probe, "none of them a scene"
     sizes.clear()
-    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "1", "--steps", "14")
+    train(plain, tmp_path / "out", *words, "--feature-layers", "1", "--steps", "14")
     assert sum(sizes) == held + probe, "resumed with what is there"
     with pytest.raises(
         SystemExit, match=r"--out has a run of a drafter of .*feature_layers=\(1,\)\), not of .*feature_layers=\(2,\)\)"
     ):
-        train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "2", "--steps", "14")
+        train(plain, tmp_path / "out", *words, "--feature-layers", "2", "--steps", "14")
     (tmp_path / "out" / "last.pt").unlink()
     sizes.clear()
-    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "2", "--steps", "12")
+    train(plain, tmp_path / "out", *words, "--feature-layers", "2", "--steps", "12")
     assert sum(sizes) == 12 + held + probe
     assert len(list((tmp_path / "out").glob("states0-*.pt"))) == 6
 
@@ -238,15 +233,15 @@ def test_states_are_not_kept_of_nothing_or_where_there_is_no_room(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit, match="--own must be 2 or more, got 1"):
-        train(plain, tmp_path / "out", monkeypatch, "--own", "1")
+        train(plain, tmp_path / "out", "--own", "1")
     monkeypatch.setattr(trainer, "SHARD", 4)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1e6))
     with pytest.raises(SystemExit, match=r"--keep-states needs \d\.\d GB in .*, 0\.0 MB a picture, and 0\.0 GB are free"):
-        train(plain, tmp_path / "out", monkeypatch, "--keep-states", "--own", "80000")
+        train(plain, tmp_path / "out", "--keep-states", "--own", "80000")
 
 
-def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SystemExit, match=r"feature layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"
     ):
-        train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "2", "3")
+        train(plain, tmp_path / "out", "--feature-layers", "2", "3")

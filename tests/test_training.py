@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 from tables import chi_square_p
+from tiny import command, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, emoji, export, facts, target, tokenizer
@@ -119,23 +120,19 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "classifier", "further")}
     folder = tmp_path / "model"
 
-    def make(maker: ModuleType, part: str, *more: str, count: int = 1, batch: int = 1) -> None:
-        steps = ["--steps", str(count), "--warmup", "1", "--batch", str(batch), "--device", "cpu"]
-        monkeypatch.setattr("sys.argv", [part, "--out", str(runs[part]), *steps, *more])
-        maker.main()
-        line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
+    def make(maker: ModuleType, part: str, *more: object, count: int = 1, batch: int = 1) -> None:
+        steps = "--steps", count, "--warmup", 1, "--batch", batch, "--device", "cpu"
+        *_, line = trained(maker, runs[part], *steps, *more)
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
     make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", "--scenes", "8", count=2)
     sizes = ["--word-steps", "2", "--scenes", "8", "--layers", "2", "--dim", "64"]
-    make(target, "target", "--tokenizer", str(runs["tokenizer"]), *sizes)
-    make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided", "--own", "2")
+    make(target, "target", "--tokenizer", runs["tokenizer"], *sizes)
+    make(drafter, "drafter", "--target", runs["target"], "--ffn", "64", "--guided", "--own", "2")
     make(classifier, "classifier", batch=2)
-    given = [word for part in list(runs)[:4] for word in (f"--{part}", str(runs[part]))]
-    monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
-    export.main()
-    monkeypatch.setattr("sys.argv", ["facts", "--model", str(folder), "--scenes", "8", "--captions", "4"])
-    facts.main()
+    given = [word for part in list(runs)[:4] for word in (f"--{part}", runs[part])]
+    command(export, *given, "--out", folder, "--machine", "a test")
+    command(facts, "--model", folder, "--scenes", 8, "--captions", 4)
     pipe = load(folder, "cpu", fit_trees=False)
     assert set(pipe.networks.trained) > {"tokenizer", "target", "drafter"} and pipe.networks.drafter is not None
     average = torch.load(runs["tokenizer"] / "last.pt", weights_only=True)["average"]
@@ -143,7 +140,7 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(weight, average[f"picture.{name}"], atol=1e-3, rtol=1e-3)  # the folder has float16
     assert all((folder / name).exists() for name in ("palette.safetensors", "truth.safetensors", "classifier", "LICENSES.md"))
     assert pipe.generate("two owls", "eagle1", tree="small").image.size == (256, 256)
-    make(tokenizer, "further", "--codebook", "64", "--scenes", "8", "--decoder-of", str(runs["tokenizer"]))
+    make(tokenizer, "further", "--codebook", "64", "--scenes", "8", "--decoder-of", runs["tokenizer"])
     before, after = (tokenizer.load(runs[part]) for part in ("tokenizer", "further"))
     assert all(
         torch.equal(one, other) for one, other in zip(before.tokenizer.parameters(), after.tokenizer.parameters(), strict=True)
