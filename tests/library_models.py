@@ -98,9 +98,8 @@ def drafter(seed: int = 5, norms: bool = False, own: bool = False, bias: bool = 
     shapes |= {"embed_tokens.weight": (VOCABULARY, dim)} if own else {}
     shapes |= {f"{layer}self_attn.{name}_proj.weight": (dim, dim) for name in "qo"}
     shapes |= {f"{layer}self_attn.{name}_proj.weight": (shared, dim) for name in "kv"}
-    shapes |= {f"{layer}mlp.{name}_proj.weight": (ffn, dim) for name in ("gate", "up")} | {
-        f"{layer}mlp.down_proj.weight": (dim, ffn)
-    }
+    shapes |= {f"{layer}mlp.{name}_proj.weight": (ffn, dim) for name in ("gate", "up")}
+    shapes[f"{layer}mlp.down_proj.weight"] = dim, ffn
     found = {name: 0.3 * torch.randn(shape) for name, shape in shapes.items()}
     found[f"{layer}post_attention_layernorm.weight"] = torch.ones(dim)
     if norms:

@@ -141,18 +141,14 @@ def _vq_name(name: str) -> str:
 HEADS = {"hidden_size": DIM, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "rms_norm_eps": EPS}
 
 
-def target_config() -> dict[str, Any]:
-    """What config.json says beside a LANTERN target, among other things."""
-    return {**HEADS, "architectures": ["LlamaForCausalLM"], "block_size": GRID**2, "cls_token_num": 120, "input_type": "t2i"}
-
-
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
     """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer, a T5."""
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
     save_file(lantern_tensors(target), folder / "target" / "model.safetensors", {"format": "pt"})
-    (folder / "target" / "config.json").write_text(json.dumps(target_config()))
+    config = {**HEADS, "architectures": ["LlamaForCausalLM"], "block_size": GRID**2, "cls_token_num": 120, "input_type": "t2i"}
+    (folder / "target" / "config.json").write_text(json.dumps(config))
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
         (folder / "drafter" / "config.json").write_text(json.dumps({"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}))

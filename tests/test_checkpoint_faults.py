@@ -314,7 +314,7 @@ def test_failed_downloads_get_a_sentence(error: Exception | str, says: str, monk
         load(TEXT_ID, device="cpu")
 
 
-def test_offline_without_the_files(tmp_path: Path) -> None:
+def test_offline_without_the_files() -> None:
     """The library itself, which the tests keep offline."""
     with pytest.raises(CheckpointError, match=r"is not on this machine and the Hub was not reached: .*HF_HUB_OFFLINE"):
         hub.download(Source("nobody/nothing", "model.safetensors", "lantern"))

@@ -29,7 +29,7 @@ from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
-from lantern_demo.runs.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Generation, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -231,14 +231,8 @@ def test_every_method_draws_and_the_record_says_from_what(model: str, folder_of:
         assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
 
 
-@pytest.fixture
-def pipe(text_model: Path) -> Pipeline:
-    return load(TEXT_ID, device="cpu", folder=text_model)
-
-
-def test_neighbours_are_kept_on_disk(
-    pipe: Pipeline, text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_are_kept_on_disk(text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
     monkeypatch.setattr("lantern_demo.runs.session.neighbour_table", lambda *_: pytest.fail("made again"))
     again = load(TEXT_ID, device="cpu", folder=text_model)

@@ -102,7 +102,7 @@ class Perfect(JanusDrafter):
 
     def __init__(self, states: dict[int, Tensor]) -> None:
         super().__init__(JANUS_DRAFTER)
-        self.states, self.at = states, 0
+        self.states = states
 
     def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
         x = super().run(embedded, hidden, rope, mask, store, asked)
@@ -149,7 +149,7 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def ours(files: Path) -> Networks[Any]:
     model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
-    return checkpoints.load(REGISTRY[model], torch.device("cpu"), torch.float32, files)
+    return checkpoints.load(REGISTRY[model], CPU, torch.float32, files)
 
 
 @pytest.mark.parametrize("guided", [False, True])

@@ -273,7 +273,7 @@ def test_a_line_per_run(tiny_model: Path, caplog: pytest.LogCaptureFixture, monk
     assert "eagle1 failed (RuntimeError: the drafter is broken)" in line
 
 
-def test_warnings_are_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_logged_once() -> None:
     once = log.Once()
 
     def passes(level: int, text: str, trace: Any = None) -> bool:
@@ -330,7 +330,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_model_loads() -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (
         "import os, signal, sys, threading, time, app\n"

@@ -70,7 +70,7 @@ def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> No
     assert "Loading lantern-emoji" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
 
 
-def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
