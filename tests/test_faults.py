@@ -136,40 +136,15 @@ def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.Mon
     assert alive == [before]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    """All of them, in trees only, so that vanilla's result stays; and a single token's, which one below all others may be."""
+def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a tree, so that vanilla's result stays."""
     head = pipe.target.head
-
-    def spoilt(hidden: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden).clone()
-        if one or hidden.shape[1] > 1:
-            logits[:, :, 5 if one else slice(None)] = value
-        return logits
-
-    monkeypatch.setattr(pipe.target, "head", spoilt)
-    for one in (False, True) if value != float("-inf") else (False,):
-        found = outcomes(pipe, ["vanilla", "eagle1", "lantern", "lantern++"])
-        assert isinstance(found.pop("vanilla"), MethodFailed if one else Generation)
-        for failed in found.values():
-            assert isinstance(failed, MethodFailed)
-            assert failed.message.startswith("Numbers went wrong: the ") and "Try float32" in failed.message
-
-
-@pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
-def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What the drafter says decides the speed, never the distribution."""
-    wanted = pipe.generate(PROMPT, temperature=0).tokens
-    real = pipe.drafter.forward
-    monkeypatch.setattr(pipe.drafter, "forward", lambda *a: torch.full_like(real(*a), float("nan")))
-    for temperature in (0, 1):
-        done = outcomes(pipe, [method], temperature=temperature)[method]
-        if isinstance(done, MethodFailed):
-            assert "the drafter's logits are not finite numbers; it may not fit its target" in done.message
-        elif temperature == 0 and METHODS[method].lossless:
-            assert done.tokens == wanted
-        else:
-            assert len(done.tokens) == 16 and all(0 <= token < 64 for token in done.tokens)
+    monkeypatch.setattr(pipe.target, "head", lambda hidden: head(hidden) * (1 if hidden.shape[1] == 1 else float("nan")))
+    found = outcomes(pipe, ["vanilla", "eagle1"])
+    assert isinstance(found["vanilla"], Generation)
+    failed = found["eagle1"]
+    assert isinstance(failed, MethodFailed)
+    assert failed.message.startswith("Numbers went wrong: the ") and "Try float32" in failed.message
 
 
 def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
