@@ -198,10 +198,6 @@ def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
     assert tokens() == tokens(prefix_rows=2) == tokens(prefix_rows=1)
 
 
-def test_table_with_int32_entries() -> None:
-    assert run("lantern", neighbours=NEIGHBOURS.int())[1].tokens == run("lantern")[1].tokens
-
-
 def test_cache_writes_moves_and_limits() -> None:
     cache = KVCache(1, 2, 1, 6, 2)
     entry = torch.ones(2, 2, 1, 1, 2)
