@@ -79,12 +79,6 @@ def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: s
         assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in step.places]
 
 
-def test_another_model_draws_otherwise() -> None:
-    """Negative control."""
-    config = config_of("zipar", tree=ZipAR(6), noise="shared")
-    assert share_changed(marked(TableTarget(12, seed=2), PREFIX, config, steps_of(config)[0])) > 0.1
-
-
 def test_own_logits_are_the_models() -> None:
     """Of the table's target the distribution behind the last two tokens."""
     config = config_of("vanilla")
