@@ -44,10 +44,9 @@ SMALL = Settings(
 )
 
 
-# Methods that both engines run.
-ON_BOTH = [method.id for method in METHODS.values() if method.drafts is not OptTree]
-# Of these one for every kind of drafts, that of none among them: networks do not know by which rule their drafts are accepted.
-OF_EACH_KIND = list({METHODS[name].drafts: name for name in ON_BOTH}.values())
+# Of the methods that both engines run one for every kind of drafts, that of none among them: networks do not know by which rule
+# their drafts are accepted.
+OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values() if method.drafts is not OptTree}.values())
 
 
 def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
