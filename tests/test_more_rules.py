@@ -6,18 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from runs import decode
 from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_probs
-from tiny import write_tiny_model
 from torch import Tensor
 
 from examples import more_rules as more
-from lantern_demo import Generation, Method, load, register
+from lantern_demo import Generation, Method, Pipeline, register
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
@@ -40,8 +38,7 @@ def registered() -> Iterator[None]:
         del METHODS[method.id]
 
 
-def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
-    pipe = load(write_tiny_model(tmp_path / "tiny", grid=4), device="cpu")
+def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
     assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
     raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
     done = {name: event for name, event in raced if isinstance(event, Generation)}
