@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_race import pressed
 from tiny import page_of, write_tiny_model
 
 from lantern_demo import faults, load
@@ -26,11 +27,9 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import session
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.settings.drafts import drafts_of
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import compare, files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers
-from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -178,14 +177,10 @@ def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeyp
 # -- files
 
 
-def every_file(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
 def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:
     """Cut short, emptied, taken away, and replaced by what a checkout without its large files leaves."""
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-    names = every_file(folder)
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     assert len(names) > 5
     for number, name in enumerate(names):
         for damage, change in {
@@ -248,10 +243,8 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
 def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service, w, _ = page_of(folder, compare.draw)
     monkeypatch.setattr(files, "ROOM", 10**18)
-    knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
-    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, Shown(), *knobs))
     merged: dict[Any, Any] = {}
-    for update in updates:
+    for update in pressed(service, w, methods=["vanilla"]):
         merged |= update
     assert "Done, with seed 3" in merged[w.status] and "the machine that runs this is full" in merged[w.status]
     settled = compare.settle(service, w, merged[w.shown])

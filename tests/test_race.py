@@ -13,6 +13,7 @@ from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -105,21 +106,13 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
 
 def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: int) -> None:
     """Let memory run out where more than `most` caches of the target are alive."""
-    alive: list[int] = []
+    alive = WeakSet[Any]()
     real = pipe.target.new_cache
-
-    class Held:
-        def __init__(self) -> None:
-            alive.append(1)
-
-        def __del__(self) -> None:
-            alive.pop()
 
     def counted(rows: int, length: int) -> Any:
         if len(alive) >= most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        cache: Any = real(rows, length)
-        cache.held = Held()
+        alive.add(cache := real(rows, length))
         return cache
 
     monkeypatch.setattr(pipe.target, "new_cache", counted)
@@ -278,19 +271,15 @@ def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: d
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
-    before = torch.get_num_threads()
-    try:
-        one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
-        events = one.stream(PROMPT, **KNOBS)
-        next(events)
-        stats = two.generate(PROMPT, **KNOBS).stats
-        assert (stats.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in stats.device
-        *_, last = events
-        assert isinstance(last, Generation) and "(1 thread)" in last.stats.device
-        assert (last.stats.threads, torch.get_num_threads()) == (1, 1)
-    finally:
-        torch.set_num_threads(before)
+def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path, same_threads: None) -> None:
+    one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
+    events = one.stream(PROMPT, **KNOBS)
+    next(events)
+    stats = two.generate(PROMPT, **KNOBS).stats
+    assert (stats.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in stats.device
+    *_, last = events
+    assert isinstance(last, Generation) and "(1 thread)" in last.stats.device
+    assert (last.stats.threads, torch.get_num_threads()) == (1, 1)
 
 
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
