@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Members, Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.verify import SharedNoiseVerifier, first
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import parsed
 
 SAMPLINGS = {
@@ -151,8 +151,7 @@ def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule
     assert float((probs - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
 
 
-def test_records_say_it(tiny_model: Path) -> None:
-    pipe = load(tiny_model, "cpu")
+def test_records_say_it(pipe: Pipeline) -> None:
     written = json.loads(json.dumps(pipe.generate("a lantern", "lantern", tree="small", lantern_k=10, noise="shared").record))
     entry = written["methods"]["lantern"]
     assert pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
