@@ -13,8 +13,10 @@ from collections import Counter
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
@@ -37,30 +39,11 @@ ZERO_GPU_PYTHONS = {"3.10", "3.12"}
 TESTED_PYTHONS = {"3.11", "3.12", "3.13", "3.14"}  # which is what README's and docs/space.md's readers are told
 
 
-def front_matter() -> dict[str, str | list[str]]:
+def front_matter() -> dict[str, Any]:
     """The YAML head of the README."""
     head = re.match(r"---\n(.*?)\n---\n", README.read_text(), re.DOTALL)
     assert head, "README.md does not begin with front matter"
-    return parsed(head[1])
-
-
-def parsed(yaml: str) -> dict[str, str | list[str]]:
-    """`key: value` lines and lists of `- item` lines, which is all that the README uses of YAML."""
-    found: dict[str, str | list[str]] = {}
-    key = ""
-    for line in yaml.splitlines():
-        if item := re.fullmatch(r"\s+- (\S.*)", line):
-            values = found.setdefault(key, [])
-            assert isinstance(values, list), f"{key} has a value and a list"
-            values.append(item[1].strip("\"'"))
-            continue
-        pair = re.fullmatch(r"([A-Za-z_]+):(?: (\S.*))?", line)
-        assert pair, f"not understood: {line!r}"
-        key = pair[1]
-        assert key not in found, f"{key} is given twice"
-        if pair[2] is not None:
-            found[key] = pair[2].strip("\"'")
-    return found
+    return yaml.safe_load(head[1])
 
 
 def pins(file: str = "requirements.txt") -> dict[str, str]:
@@ -89,23 +72,23 @@ def test_front_matter() -> None:
     assert head["sdk"] == "gradio"
     assert pins()["gradio"] == f"=={head['sdk_version']}"
     assert {head["colorFrom"], head["colorTo"]} <= FRONT_COLOURS
-    assert (ROOT / str(head["app_file"])).is_file()
+    assert (ROOT / head["app_file"]).is_file()
     assert head["python_version"] in ZERO_GPU_PYTHONS & TESTED_PYTHONS
     assert 0 < len(head["short_description"]) <= 60
     assert head["license"] == "apache-2.0"
-    assert head["pinned"] in ("true", "false")
+    assert isinstance(head["pinned"], bool)
     if "suggested_hardware" in head:
-        hardware = str(head["suggested_hardware"])
+        hardware = head["suggested_hardware"]
         cpu_build = "+cpu" in pins("pre-requirements.txt")["torch"]
         assert hardware.startswith(HARDWARE) and hardware.startswith("cpu-") == cpu_build, "it runs the PyTorch that it gets"
     assert isinstance(head["tags"], list) and all(re.fullmatch(r"[a-z0-9-]+", tag) for tag in head["tags"])
     assert head["title"] and len(head["emoji"]) == 1
-    thumbnail = str(head.get("thumbnail", "https://a/resolve/main/examples/page.png"))
+    thumbnail = head.get("thumbnail", "https://a/resolve/main/examples/page.png")
     assert thumbnail.startswith("https://") and (ROOT / thumbnail.split("/resolve/main/")[-1]).is_file()
     check_models(head)
 
 
-def check_models(head: dict[str, str | list[str]]) -> None:
+def check_models(head: dict[str, Any]) -> None:
     """What is named and preloaded is what the code loads."""
     sources = [s for info in REGISTRY.values() if info.published for part in info.published.sources.values() for s in part]
     files = {(source.repo, name) for source in sources for name in (source.weights, *source.beside)}
@@ -119,12 +102,12 @@ def check_models(head: dict[str, str | list[str]]) -> None:
 
 def test_the_docs_show_how_to_serve_another_model() -> None:
     text = (ROOT / "docs" / "space.md").read_text()
-    blocks = [parsed(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     later = {key: value for block in blocks for key, value in block.items()}
     assert set(later) == LATER_KEYS - {"suggested_hardware"}
     for block in blocks:
         check_models(block)
-    thumbnail = re.fullmatch(r"https://huggingface.co/spaces/NAME/[\w-]+/resolve/main/(\S+)", str(later["thumbnail"]))
+    thumbnail = re.fullmatch(r"https://huggingface.co/spaces/NAME/[\w-]+/resolve/main/(\S+)", later["thumbnail"])
     assert thumbnail and (ROOT / thumbnail[1]).is_file()
     models = re.findall(r"`LANTERN_MODEL` to `([\w-]+)`", text)
     assert models and set(models) <= set(REGISTRY)
