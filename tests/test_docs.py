@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from test_package import DOCS, ROOT
@@ -20,12 +20,9 @@ QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|inte
 
 
 @pytest.fixture(scope="module")
-def fill() -> ModuleType:
+def fill() -> SimpleNamespace:
     """The script that fills numbers into documents."""
-    spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "fill.py")))
 
 
 def prose(path: Path) -> list[str]:
@@ -38,13 +35,13 @@ def prose(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_numbers_are_those_of_the_last_measurement(path: Path, fill: ModuleType) -> None:
+def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNamespace) -> None:
     """`python docs/fill.py` would change nothing."""
     text = path.read_text()
     assert fill.filled(text, fill.kept()) == text
 
 
-def test_a_number_that_was_not_measured_is_refused(fill: ModuleType) -> None:
+def test_a_number_that_was_not_measured_is_refused(fill: SimpleNamespace) -> None:
     assert fill.filled("<!--n a.speedup-->?<!--/n-->", {"a": {"speedup": 1.234}}) == "<!--n a.speedup-->1.23x<!--/n-->"
     with pytest.raises(KeyError):
         fill.filled("<!--n a.seconds-->?<!--/n-->", {"a": {"speedup": 1.234}})
