@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,16 @@ from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import PROMPT, Frame, Service
 
 
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which decoding went on."""
-    seen: list[str] = []
+def test_one_thread_computes_whichever_asks(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
     run = Pipeline.run
 
     def recorded(self: Pipeline, *args: Any) -> Iterator[Any]:
         for event in run(self, *args):
-            seen.append(threading.current_thread().name)
+            threads.append(threading.current_thread().name)
             yield event
 
     monkeypatch.setattr(Pipeline, "run", recorded)
-    return seen
-
-
-def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]) -> None:
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3})
     frames = service.frames(request, True)
@@ -50,8 +45,8 @@ def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]
     assert len(set(threads)) == 1 and threads[0].startswith("device")
 
 
-def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:
-    service = Service(tiny_model, "cpu")
+def test_pictures_of_a_record_say_by_what_they_differ(tiny_service: Service) -> None:
+    service = tiny_service
     record = service.pipeline(service.default).generate("a lantern", seed=3).record
     entry = record["methods"]["vanilla"]
     images = service.pictures(record["model"]["id"], [entry["token_ids"]])
@@ -64,31 +59,25 @@ def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:
     assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]
 
 
-@pytest.fixture
-def published_service(published_cache: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
-    """A service of a small published model, whose first frames come as often as they can."""
+def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previews(
+    published_cache: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames come as often as they can."""
     monkeypatch.setattr(services, "FRAME_SECONDS", 0.0)
     monkeypatch.setattr(services, "PREVIEW_SHARE", 0.0)
-    load = pipeline.load
-    monkeypatch.setattr(
-        services, "load", lambda model, device, **more: load(model, device, folder=text_model, dtype="float32", **more)
-    )
-    return Service(TEXT_ID, "cpu")
-
-
-def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previews(published_service: Service) -> None:
-    request = published_service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
-    frames = [item for item in published_service.frames(request, True) if isinstance(item, Frame)]
-    assert isinstance(frames[0], Frame) and (frames[0].lanes, frames[0].ready) == ({}, PROMPT)
+    monkeypatch.setattr(services, "load", partial(pipeline.load, folder=text_model, dtype="float32"))
+    service = Service(TEXT_ID, "cpu")
+    request = service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
+    frames = [item for item in service.frames(request, True) if isinstance(item, Frame)]
+    assert (frames[0].lanes, frames[0].ready) == ({}, PROMPT)
     painted: set[str] = set()
     previewed: set[str] = set()
     for frame in frames:
-        if isinstance(frame, Frame):
-            assert frame.ready in (None, PROMPT) or not frame.lanes
-            if frame.picture is not None:
-                assert frame.picture[0] in painted, "cells are painted without waiting for a decoder"
-                previewed.add(frame.picture[0])
-            painted |= set(frame.lanes)
+        assert frame.ready in (None, PROMPT) or not frame.lanes
+        if frame.picture is not None:
+            assert frame.picture[0] in painted, "cells are painted without waiting for a decoder"
+            previewed.add(frame.picture[0])
+        painted |= set(frame.lanes)
     assert painted == previewed == {"vanilla", "eagle1"}
 
 
