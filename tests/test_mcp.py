@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -17,15 +18,14 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 
 
-@pytest.fixture(scope="module")
-def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def served(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a page that was started with the switch on."""
     pytest.importorskip("mcp", reason='MCP is not installed: pip install "gradio[mcp]" in the version of requirements.txt')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        patch.setenv("GRADIO_MCP_SERVER", "True")
-        with tiny.served(tiny_model) as (url, _):
-            yield url
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
+    with tiny.served(tiny_model) as (url, _):
+        yield url
 
 
 def ask(*arguments: Any) -> Any:
@@ -39,14 +39,11 @@ async def asked(address: str, name: str | None = None, parameters: dict[str, Any
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
-    async def tell(*_: Any) -> None:
-        """Nothing."""
-
     async with streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
         await session.initialize()
         if name is None:
             return (await session.list_tools()).tools
-        return await session.call_tool(name, parameters, progress_callback=tell)
+        return await session.call_tool(name, parameters, progress_callback=AsyncMock())
 
 
 def test_programs_draw_by_mcp(served: str) -> None:
