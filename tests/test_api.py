@@ -270,7 +270,8 @@ def test_documentation(server: str) -> None:
     assert set(endpoints) == {"/draw", "/compare", "/models"}
     compare = endpoints["/compare"]
     assert [p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]] == ["prompt"]
-    assert all(p["python_type"]["description"] for at in ("/compare", "/draw") for p in endpoints[at]["parameters"])
+    described = [p for at in ("/compare", "/draw") for p in endpoints[at]["parameters"] + endpoints[at]["returns"]]
+    assert all(p["python_type"]["description"] for p in described)
     for_others = {"opt_chance", "window", "zipar_window", "zipar_changed"}
     named = [p["parameter_name"] for p in compare["parameters"]]
     assert named == ["prompt", "model", "methods", *(name for name in KNOBS if name not in for_others), "settings"]
