@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lantern_demo.decoding.cache import ALIGNED
 from lantern_demo.decoding.config import Config
@@ -26,6 +27,7 @@ from lantern_demo.decoding.sampling import uniforms_of
 from lantern_demo.decoding.step import TreeSteps
 from lantern_demo.decoding.zipar import RowSteps
 from lantern_demo.models.bundled import Networks
+from lantern_demo.models.common import NetworkSizes
 from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
@@ -100,8 +102,8 @@ class Watch(TorchDispatchMode):
         if name in ("index", "index_put", "index_put_") and any(t is not None and t.dtype == torch.bool for t in args[1]):
             self.faults.append(f"{name} by a mask, whose number of places must be read")
         out = func(*args, **kwargs)
-        tensors = [t for t in _tensors((args, kwargs, out)) if t.dim() > 0 or t.device == META]
-        places = {t.device.type for t in tensors}
+        tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
+        places = {t.device.type for t in tensors if t.dim() > 0 or t.device == META}
         if len(places) > 1:
             self.faults.append(f"{name} mixes devices: {', '.join(sorted(places))}")
         if "meta" in places and not func.is_view and name not in FREE:
@@ -124,23 +126,11 @@ class Watch(TorchDispatchMode):
         return q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    """All tensors in nested tuples, lists and dictionaries."""
-    if isinstance(values, Tensor):
-        return [values]
-    if isinstance(values, dict):
-        values = list(values.values())
-    return [t for value in values for t in _tensors(value)] if isinstance(values, (tuple, list)) else []
-
-
-def _placed(part: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A blank network as one of this dtype on the meta device, its rotary table too."""
-    part = part.to(dtype)
-    for module in part.modules():
-        for name, buffer in list(module._buffers.items()):
-            if buffer is not None:
-                module._buffers[name] = torch.empty(buffer.shape, device=META)
-    return part.requires_grad_(False)
+def _placed(sizes: NetworkSizes[Any], dtype: torch.dtype) -> Any:
+    """A network of this dtype on the meta device, its rotary table in float32 too."""
+    part = blank_network(sizes).to(dtype).requires_grad_(False)
+    part.rope = torch.empty_like(part.rope, dtype=torch.float32, device=META)
+    return part
 
 
 def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
@@ -149,7 +139,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     info, chosen = REGISTRY[model], METHODS[method]
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
-    target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(sizes), dtype)
+    target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
     policy = drafts_of(chosen.drafts, knobs)
