@@ -87,10 +87,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
-    ({"model": "nothing"}, "model must be one of tiny, lantern-emoji, llamagen-t2i-256"),
     *(
-        ({"model": other}, "model must be one of tiny, ")
-        for other in ("../tiny", "https://a.example/m", "", "tiny/", {"id": "tiny"})
+        ({"model": other}, "model must be one of tiny, lantern-emoji, llamagen-t2i-256")
+        for other in ("nothing", "../tiny", "https://a.example/m", "", "tiny/", {"id": "tiny"})
     ),
     ({"methods": ["vanilla", "medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
     ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
@@ -195,7 +194,6 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     ("prompt", "why", "offer"),
     [
         ("a robot", f"This model draws {len(NOUNS)} things, and the prompt names none of them.", USUAL),
-        ("\U0001f3ee", f"This model draws {len(NOUNS)} things, and the prompt names none of them.", USUAL),
         (
             "five owls",
             'This model draws one to three of a thing, and the prompt has the number "five".',
