@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import runpy
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from bs4 import BeautifulSoup
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -22,30 +22,17 @@ from lantern_demo.ui import head, texts
 from lantern_demo.ui.recorded import recorded_runs
 
 
-class Tags(HTMLParser):
+class Tags:
     """The tags of a page as somebody reads them who runs no script: their contents by name, and the title."""
 
     def __init__(self, page: str) -> None:
-        super().__init__()
+        soup = BeautifulSoup(page, "html.parser")
+        self.title = [tag.string for tag in soup("title")]
+        self.scripts = len(soup("script"))
         self.named: dict[str, list[str]] = {}
-        self.title: list[str] = []
-        self.scripts = 0
-        self._in_title = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self._in_title = tag == "title"
-        self.scripts += tag == "script"
-        if tag == "meta" and (name := found.get("property") or found.get("name")):
-            self.named.setdefault(name, []).append(found.get("content") or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_title = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self.title.append(data)
+        for tag in soup("meta"):
+            if name := tag.get("property") or tag.get("name"):
+                self.named.setdefault(name, []).append(tag.get("content") or "")
 
 
 def test_the_page_says_what_it_is_without_a_script(server: str) -> None:
