@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import TreeSteps
-from lantern_demo.decoding.timing import DECODE_PARTS
+from lantern_demo.decoding.timing import DECODE_PARTS, Clock
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 
 Captured = list[tuple[int, bool]]
@@ -89,12 +90,12 @@ class FakeGraph:
 
 
 class FakeEvent:
-    """A timing event: every record is a millisecond after the one before."""
+    """A timing event, at a time in milliseconds: every record is one after the one before."""
 
     now = 0.0
 
-    def __init__(self, **_: Any) -> None:
-        self.at = 0.0
+    def __init__(self, at: float = 0.0, **_: Any) -> None:
+        self.at = at
 
     def record(self, *_: Any) -> None:
         FakeEvent.now += 1
@@ -154,22 +155,11 @@ def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
     assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
 
 
-class Mark:
-    """An event inside a graph, at a time in milliseconds, or one that raises."""
-
-    def __init__(self, at: float | Exception) -> None:
-        self.at = at
-
-    def elapsed_time(self, behind: Any) -> float:
-        if isinstance(self.at, Exception):
-            raise self.at
-        return behind.at - self.at
-
-
 def test_shares_of_a_step() -> None:
-    assert graphs.shares([Mark(1), Mark(2), Mark(5), Mark(6)]) == [0.2, 0.6, 0.2]
-    for broken in (Mark(RuntimeError("no such event")), Mark(ValueError("must be recorded")), Mark(3)):
-        assert graphs.shares([broken] * 4) == [0.0, 1.0, 0.0]
+    assert graphs.shares([FakeEvent(at) for at in (1, 2, 5, 6)]) == [0.2, 0.6, 0.2]
+    broken = [Mock(elapsed_time=Mock(side_effect=error)) for error in (RuntimeError("no such event"), ValueError("not recorded"))]
+    for event in (*broken, FakeEvent(3)):
+        assert graphs.shares([event] * 4) == [0.0, 1.0, 0.0]
 
 
 # -- kept engines
@@ -287,7 +277,7 @@ def test_memory_is_made_by_letting_idle_engines_go(model: Model, monkeypatch: py
 
     monkeypatch.setattr(target, "new_cache", scarce)
     assert list(model.run("eagle1", engines=engines))[-1].steps > 0
-    monkeypatch.setattr(target, "new_cache", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+    monkeypatch.setattr(target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
     with pytest.raises(torch.OutOfMemoryError):
         list(model.run("lantern", engines=Engines()))
 
@@ -381,13 +371,11 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
 
 def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such an error comes again with whatever is asked of the device next."""
-    from lantern_demo.decoding.timing import Clock
+    error = RuntimeError("CUDA error: an illegal memory access")
 
     def illegal() -> RuntimeError:
-        monkeypatch.setattr(
-            Clock, "synchronize", lambda _: (_ for _ in ()).throw(RuntimeError("CUDA error: an illegal memory access"))
-        )
-        return RuntimeError("CUDA error: an illegal memory access")
+        monkeypatch.setattr(Clock, "synchronize", Mock(side_effect=error))
+        return error
 
     stuck(illegal)
     with pytest.raises(RuntimeError, match="an illegal memory access"):
