@@ -90,6 +90,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "feature_layers"
 
 
+def test_rotary_tables_of_16_bit_models_are_not_rounded(folder: Path) -> None:
+    found, rounded = bundled.load(folder, CPU), bundled.load(folder, CPU, torch.bfloat16)
+    for part in ("target", "drafter"):
+        assert torch.equal(getattr(rounded, part).rope, getattr(found, part).rope)
+
+
 def test_a_model_folder_keeps_them(folder: Path) -> None:
     found = bundled.load(folder, CPU)
     assert found.drafter is not None and found.drafter.config.feature_layers == found.target.feature_layers == (1, 2)

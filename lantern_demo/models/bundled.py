@@ -170,10 +170,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
     networks.palette = _palette(folder, tokenizer.codebook_size)
-    target.to(dtype)
-    drafter.to(dtype)
-    # The rotary tables are float32 for any number format of the weights.
-    target.rope, drafter.rope = target.rope.float(), drafter.rope.float()
+    for network in (target.to(dtype), drafter.to(dtype)):
+        network.rope = network.config.rope_table().to(device)  # float32 for any number format of the weights, and not rounded
     return networks
 
 
