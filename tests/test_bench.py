@@ -133,7 +133,7 @@ QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
         ([*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
         ([*QUALITY, "--rounds", "0"], "--rounds"),
         ([*QUALITY, "--model", "nothing"], "nothing"),
-        ([*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree: expected"),
+        ([*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
     ],
     ids=lambda value: "" if isinstance(value, list) else value,
 )

@@ -1,6 +1,7 @@
 """Train the classifier that reads a picture's attributes.
 
-It learns from rendered scenes alone. Blur, brightness shifts and noise keep it from relying on pixels that a tokenizer changes.
+It learns from rendered scenes alone. They are bent, blurred and disturbed, so that it reads shapes as a person does: from a
+picture with wrong tokens too.
 `bench quality` compares its readings of a model's pictures with those of reconstructions of true scenes.
 """
 
@@ -24,13 +25,29 @@ from lantern_demo.training import run
 
 VALIDATED = 400  # held-out scenes of a validation
 BATCH = 25  # of them at a time
+CELL = SEEN // 16  # pixels a side of a token
+WARP, SHIFTED = 0.05, 0.2  # most that places are bent, in half widths; largest share of cells that are shifted
+
+
+def warp(b: int, g: torch.Generator) -> Tensor:
+    """Return the places [B, H, W, 2] that a disturbed picture's pixels are read from: bent, and some cells of a token's size
+    shifted, as where a model drew a wrong token."""
+    smooth = torch.randn(b, 2, 6, 6, generator=g) * (WARP * torch.rand(b, 1, 1, 1, generator=g))
+    cells = SEEN // CELL
+    shifted = (torch.rand(b, 1, cells, cells, generator=g) < SHIFTED * torch.rand(b, 1, 1, 1, generator=g)).float()
+    shift = shifted * (2 * CELL / SEEN) * (2 * torch.rand(b, 2, cells, cells, generator=g) - 1)
+    moved = F.interpolate(smooth, SEEN, mode="bicubic", align_corners=False) + F.interpolate(shift, SEEN)
+    still = F.affine_grid(torch.eye(2, 3).expand(b, 2, 3), [b, 3, SEEN, SEEN], align_corners=False)
+    return still + moved.permute(0, 2, 3, 1)
 
 
 def disturb(images: Tensor, g: torch.Generator) -> Tensor:
-    """Blur some pictures, change brightness and add noise."""
+    """Bend and blur some pictures, shift cells, change brightness and add noise: pictures [B, 3, H, W], H = W = SEEN."""
     b = images.shape[0]
-    soft = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    images = torch.lerp(images, soft, torch.rand(b, 1, 1, 1, generator=g).to(images.device))
+    images = F.grid_sample(images, warp(b, g).to(images.device), padding_mode="border", align_corners=False)
+    for _ in range(2):
+        soft = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+        images = torch.lerp(images, soft, torch.rand(b, 1, 1, 1, generator=g).to(images.device))
     images = images * (0.9 + 0.2 * torch.rand(b, 1, 1, 1, generator=g)).to(images.device)
     noise = torch.randn(images.shape, generator=g).to(images.device) * (0.04 * torch.rand(b, 1, 1, 1, generator=g)).to(
         images.device

@@ -31,7 +31,8 @@ from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIME
 SIZE = 256  # pixels a side
 HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land; y runs from -1 at the top to 1
 STARS = 20
-PAIRS, TWINS, TRIPLETS = 0.13, 0.10, 0.07  # shares of scenes of two kinds, of two of a kind, of three of a kind
+# Shares of scenes of two kinds, of two of a kind, of three of a kind. Several small things are harder to learn than a large one.
+PAIRS, TWINS, TRIPLETS = 0.25, 0.14, 0.11
 
 # Sky colours per time of day at the zenith, half way down, and at the horizon (linear RGB).
 _SKY = torch.tensor(

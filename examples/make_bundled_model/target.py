@@ -31,6 +31,7 @@ VALIDATED = 240  # held-out scenes of a validation
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
 NAMED = 4  # block whose states name the nouns
+OWN = 0.3  # largest share of a picture's tokens that the target's own draws replace
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -47,7 +48,7 @@ class TextToTokens(nn.Module):
         self.target.feature_layers = (min(NAMED, config.layers),)
         # of training alone: see `alone` and `forward`
         self.words_output = nn.Linear(config.dim, config.vocab)
-        self.names_output = nn.Linear(config.dim, 2 * (NONE + 1))
+        self.names_output = nn.Linear(config.dim, NONE)
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
         for block in self.target.blocks:
@@ -64,18 +65,19 @@ class TextToTokens(nn.Module):
         read = self.target.cls_embedding(features).masked_fill(~mask.unsqueeze(-1), 0.0)
         return self.words_output(read.sum(1) / mask.sum(1, keepdim=True))
 
-    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map ids [B, T], tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], to those of `alone`,
-        and to logits [B, N, 2, nouns] of the first and second noun, read from block NAMED at every position.
+    def forward(self, ids: Tensor, ids_mask: Tensor, seen: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Map ids [B, T], seen tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], to those of
+        `alone`, and to logits [B, N, nouns] of the noun that stands at a token's column, read from block NAMED.
 
-        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere.
+        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere,
+        and to draw a pair's things apart.
         """
         features, mask = self.text(ids, ids_mask)
         alone, nothing = self.alone(features, mask), self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
-        hidden = self.target.train_hidden(tokens[:, :-1], features, mask)[:, features.shape[1] - 1 :]
+        hidden = self.target.train_hidden(seen[:, :-1], features, mask)[:, features.shape[1] - 1 :]
         states = self.target.final(hidden)
-        return self.target.output(states), alone, self.names_output(hidden[..., states.shape[-1] :]).unflatten(-1, (2, -1))
+        return self.target.output(states), alone, self.names_output(hidden[..., states.shape[-1] :])
 
 
 def by_words(alone: Tensor, tokens: Tensor) -> Tensor:
@@ -127,6 +129,13 @@ def encode(tokenizer: SceneTokenizer, pictures: Tensor) -> Tensor:
 def cells_of(cover: Tensor, grid: int) -> Tensor:
     """Map the share [B, 1, H, H] of each pixel that sprites cover to the cells that have some of it, [B, grid * grid] bool."""
     return F.adaptive_avg_pool2d(cover, grid).flatten(1) > 0.1
+
+
+def nouns_at(attributes: Attributes, grid: int) -> Tensor:
+    """Return the noun [B, grid * grid] that stands at each token's column: the second of a pair in the right half."""
+    right = (torch.arange(grid) >= grid // 2).repeat(grid)
+    noun, second = attributes["noun"][:, None], attributes["second"][:, None]
+    return torch.where(right & (second != NONE), second, noun)
 
 
 def scene_tokens(
@@ -192,41 +201,58 @@ def main() -> None:
     elif not (opts.out / "last.pt").exists():
         learn_words(model, ids, attributes, args.word_steps, opts.device)
 
-    def losses(text: Tensor, mask: Tensor, tokens: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> Tensor:
-        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4].
+    def losses(
+        text: Tensor, mask: Tensor, tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4], and a draw [B, N]
+        of every token.
 
-        cells [B, N] bool: covered; nouns [B, 2].
+        seen [B, N]: `tokens`, some of them replaced; cells [B, N] bool: covered; nouns [B, N].
         """
         with torch.autocast(opts.device.type, torch.bfloat16):
-            logits, alone, names = model(text, mask, tokens, drop)
-        unnamed = names.float().log_softmax(-1).mean(1).gather(-1, nouns.unsqueeze(-1)).sum((1, 2))
+            logits, alone, names = model(text, mask, seen, drop)
+        with torch.no_grad():
+            gumbel = -torch.rand_like(logits, dtype=torch.float32).clamp_min(1e-20).log().neg().log()
+            drawn = (logits.float() + gumbel).argmax(-1)
+        unnamed = names.float().log_softmax(-1).gather(-1, nouns.unsqueeze(-1)).mean((1, 2))
         each = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none")
         weight = torch.where(cells, args.sprites, 1.0).flatten()
         named = -(unnamed * ~drop).sum() / (~drop).sum()
-        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named])
+        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named]), drawn
 
     compiled = torch.compile(losses) if opts.compile else losses
 
-    nouns, held_nouns = (torch.stack((found["noun"], found["second"]), 1) for found in (attributes, held_attributes))
+    nouns, held_nouns = (nouns_at(found, tokenizer.tokenizer.grid) for found in (attributes, held_attributes))
 
-    def told(said: list[str], tokens: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
-        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), cells, nouns, drop)]
+    def told(said: list[str], tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
+        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), seen.long(), cells, nouns, drop)]
+
+    own: list[Tensor] = []  # of the last step: rows and what the target drew of them
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        """Every second step repeats the pictures of the step before, with some tokens replaced by the target's own draws. Thus
+        the target learns to go on after tokens that it drew itself (scheduled sampling, arXiv 1906.07651)."""
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
+        seen = ids[rows].long()
+        if own:
+            rows, drawn = own
+            share = OWN * torch.rand(opts.batch, 1, generator=g)
+            seen = torch.where(torch.rand(drawn.shape, generator=g) < share, drawn, ids[rows].long())
         drop = torch.rand(opts.batch, generator=g) < 0.1
         said = captions(attributes, rows, random.Random(seed), OMIT)
-        loss, nll, words, names = compiled(*told(said, ids[rows], covered[rows], nouns[rows], drop)).unbind()
-        return loss + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
+        loss, drawn = compiled(*told(said, ids[rows], seen, covered[rows], nouns[rows], drop))
+        own[:] = [] if own else [rows, drawn.cpu()]
+        total, nll, words, names = loss.unbind()
+        return total + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
 
     def validate() -> dict[str, float]:
         rng, parts = random.Random(0), []
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
             drop = torch.zeros(len(rows), dtype=torch.bool)
-            parts.append(losses(*told(said, held_ids[rows], held_covered[rows], held_nouns[rows], drop)))
+            parts.append(losses(*told(said, held_ids[rows], held_ids[rows], held_covered[rows], held_nouns[rows], drop))[0])
         weighted, nll, _, names = torch.stack(parts).mean(0).tolist()
         return {"held_out_nll": nll, "held_out_weighted": weighted, "held_out_names": names}
 
