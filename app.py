@@ -16,8 +16,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speculative decoding of images, side by side: a page and an API.")
     parser.add_argument(
         "--model",
-        default=os.environ.get("LANTERN_MODEL") or "lantern-emoji",
-        help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-emoji)",
+        default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
+        help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(

@@ -25,7 +25,7 @@ export async function call(url, endpoint, parameters, tell = () => {}) {
   return answer;
 }
 
-const [url = "http://127.0.0.1:7860", prompt = "two owls in the hills at night", methods = "vanilla,lantern++", seed = "7"] = process.argv.slice(2);
+const [url = "http://127.0.0.1:7860", prompt = "three red round lanterns over a lake at dusk", methods = "vanilla,lantern++", seed = "7"] = process.argv.slice(2);
 const [pictures, record] = await call(url, "compare", { prompt, methods: methods.split(","), seed: Number(seed) }, ([, part]) => {
   for (const [method, { tokens }] of Object.entries(part.progress ?? {})) console.error(`${method}: ${tokens} tokens`);
 });

@@ -1,6 +1,6 @@
 """Compare the methods on a running demo, save the pictures and print the table.
 
-python examples/api_client.py --prompt "a castle on a lake at dawn" --seed 7 --out pictures
+python examples/api_client.py --prompt "two blue box lanterns above still water at dawn" --seed 7 --out pictures
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument(
         "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name"
     )
-    parser.add_argument("--prompt", default="two owls in the hills at night")
+    parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
     parser.add_argument("--seed", type=int, help="the same seed draws the same pictures (default: the server's, 7)")
     parser.add_argument(
         "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"

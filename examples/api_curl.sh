@@ -3,7 +3,7 @@
 # Writes picture.png and prints the line of JSON that the run ends with. Needs curl and a POSIX sed.
 set -euo pipefail
 url="${1:-http://127.0.0.1:7860}"
-prompt="${2:-two owls in the hills at night}"
+prompt="${2:-three red round lanterns over a lake at dusk}"
 method="${3:-lantern++}"
 seed="${4:-7}"
 

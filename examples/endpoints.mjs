@@ -14,7 +14,7 @@ async function call(endpoint, parameters) {
   return answer;
 }
 
-const prompt = "a castle at dawn";
+const prompt = "two blue box lanterns at dawn";
 const [offer] = await call("models", {});
 console.log("models:", offer.models.map((model) => model.id).join(", "));
 

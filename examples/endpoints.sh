@@ -12,5 +12,5 @@ call() {
 }
 
 call models '{}'
-call draw '{"prompt": "a castle at dawn"}'
-call compare '{"prompt": "a castle at dawn", "methods": ["vanilla", "eagle1"], "seed": 7}'
+call draw '{"prompt": "two blue box lanterns at dawn"}'
+call compare '{"prompt": "two blue box lanterns at dawn", "methods": ["vanilla", "eagle1"], "seed": 7}'

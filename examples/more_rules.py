@@ -121,9 +121,9 @@ MORE = (
 def main() -> None:
     for method in MORE:
         register(method)
-    pipe = load("lantern-emoji")
+    pipe = load("lantern-scenes")
     methods = ["vanilla", *(method.id for method in MORE)]
-    raced = pipe.compare("two owls in the hills at night", methods, tree="small")
+    raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
     done = {name: event.stats for name, event in raced if isinstance(event, Generation)}
     for name, stats in done.items():
         speedup = done["vanilla"].decode_seconds / stats.decode_seconds

@@ -115,7 +115,7 @@ def picture(png: bytes) -> Image.Image:
 
 
 def save(image: Image.Image, path: Path) -> None:
-    image.save(path, optimize=True)  # all colours: with a palette small things turned grey
+    image.save(path, optimize=True)  # all colours: with a palette the small lanterns turned grey
     print(f"wrote {path}")
 
 

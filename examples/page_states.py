@@ -88,7 +88,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     page.get_by_role("alert").wait_for()
     yield "error", page
 
-    page.get_by_label("Prompt").fill("two shiny green lanterns over a lake at dusk")
+    page.get_by_label("Prompt").fill("two green zebra lanterns over a lake at dusk")
     page.get_by_role("button", name="Draw", exact=True).click()
     page.locator('#lane-eagle2[data-phase="drawing"]').wait_for()
     page.wait_for_timeout(500)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation
 
-PROMPT = "two owls in the hills at night with a full moon"
+PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("tour"), help="folder for the pictures")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    pipe = load("lantern-emoji")
+    pipe = load("lantern-scenes")
 
     print("Every method on one prompt and seed:")
     # The other events are Steps with their committed tokens. The fastest method ends first.

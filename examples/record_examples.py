@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     args = parser.parse_args()
 
-    pipe = load("lantern-emoji", args.device)
+    pipe = load("lantern-scenes", args.device)
     args.out.mkdir(parents=True, exist_ok=True)
     for number, (prompt, seed) in enumerate(texts.EXAMPLES[: args.count], 1):
         done = {method: event for method, event in pipe.compare(prompt, seed=seed) if isinstance(event, Generation)}

@@ -42,11 +42,11 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 # The requests. Their trees are named (see `join`), so that no answer depends on measured trees.
 CASES: list[dict[str, Any]] = [
-    {"prompt": "two owls in the hills at night", "methods": ["vanilla"], "seed": 1},
-    {"prompt": "a castle at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
-    {"prompt": "a rocket at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
-    {"prompt": "three owls on a plain at dusk", "methods": ["lantern"], "seed": 4, "top_k": 50},
-    {"prompt": "a cat and a pizza in the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
+    {"prompt": "three red round lanterns over a lake at dusk", "methods": ["vanilla"], "seed": 1},
+    {"prompt": "two blue box lanterns at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
+    {"prompt": "a golden sky lantern at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
+    {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
+    {"prompt": "one green lantern over the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
 ]
 
 
@@ -351,7 +351,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=20, help="API clients (default: %(default)s)")
     parser.add_argument("--pages", type=int, default=5, help="pages in a browser (default: %(default)s)")
-    parser.add_argument("--model", default="lantern-emoji", help="a model id or folder (default: %(default)s)")
+    parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
     args = parser.parse_args()
     with TemporaryDirectory(prefix="lantern-soak-") as folder, served(args.model, Path(folder)) as (url, process):

@@ -1,90 +1,326 @@
-"""The words of the bundled model's scenes: write captions, and read the requests of a prompt.
+"""Lantern scenes: a batched, seeded renderer of captioned pictures with known attributes.
 
-A scene shows one to three things of one kind, or two of different kinds. They are on a lake, hills or a plain, at dusk, night
-or dawn, with or without a moon. Its attributes are class indices by the names of ATTRIBUTES.
-`examples/make_bundled_model/render.py` draws scenes.
+Every picture shows one to four paper lanterns of one colour and one shape. They hang over a lake, hills or a plain, at dusk,
+night or dawn, with or without a moon. A scene has known attributes, so that a model's picture can be compared with the request.
+Everything is closed-form torch arithmetic on a pixel grid, on any device.
 """
 
 from __future__ import annotations
 
+import math
 import random
-import re
-import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, fields
 
-from tokenizers.pre_tokenizers import Whitespace
+import torch
+from torch import Tensor
 
-MAX_COUNT = 3
+SIZE = 128  # side of the image tokenizer's input in pixels; scenes can be drawn at other sizes
+HORIZON = (0.34, 0.50)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
 
-
-@dataclass(frozen=True)
-class Noun:
-    """A kind of thing that scenes show, read from a line of nouns.txt."""
-
-    file: str  # of its picture, without the suffix
-    phrases: tuple[tuple[str, str], ...]  # singular and plural of the name, then of each keyword
-    mass: bool = False  # written without a number and drawn once
-    air: bool = False  # hangs in the air
-    glow: bool = False  # shines
-    crop: float = 0.0  # share of the picture's height that is cut off at its foot
-
-    @property
-    def name(self) -> str:
-        return self.phrases[0][0]
-
-
-def plural_of(phrase: str) -> str:
-    """Return the regular plural of a phrase's last word."""
-    if re.search(r"(s|x|z|ch|sh)$", phrase):
-        return phrase + "es"
-    if re.search(r"[^aeiou]y$", phrase):
-        return phrase[:-1] + "ies"
-    return phrase + "s"
-
-
-def _noun(line: str) -> Noun:
-    file, name, keywords, how = (part.strip() for part in line.split("|"))
-    flags = how.split()
-    phrases = []
-    for word in (name, *filter(None, (k.strip() for k in keywords.split(",")))):
-        singular, _, plural = word.partition("/")
-        phrases.append((singular, singular if "mass" in flags else plural or plural_of(singular)))
-    crop = [float(flag.removeprefix("crop=")) for flag in flags if flag.startswith("crop=")]
-    return Noun(file, tuple(phrases), "mass" in flags, "air" in flags, "glow" in flags, sum(crop))
-
-
-_LINES = Path(__file__).with_name("nouns.txt").read_text("utf-8").splitlines()
-NOUNS = tuple(_noun(line) for line in _LINES if not line.startswith("#"))
-NONE = len(NOUNS)  # the class of `second` without a second kind
-
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
+SHAPES = ("round", "box", "sky")
 PLACES = ("lake", "hills", "plain")
 TIMES = ("dusk", "night", "dawn")
+MAX_COUNT = 4
+STARS = 16
+HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
+
 # The classes of every attribute, in the order of their indices.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "noun": tuple(noun.name for noun in NOUNS),
-    "second": (*(noun.name for noun in NOUNS), "none"),
     "count": tuple(str(n + 1) for n in range(MAX_COUNT)),
+    "colour": COLOURS,
+    "shape": SHAPES,
     "place": PLACES,
     "time": TIMES,
     "moon": ("no", "yes"),
 }
 
-# For each class of an attribute, the wordings that captions choose from, the plainest first. A repeated one is chosen more
+# Paper colour of a lantern, and the colour of the light it throws (linear RGB).
+_PAPER = torch.tensor(
+    [[0.95, 0.10, 0.07], [1.00, 0.42, 0.05], [1.00, 0.82, 0.14], [0.16, 0.80, 0.26], [0.14, 0.38, 1.00], [0.68, 0.22, 0.95]]
+)
+# Sky colours per time of day at the zenith, half way down, and at the horizon.
+_SKY = torch.tensor(
+    [
+        [[0.10, 0.08, 0.26], [0.44, 0.19, 0.40], [1.00, 0.48, 0.24]],
+        [[0.010, 0.016, 0.055], [0.028, 0.045, 0.130], [0.070, 0.110, 0.220]],
+        [[0.32, 0.50, 0.78], [0.66, 0.68, 0.80], [1.05, 0.82, 0.66]],
+    ]
+)
+# Ground colours before the light of the hour, in the order of PLACES. The lake's is the tint of its water.
+_GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.16, 0.24, 0.20], [0.34, 0.30, 0.14]])
+_DAYLIGHT = torch.tensor([0.55, 0.20, 1.10])  # ambient light on the ground by hour
+
+
+@dataclass
+class Scenes:
+    """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
+
+    count: Tensor  # [B] int64, 0..3 stands for 1..4 lanterns
+    colour: Tensor  # [B] int64, index into COLOURS
+    shape: Tensor  # [B] int64, index into SHAPES
+    place: Tensor  # [B] int64, index into PLACES
+    time: Tensor  # [B] int64, index into TIMES
+    moon: Tensor  # [B] int64, 0 or 1
+    centre: Tensor  # [B, 4, 2] lantern centres, x and y in [-1, 1], y downwards
+    radius: Tensor  # [B, 4] lantern radii; 0 where there is no lantern
+    horizon: Tensor  # [B] y of the horizon
+    moon_at: Tensor  # [B, 2]
+    phase: Tensor  # [B, 8] phases of hills, ripples and grass
+    stars: Tensor  # [B, STARS, 3] x, y, brightness
+
+    def attributes(self) -> dict[str, Tensor]:
+        """Return the class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
+        return {name: getattr(self, name) for name in ATTRIBUTES}
+
+    def rows(self, index: Tensor | slice) -> Scenes:
+        """Return the scenes at an index."""
+        return Scenes(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def to(self, device: torch.device | str) -> Scenes:
+        return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+
+def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None) -> Scenes:
+    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] if given.
+
+    The same seed gives the same scenes on every machine (CPU generator)."""
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(*shape, generator=g)
+
+    def pick(n: int) -> Tensor:
+        return torch.randint(n, (batch,), generator=g)
+
+    count, colour, shape = pick(MAX_COUNT), pick(len(COLOURS)), pick(len(SHAPES))
+    place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
+    if wanted is not None:
+        count, colour, shape, place, time, moon = (wanted[name] for name in ATTRIBUTES)
+    n = (count + 1)[:, None].float()
+    slot = torch.arange(MAX_COUNT)[None].float()
+    # Slots of equal width separate the lanterns. The jitter stays inside the free part of a slot.
+    width = 1.84 / n
+    radius = torch.minimum(uniform(0.205, 0.30, batch, 1), 0.42 * width) * uniform(0.92, 1.0, batch, MAX_COUNT)
+    free = (0.5 * width - 1.06 * radius).clamp(min=0) * torch.where(n == 1, 0.8, 1.0)
+    x = -0.92 + width * (slot + 0.5) + free * uniform(-1, 1, batch, MAX_COUNT)
+    y = uniform(-0.34, 0.12, batch, 1) + uniform(-0.17, 0.17, batch, MAX_COUNT)
+    y = torch.where((shape == 2)[:, None], y - 0.10 + uniform(-0.12, 0.12, batch, MAX_COUNT), y)
+    radius = torch.where(slot < n, radius, torch.zeros(()))
+    side = torch.where(uniform(0, 1, batch) < 0.5, -1.0, 1.0)
+    moon_at = torch.stack((side * uniform(0.35, 0.78, batch), uniform(-0.80, -0.58, batch)), -1)
+    stars = torch.stack((uniform(-1, 1, batch, STARS), uniform(-1, 0.3, batch, STARS), uniform(0.2, 1, batch, STARS)), -1)
+    return Scenes(
+        count,
+        colour,
+        shape,
+        place,
+        time,
+        moon,
+        torch.stack((x, y), -1),
+        radius,
+        uniform(*HORIZON, batch),
+        moon_at,
+        uniform(0, 2 * math.pi, batch, 8),
+        stars,
+    )
+
+
+def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
+    """Return 1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
+    return torch.sigmoid(-distance * (size * 2.0 / softness / 2.0))
+
+
+def _line(distance: Tensor, size: int) -> Tensor:
+    """Return the profile of a painted line, 1 in its middle, by the distance from there in half widths.
+
+    It is a bell at 128 pixels. In a larger picture its top is flatter and its sides are steeper, at about the same width."""
+    return torch.exp(-(distance.abs() ** (2.0 * size / SIZE)))
+
+
+def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
+    return base + (over - base) * alpha
+
+
+def _column(value: Tensor) -> Tensor:
+    """Reshape [B] or [B, C] to broadcast over [B, C, H, W]."""
+    return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
+
+
+def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
+    """Draw sky, moon and optionally stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
+    palette = _SKY.to(x.device)[s.time]
+    height = ((y + 1) / (_column(s.horizon) + 1)).clamp(0, 1)
+    top, middle, low = (_column(palette[:, i]) for i in range(3))
+    colour = torch.where(height < 0.6, _mix(top, middle, height / 0.6), _mix(middle, low, ((height - 0.6) / 0.4) ** 1.6))
+    # Thin bands of cloud catch the light of dusk and dawn.
+    drift = torch.sin(3.1 * x + _column(s.phase[:, 0])) + 0.6 * torch.sin(5.3 * x + _column(s.phase[:, 1]))
+    band = torch.exp(-(((y + 0.22 + 0.05 * drift) / 0.07) ** 2)) + 0.7 * torch.exp(-(((y - 0.08 + 0.04 * drift) / 0.05) ** 2))
+    tint = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.16, 0.13, 0.10]], device=x.device)[s.time]
+    colour = colour + _column(tint) * band
+    if stars:
+        # A star is an outer product of two bumps, one along each axis of the grid, which avoids a field of distances. A larger
+        # picture gathers the same light on a smaller spot.
+        spot = 0.0003 * SIZE / size
+        bump_x = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / spot)
+        bump_y = torch.exp(-((y[:, 0, :, 0, None].transpose(1, 2) - s.stars[:, :, 1, None]) ** 2) / spot)
+        night = torch.tensor([0.25, 1.0, 0.0], device=x.device)[s.time]
+        star = torch.einsum("bs,bsy,bsx->byx", s.stars[:, :, 2] * night[:, None] * (size / SIZE), bump_y, bump_x)[:, None]
+        colour = colour + star * torch.tensor([0.8, 0.85, 1.0], device=x.device).view(1, 3, 1, 1)
+    distance = ((x - _column(s.moon_at[:, 0])) ** 2 + (y - _column(s.moon_at[:, 1])) ** 2).sqrt()
+    halo = 0.30 * torch.exp(-((distance / 0.34) ** 2)) + 0.25 * torch.exp(-((distance / 0.19) ** 2))
+    glow = torch.tensor([0.85, 0.88, 1.0], device=x.device).view(1, 3, 1, 1) * halo
+    maria = 0.16 * torch.sin(26 * (x - _column(s.moon_at[:, 0])) + 1) * torch.sin(21 * (y - _column(s.moon_at[:, 1])) + 2)
+    face = torch.tensor([1.9, 1.85, 1.6], device=x.device).view(1, 3, 1, 1) * (0.92 + maria)
+    return torch.where(_column(s.moon) > 0, _mix(colour + glow, face, _edge(distance - 0.115, size)), colour)
+
+
+def _outlines(u: Tensor, v: Tensor, waist: Tensor, is_box: Tensor, is_sky: Tensor) -> tuple[Tensor, Tensor]:
+    """Return signed distances in units of the radius, of the body and of its dark caps or frame.
+
+    The body is an oblate globe, a box, or a balloon that narrows to its flame.
+    """
+    globe = ((u / 1.0) ** 2 + (v / 0.86) ** 2).sqrt() - 1
+    box = torch.maximum(u.abs() - 0.70, v.abs() - 0.92)
+    balloon = torch.maximum(u.abs() - waist * (1 - 0.26 * torch.relu(-v - 0.35) ** 2 * 3.0), v.abs() - 1.0)
+    cap_globe = torch.maximum(u.abs() - 0.36, (v.abs() - 0.88).abs() - 0.10)
+    frame_box = torch.maximum(u.abs() - 0.80, (v.abs() - 0.92).abs() - 0.10)
+    ring_sky = torch.maximum(u.abs() - 0.58, (v - 1.0).abs() - 0.06)
+    body = torch.where(is_box, box, torch.where(is_sky, balloon, globe))
+    return body, torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
+
+
+def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw lanterns at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W], light around them [B, 3, H, W]."""
+    paper = _column(_PAPER.to(x.device)[s.colour])
+    is_box, is_sky = _column(s.shape == 1), _column(s.shape == 2)
+    colour, cover = torch.zeros_like(x).expand(-1, 3, -1, -1), torch.zeros_like(x)
+    light = torch.zeros_like(x)
+    for i in range(MAX_COUNT):
+        r = _column(s.radius[:, i])
+        present = (r > 0).float()
+        r = r.clamp(min=0.05)
+        u, v = (x - _column(s.centre[:, i, 0])) / r, (y - _column(s.centre[:, i, 1])) / r
+        rr = u * u + v * v
+        waist = 0.80 - 0.13 * v - 0.10 * v * v
+        body, cap = _outlines(u, v, waist, is_box, is_sky)
+        inside = _edge(body * r, size)
+        # Light falls off from the candle, which sits low in a sky lantern.
+        candle = torch.where(is_sky, torch.full_like(v, 0.55), torch.full_like(v, 0.08))
+        core = torch.exp(-(u * u * 1.9 + (v - candle) ** 2 * 1.5))
+        shade = paper * (0.50 + 0.85 * core) + torch.tensor([1.0, 0.78, 0.42], device=x.device).view(1, 3, 1, 1) * 0.62 * core**3
+        # Ribs: hoops on a globe, a lattice on a box, seams on a balloon.
+        hoop = torch.cos(v * 3.55 * math.pi / 0.86)
+        lattice = torch.maximum(_line(u / 0.075, size), _line((v.abs() - 0.36) / 0.07, size))
+        seam = _line((u.abs() - 0.34 * waist) / 0.075, size)
+        rib = torch.where(is_box, 1.15 * lattice, torch.where(is_sky, 0.75 * seam, 0.62 * torch.relu(hoop) ** 2))
+        shade = shade * (1 - 0.62 * rib)
+        dark = _edge(cap * r, size)
+        trim = torch.tensor([0.20, 0.11, 0.05], device=x.device).view(1, 3, 1, 1) + 0.18 * paper * core
+        # A cord upwards and a tassel below, for lanterns that hang.
+        cord = _edge((u.abs() * r - 0.008), size, 1.0) * (v < -0.9) * (~is_sky)
+        tassel = _edge(torch.maximum(u.abs() - 0.07 - 0.05 * (v - 1), (v - 1.25).abs() - 0.24) * r, size) * (~is_sky)
+        flame = torch.exp(-((u / 0.16) ** 2 + ((v - 0.86) / 0.20) ** 2)) * is_sky
+        layer = _mix(shade, trim, dark)
+        layer = _mix(layer, 0.85 * paper * 0.8 + 0.05, tassel * (1 - inside))
+        layer = _mix(layer, torch.full_like(layer, 0.07), cord * (1 - inside) * (1 - dark))
+        layer = layer + torch.tensor([1.6, 1.2, 0.5], device=x.device).view(1, 3, 1, 1) * flame
+        alpha = (1 - (1 - inside) * (1 - dark) * (1 - 0.9 * tassel) * (1 - 0.75 * cord)) * present
+        colour, cover = _mix(colour, layer, alpha), cover + alpha * (1 - cover)
+        light = light + present * (0.62 * torch.exp(-rr / 2.6) + 0.20 * torch.exp(-rr / 11.0))
+    warm = 0.80 * paper + torch.tensor([0.16, 0.10, 0.03], device=x.device).view(1, 3, 1, 1)
+    return colour, cover, warm * light
+
+
+def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Draw hills or plain at the points (x, y), lit by the hour and the lanterns -> colour [B, 3, H, W], cover [B, 1, H, W]."""
+    p, h = s.phase, _column(s.horizon)
+    haze = _column(_SKY.to(x.device)[s.time, 2])
+    ambient = _column(_DAYLIGHT.to(x.device)[s.time])
+    base = _column(_GROUND.to(x.device)[s.place])
+    is_hills = _column(s.place == 1)
+    colour, cover = torch.zeros_like(x).expand(-1, 3, -1, -1), torch.zeros_like(x)
+    for layer, (lift, swing, near) in enumerate(((-0.30, 0.13, 0.25), (-0.06, 0.11, 0.6), (0.24, 0.08, 1.0))):
+        a, b = _column(p[:, 2 + layer]), _column(p[:, 5 + layer])
+        ridge = h + lift + swing * torch.sin(2.2 * x + a) + 0.45 * swing * torch.sin(4.6 * x + b)
+        flat = h + 0.14 * layer + 0.012 * torch.sin(3 * x + a)
+        top = torch.where(is_hills, ridge, flat)
+        depth = (y - top).clamp(min=0)
+        furrow = torch.where(
+            is_hills, 0.05 * torch.sin(9 * x + 14 * depth + a), 0.16 * torch.sin(34 * (y - h) / (0.35 + y - h).clamp(min=0.2) + a)
+        )
+        slope = base * (ambient * (0.9 - 0.5 * depth + furrow)) * (1.15 - 0.45 * near)
+        slope = _mix(slope, haze * 0.55, torch.full_like(x, 0.55 * (1 - near)))
+        slope = slope + glow * (0.28 + 0.30 * near) * (0.6 + base)
+        alpha = _edge(top - y, size)
+        colour, cover = _mix(colour, slope, alpha), cover + alpha * (1 - cover)
+    return colour, cover
+
+
+def _water(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
+    """Draw the lake at the points (x, y) below the horizon, a rippled mirror of sky and lanterns -> [B, 3, H, W]."""
+    p, h = s.phase, _column(s.horizon)
+    depth = (y - h).clamp(min=0)
+    # Ripples crowd towards the horizon and bend the mirror more the nearer they are.
+    crest = torch.sin(58 * depth / (0.50 + depth) + 1.2 * torch.sin(3.7 * x + _column(p[:, 5])) + _column(p[:, 6]))
+    bend = torch.sin(5.0 * x + 16 * depth + _column(p[:, 7]))
+    mirror_x = x + 0.11 * depth.sqrt() * (0.6 * crest + 0.4 * bend)
+    mirror_y = h - 1.30 * depth - 0.05 * crest * depth.sqrt()
+    sky = _sky(s, mirror_x, mirror_y, size, stars=False)
+    lantern, cover, glow = _lanterns(s, mirror_x, mirror_y, size)
+    tint = _column(_GROUND.to(x.device)[s.place])
+    mirrored = _mix(sky * tint + 0.55 * glow, 0.62 * lantern, 0.85 * cover)
+    return mirrored * (0.80 + 0.22 * crest * depth.sqrt()) + 0.10 * glow * (1 + crest)
+
+
+def render(scenes: Scenes, size: int = SIZE) -> Tensor:
+    """Draw the scenes on the device of their tensors -> [B, 3, size, size] float32 in [0, 1].
+
+    A larger picture shows the same scene with sharper edges, stars, cords and lattices. Raises ValueError for a size below 8.
+    """
+    if size < 8:
+        raise ValueError(f"size must be at least 8 pixels, got {size}")
+    s, device = scenes, scenes.centre.device
+    batch = s.count.shape[0]
+    axis = (torch.arange(size, device=device) + 0.5) * (2 / size) - 1
+    x = axis.view(1, 1, 1, size).expand(batch, 1, size, size)
+    y = axis.view(1, 1, size, 1).expand(batch, 1, size, size)
+    is_lake, is_land = _column(s.place == 0).float(), _column(s.place != 0).float()
+    lantern, cover, glow = _lanterns(s, x, y, size)
+    picture = _sky(s, x, y, size) + 0.55 * glow
+    ground, on_ground = _ground(s, x, y, glow, size)
+    picture = _mix(picture, ground, on_ground * is_land)
+    # No horizon is higher than this row, so the mirror, the most expensive part, is computed only below it.
+    first = int((HORIZON[0] + 1) * size / 2)
+    low_y, h = y[:, :, first:], _column(s.horizon)
+    shore = 1 - 0.45 * torch.exp(-(((low_y - h) / 0.02) ** 2))
+    low = _mix(picture[:, :, first:], _water(s, x[:, :, first:], low_y, size) * shore, _edge(h - low_y, size) * is_lake)
+    picture = torch.cat((picture[:, :, :first], low), 2)
+    picture = _mix(picture, lantern, cover)
+    # A film curve: lights roll off softly instead of clipping.
+    return (1 - torch.exp(-1.55 * picture.clamp(min=0))) ** 0.85
+
+
+NOUN = "lantern"
+BEFORE_NOUN = ("count", "colour", "shape")  # attributes named before the noun; the others follow it
+# For each class of an attribute, the wordings that captions choose from, the plainest first. A repeated one is chosen twice as
 # often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "count": (
-        ("a", "a", "a", "one", "1", "a single"),
-        ("two", "two", "2", "a pair of", "a couple of"),
-        ("three", "three", "3", "a group of three"),
+    "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
+    "colour": (
+        ("red", "red", "scarlet", "crimson"),
+        ("orange", "orange", "amber"),
+        ("yellow", "yellow", "golden"),
+        ("green", "green", "jade"),
+        ("blue", "blue", "azure"),
+        ("purple", "purple", "violet"),
     ),
+    "shape": (("round", "round", "globe"), ("box", "box", "square"), ("sky", "sky", "floating")),
     "place": (
-        ("on a lake", "on a lake", "by a lake", "over a lake", "on the lake", "by the lake", "on the water", "on still water"),
-        ("in the hills", "on the hills", "on a hill", "over the hills", "on rolling hills", "in the mountains"),
-        ("on a plain", "on a plain", "on the plain", "over a plain", "in a field", "in a meadow", "on the grass"),
+        ("over a lake", "over a lake", "above still water", "by the lake", "over the water"),
+        ("over the hills", "over hills", "above rolling hills", "in the hills", "in the mountains"),
+        ("over a plain", "over a plain", "above the fields", "over a meadow", "in a field"),
     ),
     "time": (
         ("at dusk", "at dusk", "at sunset", "in the evening"),
@@ -93,194 +329,51 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "moon": (
         ("without a moon", "no moon", "under a moonless sky"),
-        ("under the moon", "with a full moon", "with a moon", "in the moonlight"),
+        ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
     ),
 }
-AND = ("and", "and", "and", "with", "beside", "next to")
-SOME = ("", "", "some")  # before a mass noun
-LEADS = ("", "", "", "a picture of", "a photo of", "a drawing of", "an image of")
-TAILS = ("", "", "", "", ", softly lit")
-AFTER_NOUN = ("place", "time", "moon")
-# Numbers that no scene has. `read` also finds digits.
-OTHER_NUMBERS = ("zero", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "dozen", "many", "several")
 
 
-def _article(number: str, phrase: str) -> str:
-    if number != "a":
-        return number
-    vowel = phrase[0] in "aeiou" and not phrase.startswith(("uni", "ufo", "ewe"))
-    return "an" if vowel or phrase.startswith(("hour", "suv")) else "a"
+def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -> str:
+    """Return a random wording of scene `index`. Each attribute but the count is omitted with probability `omit`."""
+
+    def say(words: tuple[str, ...]) -> str:
+        return "" if rng.random() < omit else rng.choice(words)
+
+    n = int(scenes.count[index])
+    number = rng.choice(WORDINGS["count"][n])
+    colour, shape = say(WORDINGS["colour"][int(scenes.colour[index])]), say(WORDINGS["shape"][int(scenes.shape[index])])
+    if number == "a" and (colour or shape or "l")[0] in "aeiou":
+        number = "an"
+    noun = rng.choice((NOUN, f"paper {NOUN}")) + ("s" if n else "")
+    subject = " ".join(w for w in (number, colour, shape, noun) if w)
+    place, time = say(WORDINGS["place"][int(scenes.place[index])]), say(WORDINGS["time"][int(scenes.time[index])])
+    moon = say(WORDINGS["moon"][int(scenes.moon[index])])
+    parts = [subject, place, time, moon]
+    if rng.random() < 0.25:
+        parts = [subject, time, place, moon]
+    if moon and rng.random() < 0.25:
+        moon_part = parts.pop(3)
+        parts = [*parts, "and", moon_part] if moon_part == "no moon" else [*parts, moon_part]
+    text = " ".join(p for p in parts if p)
+    return rng.choice((text, text, text, "a picture of " + text, text + ", softly lit"))
 
 
-def _things(noun: Noun, count: int, number: str, some: str, phrase: tuple[str, str]) -> str:
-    if noun.mass:
-        return f"{some} {phrase[0]}".strip()
-    return f"{_article(number, phrase[0])} {phrase[min(count, 1)]}"
+def full_caption(count: int, colour: int, shape: int, place: int, time: int, moon: int) -> str:
+    """Return the plainest wording that names every attribute, by class index. Quality is measured on these captions."""
+    classes = {"count": count, "colour": colour, "shape": shape, "place": place, "time": time, "moon": moon}
+    return worded({name: WORDINGS[name][value][0] for name, value in classes.items()})
 
 
-def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, keywords: float = 0.4) -> str:
-    """Write a random caption of a scene, given by class indices.
-
-    Place, time and moon are left out with probability `omit`, all together and then each alone. A keyword replaces a noun's
-    name with probability `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27
-    words.
-    """
-
-    def thing(index: int, count: int) -> str:
-        noun = NOUNS[index]
-        named = len(noun.phrases) == 1 or rng.random() >= keywords
-        phrase = noun.phrases[0] if named else rng.choice(noun.phrases[1:])
-        return _things(noun, count, rng.choice(WORDINGS["count"][count]), rng.choice(SOME), phrase)
-
-    subject = thing(scene["noun"], scene["count"])
-    if scene["second"] != NONE:
-        subject = f"{subject} {rng.choice(AND)} {thing(scene['second'], 0)}"
-    bare = rng.random() < omit
-    place, time, moon = ("" if bare or rng.random() < omit else rng.choice(WORDINGS[part][scene[part]]) for part in AFTER_NOUN)
-    parts = [subject, time, place] if rng.random() < 0.25 else [subject, place, time]
-    parts += ["and", moon] if moon == "no moon" else [moon]
-    text = " ".join(filter(None, (rng.choice(LEADS), *parts)))
-    return text if scene["second"] != NONE else text + rng.choice(TAILS)
+def worded(said: Mapping[str, str]) -> str:
+    """Return a caption with some attributes, each in the given wording. Without a number it describes several lanterns."""
+    noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
+    before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
+    after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
+    return " ".join((*before, noun, *after))
 
 
-def _plainly(noun: int, count: int) -> str:
-    return _things(NOUNS[noun], count, WORDINGS["count"][count][0], "", NOUNS[noun].phrases[0])
-
-
-def full_caption(scene: Mapping[str, int]) -> str:
-    """Write the plainest caption that names every attribute of a scene."""
-    things = [_plainly(scene["noun"], scene["count"])]
-    if scene["second"] != NONE:
-        things.append(_plainly(scene["second"], 0))
-    return " ".join((" and ".join(things), *(WORDINGS[part][scene[part]][0] for part in AFTER_NOUN)))
-
-
-def some_scene(rng: random.Random) -> dict[str, int]:
-    """Return the attributes of a random scene. Seven of ten show one thing."""
-    noun, second = rng.sample(range(NONE), 2)
-    lot = rng.random()
-    count = 2 if 0.13 <= lot < 0.20 else 1 if 0.20 <= lot < 0.30 else 0
-    scene = {"noun": noun, "second": second if lot < 0.13 else NONE, "count": 0 if NOUNS[noun].mass else count}
-    return scene | {part: rng.randrange(len(ATTRIBUTES[part])) for part in AFTER_NOUN}
-
-
-@cache
-def vocabulary() -> tuple[str, ...]:
+def vocabulary() -> list[str]:
     """Return every word that a caption can contain, sorted."""
-    phrases = [phrase for noun in NOUNS for forms in noun.phrases for phrase in forms]
-    phrases += [phrase for classes in WORDINGS.values() for wordings in classes for phrase in wordings]
-    return tuple(sorted({*" ".join((*phrases, *AND, *SOME, *LEADS)).split(), "an", ",", "softly", "lit"}))
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The requests of a prompt: class indices of the attributes that it names, the words that mean nothing in it, and the first
-    number of things that no scene has."""
-
-    said: Mapping[str, int]
-    unknown: tuple[str, ...]
-    number: str | None
-
-    @property
-    def drawable(self) -> bool:
-        """Return whether the prompt names a thing that scenes show."""
-        return "noun" in self.said
-
-
-@cache
-def _phrases() -> dict[tuple[str, ...], tuple[str, int, int]]:
-    """Map the words of each phrase to its attribute, its class index and, for a noun, the least class index of its count.
-
-    The last word of a place, a time or a moon means the same alone, unless it is a noun.
-    """
-    found: dict[tuple[str, ...], tuple[str, int, int]] = {}
-    for index, noun in enumerate(NOUNS):
-        for singular, plural in noun.phrases:
-            found[tuple(plural.split())] = ("noun", index, 0 if noun.mass or plural == singular else 1)
-            found[tuple(singular.split())] = ("noun", index, 0)
-    lone = [(part, index) for part in AFTER_NOUN for index in range(len(WORDINGS[part])) if (part, index) != ("moon", 0)]
-    for part, index in lone:
-        for phrase in WORDINGS[part][index]:
-            found.setdefault((phrase.split()[-1],), (part, index, 0))
-    for part, classes in WORDINGS.items():
-        for index, wordings in enumerate(classes):
-            found |= {tuple(phrase.split()): (part, index, 0) for phrase in wordings}
-    return {**found, ("an",): ("count", 0, 0)}
-
-
-def read(prompt: str) -> Reading:
-    """Read the requests of a prompt, as far as its words are known.
-
-    The longest phrase counts: a fire truck is no fire. A noun right before another one qualifies it: an orange cat is a cat.
-    The first two different nouns are requested, one of each. `ui/web/phrases.js` reads a prompt in the same way.
-    """
-    plain = unicodedata.normalize("NFKC", prompt).lower().replace("-", " ")
-    words = [word for word, _ in Whitespace().pre_tokenize_str(plain)]
-    phrases, known = _phrases(), {*vocabulary()}.difference(OTHER_NUMBERS)
-    longest = max(map(len, phrases))
-    said: dict[str, int] = {}
-    unknown: list[str] = []
-    nouns: list[tuple[int, int]] = []  # class, count
-    at, number, after_noun = 0, 0, False
-    other = refused = None  # the last number that no scene has, and the first one before a noun
-    while at < len(words):
-        length = next((n for n in range(longest, 0, -1) if tuple(words[at : at + n]) in phrases), 0)
-        part, index, least = phrases[tuple(words[at : at + length])] if length else ("", 0, 0)
-        if after_noun and part != "noun":
-            number = 0
-        if part == "noun":
-            if after_noun:
-                nouns.pop()
-            nouns.append((index, 0 if NOUNS[index].mass else max(number, least)))
-            refused = refused or other
-        elif part == "count":
-            number = index
-        elif part:
-            said.setdefault(part, index)
-        elif words[at] not in known:
-            unknown.append(words[at])
-        if length:
-            other = None
-        elif words[at] in OTHER_NUMBERS or words[at].isdecimal():
-            other = words[at]
-        after_noun = part == "noun"
-        at += max(length, 1)
-    if nouns:
-        said["noun"], said["count"] = nouns[0]
-        said["second"] = NONE
-        others = [index for index, _ in nouns[1:] if index != nouns[0][0]]
-        if others:
-            said["second"], said["count"] = others[0], 0
-    return Reading(said, tuple(unknown), refused)
-
-
-USUAL = "a cat on a lake at dusk under the moon"  # supplies the attributes that a prompt lacks; the page begins with it
-
-
-def nearest(prompt: str) -> str:
-    """Return the nearest prompt that has only known words and names every attribute."""
-    return full_caption({**read(USUAL).said, **read(prompt).said})
-
-
-def view() -> dict[str, Any]:
-    """Return the words in the form that the page's script reads: see `openBook` of ui/web/phrases.js.
-
-    A noun is its plainest wording and its keywords, with commas between. A slash leads to an irregular plural.
-    """
-
-    def packed(index: int) -> str:
-        noun = NOUNS[index]
-        parts = [_plainly(index, 0), *(one for one, _ in noun.phrases[1:])]
-        plurals = ["" if noun.mass or many == plural_of(one) else f"/{many}" for one, many in noun.phrases]
-        return ",".join(map("".join, zip(parts, plurals, strict=True)))
-
-    parts = {part: [tuple(dict.fromkeys(wordings)) for wordings in classes] for part, classes in WORDINGS.items()}
-    known = " ".join(phrase for words in _phrases() for phrase in words).split()
-    others = sorted({*vocabulary()}.difference(known))
-    return {
-        "nouns": [packed(i) for i in range(NONE)],
-        "parts": parts,
-        "words": others,
-        "usual": read(USUAL).said,
-        "numbers": OTHER_NUMBERS,
-    }
+    text = " ".join(phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases)
+    return sorted({*text.split(), "an", NOUN, f"{NOUN}s", "paper", "picture", "of", "and", "softly", "lit", ","})

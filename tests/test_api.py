@@ -88,7 +88,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
     *(
-        ({"model": other}, "model must be one of tiny, lantern-emoji, llamagen-t2i-256")
+        ({"model": other}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256")
         for other in ("nothing", "../tiny", "https://a.example/m", "", "tiny/", {"id": "tiny"})
     ),
     ({"methods": ["vanilla", "medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
@@ -357,7 +357,7 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
         assert compared["order"] == ["vanilla", "eagle1"]
     else:
         assert [line.split(":")[0] for line in lines] == ["models", "draw", "compare", "compare"]
-        assert "lantern-emoji" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
+        assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
 
 
 def test_an_unknown_model_ends_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

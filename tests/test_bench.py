@@ -184,7 +184,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         assert [row["method"] for row in rows] == gpu.FIXED and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
     told = (tmp_path / "gpu.md").read_text()
-    assert "these numbers say nothing about a GPU" in told and "| lantern-emoji | eagle1 | 8 |" in told
+    assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
 
 
 def test_tokens_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

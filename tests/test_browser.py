@@ -867,7 +867,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     expect(page.locator("#builder .told")).to_have_count(0)
     settings(page)
     page.locator("#model input").click()
-    page.get_by_role("option", name="lantern-emoji").click()
+    page.get_by_role("option", name="lantern-scenes").click()
     page.keyboard.press("Escape")
     page.get_by_role("button", name=texts.PICK, exact=True).click()
     expect(page.locator("#builder")).to_be_visible()

@@ -24,7 +24,7 @@ PROMPT = "a cat on a lake at dusk under the moon"
 
 @pytest.fixture(scope="module")
 def pipe() -> Pipeline:
-    return load("lantern-emoji", device="cpu")
+    return load("lantern-scenes", device="cpu")
 
 
 def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:

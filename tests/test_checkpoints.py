@@ -302,7 +302,7 @@ def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_mod
     for model, folder, says in (
         (TEXT_ID, tmp_path, r"lacks the target of .*put model.safetensors or t2i_XL_stage1_256.pt in one of"),
         (TEXT_ID, tmp_path / "nowhere", "folder must be a folder with the published files, got"),
-        ("lantern-emoji", text_model, r"folder is for published models; lantern-emoji has its own"),
+        ("lantern-scenes", text_model, r"folder is for published models; lantern-scenes has its own"),
     ):
         with pytest.raises(ValueError, match=says):
             load(model, device="cpu", folder=folder)

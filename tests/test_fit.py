@@ -190,7 +190,7 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
 def test_what_the_bundled_model_has_counted() -> None:
     """Each candidate; what is larger gives more tokens. A chance says how small a guess's may be, so that less is larger."""
-    calibration = fitting.read_calibration(BUNDLED / "lantern-emoji")
+    calibration = fitting.read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None and len(calibration.rows(StaticTree)) == 5
     for kind in (DynamicTree, Window, OptTree):
         values = CANDIDATES[kind].values
@@ -202,8 +202,8 @@ def test_what_the_bundled_model_has_counted() -> None:
     assert list(tokens) == sorted(tokens, reverse=True) and changed[-1] == 0 and changed[0] == max(changed)
     assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
     assert calibration.rows(ZipAR, Settings().zipar_changed)[0][0] == 4
-    told = json.loads((BUNDLED / "lantern-emoji" / FILE).read_text())
-    preset = Settings(**REGISTRY["lantern-emoji"].preset)
+    told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
+    preset = Settings(**REGISTRY["lantern-scenes"].preset)
     assert Settings(**told["settings"]).with_changes(seed=preset.seed) == preset, "counted at the preset"
 
 

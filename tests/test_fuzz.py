@@ -164,7 +164,7 @@ def test_trees(text: str) -> None:
 @fuzz(200)
 @given(st.dictionaries(st.one_of(st.sampled_from(["prompt", "methods", "model", *KNOBS]), TEXTS), TEXTS, max_size=6))
 def test_links(parameters: dict[str, str]) -> None:
-    found = link.read(parameters, "lantern-emoji", REGISTRY)
+    found = link.read(parameters, "lantern-scenes", REGISTRY)
     assert found is None or (found.model in REGISTRY and isinstance(found.settings, Settings))
     assert found is None or all(name in sentence or name == "methods" for name, sentence in found.refused.items())
 

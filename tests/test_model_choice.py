@@ -27,7 +27,7 @@ def service() -> Service:
     """Nothing is drawn here with the bundled model, so that it need not be prepared."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pipeline, "prepare", lambda _: iter(()))
-        service = Service("lantern-emoji", "cpu")
+        service = Service("lantern-scenes", "cpu")
         service.wait()
     return service
 
@@ -67,7 +67,7 @@ def on_offer(found: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
     assert "downloaded" in loading(service, TEXT_ID)
-    assert "Loading lantern-emoji" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
+    assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
 
 
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service) -> None:
@@ -123,10 +123,10 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
 
 
 def test_back_to_the_bundled_model(service: Service) -> None:
-    found = chosen(service, "lantern-emoji")
+    found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
-    assert found["note"]["value"] == f"<p>{REGISTRY['lantern-emoji'].description}</p>"
+    assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
 
 
 def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch:
     assert "only the model that it was started with" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here: this Space"):
         service.pipeline(TEXT_ID)
-    assert service.pipeline("lantern-emoji")
+    assert service.pipeline("lantern-scenes")
 
 
 def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:

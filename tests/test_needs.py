@@ -130,7 +130,7 @@ def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
     whole = 65536 * 4096
     assert parts["target"] == 2 * (needs.numbers(info.published.target) - whole + 8192 * 4096)
     described = needs.describe(FULL["llamagen-t2i-512"])
-    assert described is not None and needs.describe(FULL["lantern-emoji"]) is None
+    assert described is not None and needs.describe(FULL["lantern-scenes"]) is None
     assert described["sources"]["target"] == {"repo": "jadohu/LlamaGen-T2I-2", "file": "model.safetensors", "revision": "main"}
     assert described["download_bytes"] == 4 * (777_923_840 + 44_567_040 + 71_883_403 + 2_849_757_184)
 
@@ -153,7 +153,7 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
     with pytest.raises(ValueError, match=says):
         load("llamagen-c2i-b-384", device="cpu")
-    assert needs.requirements_unmet(REGISTRY["lantern-emoji"], CPU, "float32") is None
+    assert needs.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
 
 
 def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> tuple[int, str]:

@@ -27,7 +27,7 @@ from lantern_demo.ui.run_view import COLOURS
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-CARD = ROOT / "lantern_demo" / "bundled" / "lantern-emoji" / "README.md"
+CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
 # Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its place only once the owner is
 # known, or a published model is served: see docs/space.md.
 FRONT_MATTER_KEYS = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license"}
@@ -221,7 +221,7 @@ def test_names_in_the_docs_exist() -> None:
     for document, names in described.items():
         tables = "\n".join(re.findall(r"^\|.*", (ROOT / "docs" / f"{document}.md").read_text(), re.MULTILINE))
         for name in names:
-            assert f"`{name}`" in tables or name == "lantern-emoji", f"{document}.md: {name}"
+            assert f"`{name}`" in tables or name == "lantern-scenes", f"{document}.md: {name}"
 
 
 def test_requirements_are_bound_as_their_comments_say() -> None:

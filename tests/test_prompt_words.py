@@ -30,7 +30,7 @@ from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
 
-INFO = REGISTRY["lantern-emoji"]
+INFO = REGISTRY["lantern-scenes"]
 
 
 def test_the_bundled_models_vocabulary_is_that_of_captions() -> None:

@@ -146,7 +146,7 @@ def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_i
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     exact, relaxed = (pipe.generate(PROMPT, method=name, tree="fit").stats for name in ("eagle1", "lantern++"))
     assert exact.tree.startswith("fitted: ")
-    assert exact.tree.endswith("; acceptance was counted with lantern-emoji, not with this model")
+    assert exact.tree.endswith("; acceptance was counted with lantern-scenes, not with this model")
     assert exact.tree_settings == relaxed.tree_settings
     own = calibration_folder(TEXT_ID, None)
     own.mkdir(parents=True)

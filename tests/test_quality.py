@@ -24,7 +24,7 @@ PROMPTS = ["two owls on a lake at dusk", "a red apple", "three lanterns on a pla
 
 @pytest.fixture(scope="module")
 def bundled() -> Pipeline:
-    return load("lantern-emoji", device="cpu")
+    return load("lantern-scenes", device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: p
         why = needs.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
         assert (why is None) == fits
         assert fits or (why or "").startswith("5 methods at once need about ")
-    assert needs.no_room_to_race(REGISTRY["lantern-emoji"], torch.device("cpu"), "float32", 5) is None
+    assert needs.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5) is None
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

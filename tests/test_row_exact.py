@@ -160,7 +160,7 @@ def test_branching_trees(small: Small, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bundled_model(kind: str) -> None:
-    of = Small(bundled.load(BUNDLED / "lantern-emoji", torch.device("cpu")).target)
+    of = Small(bundled.load(BUNDLED / "lantern-scenes", torch.device("cpu")).target)
     picture = Picture(of.fused(of.target, kind), of.condition(2, 5))
     read_trees(picture, (2, 4, 58, 6, 3, 16, 29, 44, 8, 13))
     cache = picture.cache()

@@ -28,7 +28,7 @@ from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
 
-TINY = {"tiny": REGISTRY["lantern-emoji"]}  # on offer
+TINY = {"tiny": REGISTRY["lantern-scenes"]}  # on offer
 
 
 @pytest.fixture(scope="module")
@@ -229,11 +229,11 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    trained = json.loads((BUNDLED / "lantern-emoji" / "config.json").read_text())["trained"]
+    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text())["trained"]
     assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
     for run in found:
         assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]
-        assert run.record["model"]["id"] == "lantern-emoji"
+        assert run.record["model"]["id"] == "lantern-scenes"
         assert same_decoder(run.record["model"]["trained"], trained)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
         assert [sweep["knob"] for sweep in run.sweeps] == list(RECORDED)

@@ -86,12 +86,12 @@ def test_a_visitor_draws_under_the_public_address() -> None:
                 told = http.get("/healthz").json()
             time.sleep(0.2)
         assert told.get("ready"), (folder / "log").read_text()[-3000:]
-        assert told["model"] == "lantern-emoji"
+        assert told["model"] == "lantern-scenes"
 
         drawing = http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()
         answer = http.get(f"/gradio_api/call/draw/{drawing['event_id']}").text
         picture, numbers = json.loads(answer.rpartition("event: complete\ndata: ")[2])
-        assert numbers["model"] == "lantern-emoji", answer
+        assert numbers["model"] == "lantern-scenes", answer
         address = urlsplit(picture["url"])
         assert (address.scheme, address.netloc) == ("https", HOST)
         assert http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")

@@ -44,7 +44,7 @@ PATHS = [
     f"gradio_api/file={os.path.relpath('/etc/passwd', ROOT)}",
     "gradio_api/file=file:///etc/passwd",
     "recorded/../../page.py/sweeps",
-    "lantern_demo/bundled/lantern-emoji/config.json",
+    "lantern_demo/bundled/lantern-scenes/config.json",
 ]
 ADDRESSES = ["http://1.1.1.1/run.json", "https://example.com/run.json"]
 

@@ -175,7 +175,7 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
         "asked": list(lender.asked),
         "factor": spaces.zero.config.get_config()["duration_factor"],
-        "other": [asks(url, "one", model="lantern-emoji"), asks(url, "one", model="llamagen-t2i-256")],
+        "other": [asks(url, "one", model="lantern-scenes"), asks(url, "one", model="llamagen-t2i-256")],
         "asked_for_others": len(lender.asked) - 2,
         "loaded": len(page.lantern_service.loaded()),
         "told_of_leaving": hangs_up(url, PATIENT, lender),

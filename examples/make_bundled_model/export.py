@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model import tokenizer
+from examples.make_bundled_model.picture import load_picture_decoder
+from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from lantern_demo.bench.quality.classifier import load_classifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
@@ -51,23 +51,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for part in ("tokenizer", "target", "drafter", "out"):
         parser.add_argument(f"--{part}", type=Path, required=True)
+    parser.add_argument("--picture", type=Path, help="a picture decoder's run; without it the tokenizer draws the pictures")
     parser.add_argument("--classifier", type=Path, help="a classifier run; the quality benchmark reads pictures with it")
     parser.add_argument("--machine", default=device_name(torch.device("cpu")), help="what it was trained on, in words")
     args = parser.parse_args()
     cpu = torch.device("cpu")
     target, text = load_target(args.target, cpu)
-    pictures = tokenizer.load(args.tokenizer, cpu)
-    trained = {part: training_facts(getattr(args, part), part) for part in ("tokenizer", "target", "drafter")}
+    tokenizer = load_image_tokenizer(args.tokenizer, cpu)
+    picture = None if args.picture is None else load_picture_decoder(args.picture, tokenizer, cpu)
+    given = [part for part in ("tokenizer", "picture", "target", "drafter") if getattr(args, part) is not None]
+    trained = {part: training_facts(getattr(args, part), part) for part in given}
     networks = bundled.Networks(
-        text,
-        target,
-        load_drafter(args.drafter, cpu),
-        pictures.tokenizer,
-        {"machine": args.machine, **trained},
-        picture=pictures.picture,
+        text, target, load_drafter(args.drafter, cpu), tokenizer, {"machine": args.machine, **trained}, picture=picture
     )
     bundled.save(args.out, networks)
-    shutil.copy(Path(__file__).with_name("LICENSES.md"), args.out)
     if args.classifier is not None:
         bundled.save_part(args.out / "classifier", load_classifier(args.classifier, cpu), torch.float16)
     for path in sorted(args.out.rglob("*.*")):

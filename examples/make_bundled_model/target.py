@@ -1,13 +1,13 @@
-"""Train the target on scenes, together with its text encoder.
+"""Train the target on lantern scenes, together with the text encoder.
 
-The run's folder keeps the tokens of every picture. Every step words the captions again.
+The scenes are drawn and tokenised once and kept in the run's folder. Every step words the captions again.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,40 +17,27 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.emoji import sprites
-from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
-from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
-from lantern_demo.models.files.disk_cache import replacing
+from examples.make_bundled_model.tokenizer import load_image_tokenizer
+from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.scenes import ATTRIBUTES, NONE
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, Scenes, caption, render, sample_scenes
 from lantern_demo.training import run
-from lantern_demo.training.captioned import captions, scene_reader
-from lantern_demo.training.drafter import load_target
+from lantern_demo.training.captioned import scene_reader
 
-VALIDATED = 240  # held-out scenes of a validation
-WORD_BATCH = 256  # captions of a step of the stage that teaches words
-WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
-NAMED = 4  # block whose states name the nouns
-OWN = 0.3  # largest share of a picture's tokens that the target's own draws replace
-OMIT = 0.25  # share of places, times and moons that captions leave out
-PREFIX = 28  # positions of a caption: 27 words and an end mark
-
-Attributes = dict[str, Tensor]
+CHUNK = 50  # scenes drawn and encoded at a time
+VALIDATED = 200  # held-out scenes of a validation
 
 
 class TextToTokens(nn.Module):
-    """The text encoder and the target, trained together."""
+    """The two networks that are trained together."""
 
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
-        self.target.feature_layers = (min(NAMED, config.layers),)
-        # of training alone: see `alone` and `forward`
-        self.words_output = nn.Linear(config.dim, config.vocab)
-        self.names_output = nn.Linear(config.dim, NONE)
         self.target.apply(self._start)
-        # Residual branches start small, so that depth does not add up to noise.
+        # Residual branches start small, so that noise does not grow with depth.
         for block in self.target.blocks:
             for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
@@ -60,201 +47,101 @@ class TextToTokens(nn.Module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
 
-    def alone(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Map a caption's features [B, T, C] and mask [B, T] to logits [B, V] of any token of its picture."""
-        read = self.target.cls_embedding(features).masked_fill(~mask.unsqueeze(-1), 0.0)
-        return self.words_output(read.sum(1) / mask.sum(1, keepdim=True))
-
-    def forward(self, ids: Tensor, ids_mask: Tensor, seen: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map ids [B, T], seen tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], to those of
-        `alone`, and to logits [B, N, nouns] of the noun that stands at a token's column, read from block NAMED.
-
-        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere,
-        and to draw a pair's things apart.
-        """
+    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
+        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
         features, mask = self.text(ids, ids_mask)
-        alone, nothing = self.alone(features, mask), self.target.no_caption().to(features.dtype)
+        nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
-        hidden = self.target.train_hidden(seen[:, :-1], features, mask)[:, features.shape[1] - 1 :]
-        states = self.target.final(hidden)
-        return self.target.output(states), alone, self.names_output(hidden[..., states.shape[-1] :])
-
-
-def by_words(alone: Tensor, tokens: Tensor) -> Tensor:
-    """Return the loss of logits [B, V] for all tokens [B, N] of pictures."""
-    return -alone.float().log_softmax(-1).gather(1, tokens).mean()
-
-
-def learn_words(model: TextToTokens, ids: Tensor, attributes: Attributes, steps: int, device: torch.device) -> None:
-    """Teach the text encoder, from scratch, to predict the tokens of a picture from its caption alone.
-
-    A token depends far more on the tokens before it than on a rare noun. Without this stage the target learnt no noun in 1,800
-    steps; with it, it has to learn one map for all nouns.
-    """
-    for name, weight in model.text.named_parameters():
-        if name.endswith(("SelfAttention.o.weight", "DenseReluDense.wo.weight")):
-            nn.init.zeros_(weight)  # at first every word stands for itself
-    nn.init.normal_(model.text.encoder.shared.weight, std=0.1)
-    for layer in model.target.cls_embedding.cap_proj.values():
-        nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-    caption, words = model.target.cls_embedding.cap_proj, model.text.encoder.shared.weight
-    groups = [
-        {"params": [words, *caption.parameters(), *model.words_output.parameters()], "lr": 1e-2},
-        {"params": list(model.text.encoder.encoder.block.parameters()), "lr": 1e-3},
-    ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
-    learnt = [weight for group in groups for weight in group["params"]]
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min(1.0, (s + 1) / 50) * (1 + math.cos(math.pi * s / steps)) / 2
-    )
-    for step in tqdm(range(steps), desc="words", mininterval=10):
-        rows = torch.randint(len(ids), (WORD_BATCH,), generator=torch.Generator().manual_seed(step))
-        said, said_mask = model.text.ids(captions(attributes, rows, random.Random(step), OMIT))
-        with torch.autocast(device.type, torch.bfloat16):
-            alone = model.alone(*model.text(said.to(device), said_mask.to(device)))
-        by_words(alone, ids[rows].long().to(device)).backward()
-        nn.utils.clip_grad_norm_(learnt, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-
-
-@torch.no_grad()
-def encode(tokenizer: SceneTokenizer, pictures: Tensor) -> Tensor:
-    """Encode pictures [B, 3, 256, 256] in [0, 1] as token ids [B, 256] int16 on the CPU."""
-    with torch.autocast(pictures.device.type, torch.bfloat16):
-        return tokenizer.encode(pictures).to(torch.int16).cpu()
-
-
-def cells_of(cover: Tensor, grid: int) -> Tensor:
-    """Map the share [B, 1, H, H] of each pixel that sprites cover to the cells that have some of it, [B, grid * grid] bool."""
-    return F.adaptive_avg_pool2d(cover, grid).flatten(1) > 0.1
-
-
-def nouns_at(attributes: Attributes, grid: int) -> Tensor:
-    """Return the noun [B, grid * grid] that stands at each token's column: the second of a pair in the right half."""
-    right = (torch.arange(grid) >= grid // 2).repeat(grid)
-    noun, second = attributes["noun"][:, None], attributes["second"][:, None]
-    return torch.where(right & (second != NONE), second, noun)
+        hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
+        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
 
 
 def scene_tokens(
-    tokenizer: SceneTokenizer, renderer: Renderer, seed: int, scenes: int, device: torch.device, bank: Bank | None = None
-) -> tuple[Tensor, Tensor, Attributes]:
-    """Tokenise scenes. Return ids [scenes, 256] int16, which of these cells sprites cover [scenes, 256] bool, and the
-    attributes of each.
+    tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Draw and tokenise `count` scenes. Return ids [count, N] int16 and the scenes' attributes, on the CPU."""
+    draw = torch.compile(render) if compiled else render
+    ids, attributes = [], []
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
+            scenes = sample_scenes(CHUNK, seed + part)
+            image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
+            ids.append(tokenizer.encode(image).to(torch.int16).cpu())
+            attributes.append(scenes.attributes())
+    return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
 
-    Chunk i has the scenes of seed `seed` + i. Pictures that `bank`, of the same seed, has are read from there.
-    """
-    ids: list[Tensor] = []
-    covered: list[Tensor] = []
-    found: list[Attributes] = []
-    for part in tqdm(range(scenes // CHUNK), desc="scenes", mininterval=10):
-        drawn = sample_scenes(CHUNK, seed + part)
-        kept = None if bank is None else bank.kept(part)
-        seen = (renderer(drawn, SIZE) if kept is None else kept).to(device)
-        ids.append(encode(tokenizer, seen[:, :3]))
-        covered.append(cells_of(seen[:, 3:], tokenizer.tokenizer.grid).cpu())
-        found.append(drawn.attributes())
-    return torch.cat(ids), torch.cat(covered), {name: torch.cat([part[name] for part in found]) for name in ATTRIBUTES}
+
+def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return this process's tokenised scenes as `scene_tokens` does; make them if `folder` does not hold them yet."""
+    store = folder / f"scenes{opts.rank}.pt"
+    if not store.exists():
+        seed = 10_000_019 + opts.rank * count
+        torch.save(scene_tokens(tokenizer, count, seed, opts.device, opts.compile), store)
+    ids, attributes = torch.load(store, weights_only=True)
+    return ids, attributes
+
+
+class Captions:
+    """Words captions for scenes that are kept as attributes only."""
+
+    def __init__(self, attributes: dict[str, Tensor]) -> None:
+        self.attributes = attributes
+
+    def __call__(self, rows: Tensor, rng: random.Random) -> list[str]:
+        chosen = {k: v[rows] for k, v in self.attributes.items()}
+        scenes = Scenes(**chosen, **dict.fromkeys(("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)))
+        return [caption(scenes, i, rng, omit=0.06) for i in range(len(rows))]
 
 
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=8000, batch=32, lr=1.5e-3, warmup=100, save_every=100, validate_every=250)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
-    parser.add_argument("--scenes", type=int, default=12_000, help="scenes to train on")
-    parser.add_argument("--first", type=int, default=0, help="first of these scenes; those of the tokenizer's run begin at 0")
-    parser.add_argument("--start-from", type=Path, help="folder of a run or a model, whose networks to train further")
-    parser.add_argument("--word-steps", type=int, default=500, help="first steps, in which the text encoder learns alone")
-    parser.add_argument("--sprites", type=float, default=2.5, help="weight of the loss of cells that sprites cover")
+    parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run, or a model folder")
+    parser.add_argument("--start-from", type=Path, help="a model folder whose text encoder and target to train further")
+    parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
     opts = run.options(args)
-    tokenizer = load(args.tokenizer, opts.device)
-    renderer = Renderer(sprites(), opts.device)
-    store = opts.out / f"scenes{opts.rank}.pt"
-    if not store.exists():
-        drawn = (args.tokenizer / f"made-{args.scenes}-{SCENES_SEED}.raw").exists() and not args.first
-        bank = Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED) if drawn else None
-        train = scene_tokens(tokenizer, renderer, SCENES_SEED + args.first // CHUNK, args.scenes, opts.device, bank)
-        held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
-        with replacing(store) as unfinished:
-            torch.save((train, held), unfinished)
-    (ids, covered, attributes), (held_ids, held_covered, held_attributes) = torch.load(store, weights_only=True)
+    tokenizer = load_image_tokenizer(args.tokenizer, opts.device)
     config = LlamaGenConfig(
         dim=args.dim,
         layers=args.layers,
         heads=args.dim // 64,
         ffn=3 * args.dim,
-        vocab=tokenizer.tokenizer.codebook_size,
+        vocab=tokenizer.codebook_size,
         caption_dim=args.dim,
-        prefix=PREFIX,
     )
+    ids, attributes = training_scenes(opts.out, tokenizer, args.scenes, opts)
+    held_ids, held_attributes = scene_tokens(tokenizer, VALIDATED, HELD_OUT, opts.device, False)
+    words, held_words = Captions(attributes), Captions(held_attributes)
     model = TextToTokens(config).to(opts.device)
-    if args.start_from is not None and (args.start_from / "config.json").exists():
-        target, text = load_target(args.start_from, opts.device)
-        model.target.load_state_dict(target.state_dict())
-        model.text.load_state_dict(text.state_dict())
-    elif args.start_from is not None:
-        model.load_state_dict(torch.load(args.start_from / "last.pt", map_location=opts.device, weights_only=True)["average"])
-    elif not (opts.out / "last.pt").exists():
-        learn_words(model, ids, attributes, args.word_steps, opts.device)
+    if args.start_from is not None:
+        before = bundled.load(args.start_from, opts.device)
+        model.text.load_state_dict(before.text.state_dict())
+        model.target.load_state_dict(before.target.state_dict())
+    forward = torch.compile(model) if opts.compile else model
+    cast = torch.autocast(opts.device.type, torch.bfloat16)
 
-    def losses(
-        text: Tensor, mask: Tensor, tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4], and a draw [B, N]
-        of every token.
-
-        seen [B, N]: `tokens`, some of them replaced; cells [B, N] bool: covered; nouns [B, N].
-        """
-        with torch.autocast(opts.device.type, torch.bfloat16):
-            logits, alone, names = model(text, mask, seen, drop)
-        with torch.no_grad():
-            gumbel = -torch.rand_like(logits, dtype=torch.float32).clamp_min(1e-20).log().neg().log()
-            drawn = (logits.float() + gumbel).argmax(-1)
-        unnamed = names.float().log_softmax(-1).gather(-1, nouns.unsqueeze(-1)).mean((1, 2))
-        each = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none")
-        weight = torch.where(cells, args.sprites, 1.0).flatten()
-        named = -(unnamed * ~drop).sum() / (~drop).sum()
-        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named]), drawn
-
-    compiled = torch.compile(losses) if opts.compile else losses
-
-    nouns, held_nouns = (nouns_at(found, tokenizer.tokenizer.grid) for found in (attributes, held_attributes))
-
-    def told(said: list[str], tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
-        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), seen.long(), cells, nouns, drop)]
-
-    own: list[Tensor] = []  # of the last step: rows and what the target drew of them
+    def nll(call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
+        text, mask = model.text.ids(captions)
+        tokens = tokens.long().to(opts.device)
+        with cast:
+            logits = call(text.to(opts.device), mask.to(opts.device), tokens, drop.to(opts.device))
+        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        """Every second step repeats the pictures of the step before, with some tokens replaced by the target's own draws. Thus
-        the target learns to go on after tokens that it drew itself (scheduled sampling, arXiv 1906.07651)."""
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
-        seen = ids[rows].long()
-        if own:
-            rows, drawn = own
-            share = OWN * torch.rand(opts.batch, 1, generator=g)
-            seen = torch.where(torch.rand(drawn.shape, generator=g) < share, drawn, ids[rows].long())
         drop = torch.rand(opts.batch, generator=g) < 0.1
-        said = captions(attributes, rows, random.Random(seed), OMIT)
-        loss, drawn = compiled(*told(said, ids[rows], seen, covered[rows], nouns[rows], drop))
-        own[:] = [] if own else [rows, drawn.cpu()]
-        total, nll, words, names = loss.unbind()
-        return total + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
+        return nll(forward, ids[rows], words(rows, random.Random(seed)), drop), {}
 
     def validate() -> dict[str, float]:
-        rng, parts = random.Random(0), []
-        for rows in torch.arange(len(held_ids)).split(48):
-            said = captions(held_attributes, rows, rng, 0.0)
-            drop = torch.zeros(len(rows), dtype=torch.bool)
-            parts.append(losses(*told(said, held_ids[rows], held_ids[rows], held_covered[rows], held_nouns[rows], drop))[0])
-        weighted, nll, _, names = torch.stack(parts).mean(0).tolist()
-        return {"held_out_nll": nll, "held_out_weighted": weighted, "held_out_names": names}
+        rng, rows = random.Random(0), torch.arange(len(held_ids))
+        parts = [
+            nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)
+        ]
+        return {"held_out_nll": sum(parts) / len(parts)}
 
     run.train(model, opts, batch_loss, validate)
 

@@ -1,62 +1,42 @@
-"""Train the image tokenizer and the picture decoder together.
-
-The encoder reads scenes at 128 pixels, and the picture decoder draws the 16 x 16 tokens at 256. Encoder, codebook and decoder
-learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use. With --decoder-of,
-only the picture decoder of a finished run learns further, and tokens stay unchanged.
-"""
+"""Train the image tokenizer."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import JanusVQVAEConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.emoji import sprites
-from examples.make_bundled_model.render import SIZE, Renderer, contact_sheet, sample_scenes
 from lantern_demo.models import bundled
-from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import HELD_OUT, Scenes, render, sample_scenes
 from lantern_demo.training import run
 
-SCENES_SEED = 500_000_003  # seed of the first chunk of training scenes
-HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
-VALIDATED = 64  # held-out scenes of a validation
-CHUNK = 8  # scenes drawn at a time
-READ = 128  # pixels a side of the encoder's input
-WIDTH = 8  # dimensions of a codebook vector
+FITTED = 40  # batches that the codebook is fitted to, in addition to the step's own
+VALIDATED = 256  # held-out scenes of a validation
+BATCH = 32  # of them at a time
 
 
-def encoder_config(codebook: int) -> JanusVQVAEConfig:
-    """Return the sizes of LlamaGen's VQ network at small width: 128 px to 16 x 16 tokens of 8 dimensions."""
+def config(codebook: int = 2048) -> JanusVQVAEConfig:
+    """Return the configuration of a narrow VQ network of LlamaGen: 128 px to 16 x 16 tokens of 8 dimensions."""
     return JanusVQVAEConfig(
         base_channels=32,
         channel_multiplier=[1, 2, 2, 4],
         num_res_blocks=1,
         latent_channels=64,
-        embed_dim=WIDTH,
+        embed_dim=8,
         num_embeddings=codebook,
         num_patches=16,
     )
 
 
-def picture_config(codebook: int) -> JanusVQVAEConfig:
-    """Return the sizes of a decoder of the same kind that works at up to 64 px, with 4 x 4 output pixels for each of these.
-
-    On a processor it takes half the time of one that works at 128 px, at twice its width at 64 px.
-    """
-    shape = encoder_config(codebook).to_diff_dict()
-    return JanusVQVAEConfig(**{**shape, "base_channels": 64, "channel_multiplier": [1, 2, 2], "out_channels": 3 * 4**2})
-
-
-class Quantiser(nn.Module):
+class Quantiser(torch.nn.Module):
     """A codebook of unit vectors that follows the encoder by running means. Unused entries restart at random vectors."""
 
     count: Tensor
@@ -101,82 +81,12 @@ class Quantiser(nn.Module):
         return F.normalize(self.total, dim=-1)
 
 
-class SceneTokenizer(nn.Module):
-    """The encoder and codebook of an image tokenizer, and a picture decoder."""
-
-    def __init__(self, codebook: int) -> None:
-        super().__init__()
-        self.tokenizer = ImageTokenizer(encoder_config(codebook), decodes=False)
-        self.tokenizer.vq.quantize.embedding.weight.requires_grad_(False)
-        self.picture = PictureDecoder(picture_config(codebook))
-        self.quantiser = Quantiser(codebook, WIDTH)  # a module, so that a checkpoint holds it
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                module.reset_parameters()  # the library starts convolutions too small to learn from scratch
-
-    def latent(self, pictures: Tensor) -> Tensor:
-        """Map pictures [B, 3, 256, 256] in [0, 1] to unit vectors [B, 8, 16, 16] before quantisation."""
-        return self.tokenizer.latent(F.avg_pool2d(pictures, SIZE // READ))
-
-    def encode(self, pictures: Tensor) -> Tensor:
-        """Encode pictures [B, 3, 256, 256] in [0, 1] as token ids [B, 256] int64."""
-        return self.tokenizer.encode(F.avg_pool2d(pictures, SIZE // READ))
-
-
-def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
-    """Load the averaged networks of a run, or those of a model folder, frozen."""
-    if (folder / "config.json").exists():
-        codes = json.loads((folder / "config.json").read_text())["tokenizer"]["num_embeddings"]
-        model = SceneTokenizer(codes).to(device)
-        bundled.load_part(folder / "tokenizer", model.tokenizer)
-        bundled.load_part(folder / "picture", model.picture)
-        model.quantiser.total.copy_(model.tokenizer.codebook)
-        return model.requires_grad_(False).eval()
-    saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
-    model = SceneTokenizer(saved["quantiser.count"].shape[0]).to(device)
-    model.load_state_dict(saved)
-    return model.requires_grad_(False).eval()
-
-
-class Bank:
-    """`count` scenes in files of `folder`. Each chunk of them is drawn at its first use."""
-
-    def __init__(self, folder: Path, renderer: Renderer, count: int, seed: int) -> None:
-        """Chunk i has the scenes of seed `seed` + i. `count` is rounded up to whole chunks."""
-        self.renderer, self.seed = renderer, seed
-        self.count = -(-count // CHUNK) * CHUNK
-
-        def array(name: str, *shape: int) -> numpy.memmap:
-            path = folder / f"{name}-{self.count}-{seed}.raw"
-            return numpy.memmap(path, numpy.uint8, "r+" if path.exists() else "w+", shape=shape)
-
-        self._pictures = array("pictures", self.count, 4, SIZE, SIZE)
-        self._made = array("made", self.count // CHUNK)
-
-    def kept(self, chunk: int) -> Tensor | None:
-        """Return a chunk as `Renderer` draws it, [8, 4, 256, 256] in [0, 1], or None if it is not drawn yet."""
-        if chunk >= len(self._made) or not self._made[chunk]:
-            return None
-        return torch.from_numpy(self._pictures[chunk * CHUNK : (chunk + 1) * CHUNK]).float() / 255
-
-    def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
-        """Return pictures [batch, 3, 256, 256] of a step, and the share of each pixel that sprites cover [batch, 1, 256, 256].
-
-        Both are in [0, 1]. The first pass takes the scenes in order, later ones shuffle them. Every other pass mirrors them.
-        """
-        rows, mirrored = [], []
-        for place in range(step * batch, (step + 1) * batch):
-            turn, row = divmod(place, self.count)
-            rows.append(row if turn == 0 else int(numpy.random.default_rng((self.seed, turn)).permutation(self.count)[row]))
-            mirrored.append(turn % 2 == 1)
-        for chunk in {row // CHUNK for row in rows}:
-            if not self._made[chunk]:
-                drawn = self.renderer(sample_scenes(CHUNK, self.seed + chunk), SIZE)
-                self._pictures[chunk * CHUNK : (chunk + 1) * CHUNK] = (drawn * 255).round().byte().cpu().numpy()
-                self._made[chunk] = 1
-        pictures = torch.from_numpy(self._pictures[rows]).float() / 255
-        pictures = torch.where(torch.tensor(mirrored)[:, None, None, None], pictures.flip(-1), pictures)
-        return pictures[:, :3], pictures[:, 3:]
+def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
+    """Return a weighted sum of L1, L2 and errors of differences over 1 and 2 pixels, which keep ribs and ripples."""
+    error = output - image
+    slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
+    wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()
+    return error.abs().mean() + 6 * error.square().mean() + 2 * slopes + 2 * wide
 
 
 def psnr(output: Tensor, image: Tensor) -> Tensor:
@@ -184,106 +94,83 @@ def psnr(output: Tensor, image: Tensor) -> Tensor:
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
 
 
-def loss_of(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
-    """Return the loss: errors of pixels, and of slopes between pixels at three scales.
-
-    Sprites and their edges weigh three times. output and picture: [B, 3, H, W] in [-1, 1], cover: [B, 1, H, W] in [0, 1].
-    """
-    error = output - picture
-    weight = 1 + 2 * F.max_pool2d(cover, 9, 1, 4)
-    weight = weight / weight.mean()
-    loss = (weight * (error.abs() + 6 * error.square())).mean()
-    for factor, share in ((1, 2.0), (2, 2.0), (4, 1.0)):
-        part = error if factor == 1 else F.avg_pool2d(error, factor)
-        heavy = weight if factor == 1 else F.avg_pool2d(weight, factor)
-        across, down = part.diff(dim=-1).abs(), part.diff(dim=-2).abs()
-        loss = loss + share * ((heavy[..., 1:] * across).mean() + (heavy[..., 1:, :] * down).mean())
-    return loss
+def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
+    """Load the tokenizer of a model folder, or the averaged one of a training run."""
+    if (folder / "config.json").exists():
+        return bundled.load(folder, device).tokenizer
+    saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    weights = {k: v for k, v in saved.items() if not k.startswith("quantiser.")}
+    model = ImageTokenizer(config(weights["vq.quantize.embedding.weight"].shape[0])).to(device)
+    model.load_state_dict(weights)
+    return model.eval()
 
 
-def psnr_of_sprites(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
-    """Return the peak signal-to-noise ratio [B] in dB of the pixels that sprites cover, for values in [0, 1]."""
-    error = (output - picture).square().mean(1, keepdim=True)
-    return -10 * ((error * cover).sum((1, 2, 3)) / cover.sum((1, 2, 3))).log10()
+@torch.no_grad()
+def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
+    """Return the encoder's vectors [n, 8] of FITTED batches, to fit a codebook to."""
+    found = []
+    for extra in range(FITTED):
+        image = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
+        found.append(model.latent(image).float().permute(0, 2, 3, 1).flatten(0, 2))
+    return found
 
 
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=8000, batch=4, lr=6e-4, warmup=200, save_every=100, validate_every=200)
-    parser.add_argument("--codebook", type=int, default=4096, help="entries of the codebook")
-    parser.add_argument("--free", type=int, default=400, help="first steps without quantisation, before the codebook is fitted")
-    parser.add_argument(
-        "--scenes", type=int, default=12_000, help="scenes to draw for training; 0.26 MB each in the run's folder"
-    )
-    parser.add_argument("--decoder-of", type=Path, help="folder of a finished run whose picture decoder to train further")
+    parser = run.parser(__doc__ or "", steps=3000, batch=12, lr=1.2e-3)
+    parser.add_argument("--codebook", type=int, default=2048, help="entries of the codebook")
+    parser.add_argument("--free", type=int, default=200, help="first steps without quantisation, before the codebook is fitted")
+    parser.add_argument("--decoder-only", action="store_true", help="keep encoder and codebook, improve the decoder")
     args = parser.parse_args()
     opts = run.options(args)
-    model = SceneTokenizer(args.codebook).to(opts.device)
-    if args.decoder_of is not None:
-        model = load(args.decoder_of, opts.device)
-        model.picture.requires_grad_(True)
-    renderer = Renderer(sprites(), opts.device)
-    bank = Bank(opts.out, renderer, args.scenes, SCENES_SEED + 1_000_003 * (opts.seed * opts.world + opts.rank))
-    book = model.tokenizer.vq.quantize.embedding.weight
-    held = torch.cat([renderer(sample_scenes(CHUNK, HELD_OUT + part)).cpu() for part in range(VALIDATED // CHUNK)])
-    # bfloat16 where the processor has it, else it is slower than float32
-    fast = opts.device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-    def cast() -> torch.autocast:
-        return torch.autocast(opts.device.type, torch.bfloat16, enabled=fast)
-
-    @torch.no_grad()
-    def fit_codebook(step: int) -> None:
-        found = []
-        for extra in range(80):
-            with cast():
-                z = model.latent(bank(max(0, step - 1 - extra), opts.batch)[0].to(opts.device)).float()
-            found.append(z.permute(0, 2, 3, 1).flatten(0, 2))
-        model.quantiser.start(torch.cat(found))
-        book.data.copy_(model.quantiser.total)
+    model = ImageTokenizer(config(args.codebook)).to(opts.device)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            module.reset_parameters()  # the library starts convolutions too small to learn from scratch
+    quantiser = Quantiser(args.codebook, 8).to(opts.device)
+    model.add_module("quantiser", quantiser)  # so that a checkpoint holds it
+    if args.decoder_only:
+        for part in (model.vq.encoder, model.vq.quant_conv):
+            part.requires_grad_(False)
+    book = model.vq.quantize.embedding.weight.requires_grad_(False)
+    # Only the renderer is compiled. With torch 2.13 on a CPU, a compiled VQ network had zero gradients.
+    draw = torch.compile(render) if opts.compile else render
+    cast = torch.autocast(opts.device.type, torch.bfloat16)
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        picture, cover = (part.to(opts.device) for part in bank(step, opts.batch))
-        if step == args.free and args.decoder_of is None:
-            fit_codebook(step)
-        commit = picture.new_zeros(())
-        if args.decoder_of is not None:
-            z = model.tokenizer.vectors(model.encode(picture))
-        else:
-            with cast():
-                z = model.latent(picture).float()
-        if args.decoder_of is None and step >= args.free:
-            vectors = z.detach().permute(0, 2, 3, 1).reshape(-1, WIDTH)
+        image = draw(sample_scenes(opts.batch, opts.batch_seed(step)).to(opts.device)).contiguous(
+            memory_format=torch.channels_last
+        )
+        with cast:
+            z = model.latent(image).float()
+        vectors = z.detach().permute(0, 2, 3, 1).reshape(-1, z.shape[1])
+        commit = z.new_zeros(())
+        if step == args.free:
+            with cast:
+                more = some_vectors(model, opts, draw)
+            quantiser.start(torch.cat([vectors, *more]))
+            book.data.copy_(quantiser.total)
+        if step >= args.free:
             ids = (vectors @ book.t()).argmax(-1)
-            q = F.embedding(ids, book).view(len(z), *z.shape[2:], -1).permute(0, 3, 1, 2)
+            q = F.embedding(ids, book).view(z.shape[0], *z.shape[2:], -1).permute(0, 3, 1, 2)
             commit = (z - q).square().mean()
             z = z + (q - z).detach()
-            book.data.copy_(model.quantiser.follow(vectors, ids))
-        with cast():
-            output = model.picture.raw(z)
-        output = output.float()
-        drawn = (output.detach().clamp(-1, 1) + 1) / 2
-        numbers = {"psnr": psnr(drawn, picture).mean().item(), "commit": commit.item()}
-        return loss_of(output, picture * 2 - 1, cover) + 2.0 * commit, numbers
+            if not args.decoder_only:
+                book.data.copy_(quantiser.follow(vectors, ids))
+        with cast:
+            output = model.decode_raw(z)
+        loss = reconstruction_loss(output.float(), image * 2 - 1)
+        return loss + 2.0 * commit, {"psnr": psnr((output.detach().float().clamp(-1, 1) + 1) / 2, image).mean().item()}
 
     def validate() -> dict[str, float]:
-        used, drawn = torch.zeros(len(book), dtype=torch.bool), []
-        free = not bool(model.quantiser.total.any())
-        for part in held.split(CHUNK):
-            picture = part[:, :3].to(opts.device)
-            z = model.latent(picture)
-            if not free:
-                ids = model.encode(picture)
-                used[ids.flatten().cpu()] = True
-                z = model.tokenizer.vectors(ids)
-            drawn.append(model.picture(z).cpu())
-        output = torch.cat(drawn)
-        pairs = torch.cat([part for k in (0, 8) for part in (held[k : k + 8, :3], output[k : k + 8])])
-        contact_sheet(pairs, 8).save(opts.out / "held_out.png")
-        return {
-            "held_out_psnr": psnr(output, held[:, :3]).mean().item(),
-            "held_out_sprites_psnr": psnr_of_sprites(output, held[:, :3], held[:, 3:]).mean().item(),
-            "codes_used": used.sum().item() / len(book),
-        }
+        used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
+        # The running average of a codebook is not on the sphere. `ImageTokenizer` normalises it.
+        for part in range(VALIDATED // BATCH):
+            image = render(sample_scenes(BATCH, HELD_OUT + part).to(opts.device))
+            ids = model.encode(image)
+            used[ids.flatten().cpu()] = True
+            quality.append(psnr(model.decode(ids), image))
+        return {"held_out_psnr": torch.cat(quality).mean().item(), "codes_used": used.sum().item() / args.codebook}
 
     run.train(model, opts, batch_loss, validate)
 

@@ -2,7 +2,7 @@
 
     speed    Seconds, passes and changed tokens of every method on this machine. The default.
     audit    The distribution of every method against the exact one.
-    quality  Speed against quality of pictures of scenes.
+    quality  Speed against quality of pictures of lantern scenes.
     sizes    Step times of models of published sizes on a CPU.
     gpu      Times and tokens of captured steps on a GPU.
 

@@ -33,7 +33,7 @@ COUNTED = ("eagle1", *(kind.counted for kind in CANDIDATES.values()))
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("--model", default="lantern-emoji", help="registry id or a model folder")
+    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder")
     p.add_argument("--prompts", type=int, default=6)
     p.add_argument("--methods", nargs="+", choices=COUNTED, help="only these; the file keeps what it says of the others")
     p.add_argument("--out", type=Path, help="the file to write; by default where the model's own is looked for")

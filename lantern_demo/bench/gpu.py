@@ -29,7 +29,7 @@ from lantern_demo.static_trees import STATIC_TREES
 
 Row = dict[str, Any]
 FIXED = [method.id for method in METHODS.values() if method.drafts is not OptTree]  # whose steps can be captured
-BUNDLED, XL, ANOLE = "lantern-emoji", "llamagen-t2i-256", "anole-7b"
+BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
 TOKENS, FEW = 96, 10  # of a run with random weights, and of one with tiny models
 NODES = (8, 16, 32, 58)
 TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
@@ -91,7 +91,7 @@ def step_ms(done: Decoded) -> float:
 
 def markdown(report: Row) -> str:
     small = " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
-    random = "Weights are random but of lantern-emoji: what those would accept means nothing and is not shown."
+    random = "Weights are random but of lantern-scenes: what those would accept means nothing and is not shown."
     parts = [f"# Steps on {report['machine']['device']}", f"{report['started']}, PyTorch {report['torch']}.{small} {random}"]
     for title, rows in (("Replayed and eager", report["identity"]), ("Speed", report["speed"])):
         head = list(dict.fromkeys(key for row in rows for key in row))

@@ -30,7 +30,7 @@ from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
-PROMPT = "two owls in the hills at night"
+PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are built from
 WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to try the program

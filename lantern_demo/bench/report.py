@@ -44,7 +44,7 @@ def json_file(text: str) -> Path:
 
 def add_model(p: argparse.ArgumentParser) -> None:
     """Add the options for the model, its device and its format."""
-    p.add_argument("--model", default="lantern-emoji", help="registry id or a model folder (default: lantern-emoji)")
+    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
 

@@ -31,7 +31,7 @@ from lantern_demo.models.registry import BUNDLED, model_info
 from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
 
 CPU = torch.device("cpu")
-BORROWED = "lantern-emoji"  # its calibration supplies the tokens per step
+BORROWED = "lantern-scenes"  # its calibration supplies the tokens per step
 MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # timed passes of each size

@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 import platform
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
-from lantern_demo.scenes import full_caption, some_scene
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 from lantern_demo.settings.knobs import KNOBS, TREES
 from lantern_demo.settings.settings import methods_of
 
@@ -55,8 +54,13 @@ def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
     """Make prompts for any model: captions that name every attribute, or class numbers.
 
     The same model, count and seed give the same prompts."""
-    rng = random.Random(seed)
-    return [str(rng.randrange(CLASSES)) if info.kind == "class" else full_caption(some_scene(rng)) for _ in range(count)]
+    g = torch.Generator().manual_seed(seed)
+    if info.kind == "class":
+        return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
+    return [
+        full_caption(**{name: int(torch.randint(len(classes), (1,), generator=g)) for name, classes in ATTRIBUTES.items()})
+        for _ in range(count)
+    ]
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:

@@ -1,7 +1,7 @@
 """Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text
 encoder.
 
-There are four networks, and a fifth in a folder with a picture decoder. Then the image tokenizer has no decoder.
+There are four networks, and a fifth in a folder with a picture decoder; otherwise the image tokenizer draws the pictures.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
     no_drafter: NoDrafter | None = None  # None if there is a drafter
-    picture: PictureDecoder | None = None  # draws the tokenizer's tokens instead of the tokenizer
+    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer does
     palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, if they were learnt from pictures
 
     def __post_init__(self) -> None:
@@ -75,11 +75,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     def draw(self, tokens: Tensor) -> Tensor:
         """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder if
         there is one."""
-        return self.decode(self.tokenizer.vectors(tokens))
-
-    def decode(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pictures, as `draw` does. Other G are possible too."""
-        return self.tokenizer.decode_latent(z) if self.picture is None else self.picture(z)
+        return self.tokenizer.decode(tokens) if self.picture is None else self.picture(self.tokenizer.vectors(tokens))
 
     def parts(self) -> dict[str, nn.Module]:
         """The model's networks, by the name of their folder."""
@@ -160,7 +156,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
-        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]), decodes="picture" not in config)
+        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception

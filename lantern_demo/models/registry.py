@@ -270,13 +270,13 @@ def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
 
 _ROWS = (
     ModelInfo(
-        id="lantern-emoji",
-        title="lantern-emoji (bundled)",
+        id="lantern-scenes",
+        title="lantern-scenes (bundled)",
         description=(
-            "A small model of the LlamaGen family that ships with this code. It draws one to three of 300 things, such as a cat, "
-            "a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
+            "A small model of the LlamaGen family that ships with this code. It draws paper lanterns: one to four, in six "
+            "colours, round, box or sky lanterns, over a lake, hills or a plain, at dusk, night or dawn."
         ),
-        folder=BUNDLED / "lantern-emoji",
+        folder=BUNDLED / "lantern-scenes",
         image_size=256,
         grid=16,
         max_prompt=200,

@@ -26,12 +26,9 @@ class ImageTokenizer(nn.Module):
     only when it decodes, so this class does the encoder's look-up.
     """
 
-    def __init__(self, config: JanusVQVAEConfig, decodes: bool = True) -> None:
-        """decodes: it has a decoder. A model with a picture decoder needs no other one."""
+    def __init__(self, config: JanusVQVAEConfig) -> None:
         super().__init__()
         self.vq = JanusVQVAE(config)
-        if not decodes:
-            del self.vq.decoder, self.vq.post_quant_conv
         fit_groups(self.vq)
         self.grid = config.num_patches
         self.codebook_size = config.num_embeddings
@@ -55,6 +52,10 @@ class ImageTokenizer(nn.Module):
         # |z - e|^2 less |z|^2, which is the same for every e
         return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Map token ids [B, G * G] to images [B, 3, H, W] float32 in [0, 1]."""
+        return self.decode_latent(self.vectors(tokens))
+
     @property
     def size(self) -> int:
         """Pixels a side of the images that it reads and decodes to."""
@@ -62,7 +63,7 @@ class ImageTokenizer(nn.Module):
 
     def vectors(self, tokens: Tensor) -> Tensor:
         """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes them."""
-        z = F.embedding(tokens, self.codebook).to(self.vq.quantize.embedding.weight.dtype)
+        z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
     def decode_latent(self, z: Tensor) -> Tensor:

@@ -18,10 +18,10 @@ from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import DTYPES, pick_device
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.race import Event, Request, RunEvents, race
 from lantern_demo.runs.session import Session, as_image
 from lantern_demo.runs.stats import Generation, MethodFailed, Stats
-from lantern_demo.scenes import USUAL
 from lantern_demo.settings.knobs import lists_settings
 from lantern_demo.settings.settings import Settings, methods_of
 
@@ -146,13 +146,16 @@ class Pipeline(Session):
 
     @torch.inference_mode()
     def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`."""
+        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`.
+
+        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview is visible only briefly.
+        """
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
         for index in range(self.info.tokens):
             last = tokens.get(index, last)
             filled.append(last)
             lengths[index // grid] += index in tokens
-        image = as_image(self.networks.draw(torch.tensor([filled], device=self.device))[0])
+        image = as_image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
         cell = image.width // grid
         for row, length in enumerate(lengths):
             if length < grid:
@@ -161,7 +164,7 @@ class Pipeline(Session):
 
 
 def load(
-    model: str | Path = "lantern-emoji",
+    model: str | Path = "lantern-scenes",
     device: str = "auto",
     dtype: str = "auto",
     folder: str | Path | None = None,

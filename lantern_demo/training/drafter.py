@@ -33,7 +33,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import TextEncoder
-from lantern_demo.scenes import caption, some_scene
+from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.training import run
 from lantern_demo.training.captioned import scene_reader
 from lantern_demo.training.own import OwnPictures, encode_prompts
@@ -53,8 +53,7 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
-    prefix = len(weights["target.cls_embedding.uncond_embedding"])
-    config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, prefix=prefix, caption_dim=dim)
+    config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim)
     target, text = LlamaGen(config).to(device), scene_reader(dim, config.prefix).to(device)
     for name, part in (("target", target), ("text", text)):
         part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")})
@@ -71,12 +70,13 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
-    """Return pictures that a target from a folder draws from captions of random scenes."""
+    """Return pictures that a target from a folder draws from captions of random lantern scenes."""
     target, text = load_target(Path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
-        return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
+        scenes = sample_scenes(number, rng.randrange(2**31))
+        return [caption(scenes, index, rng, omit=0.06) for index in range(number)]
 
     return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,7 +190,7 @@ class _Run:
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers between prompt and logits.
+    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers that do not make logits.
 
     Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times MUON_SHARE.
     """
@@ -199,7 +198,7 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
     inner = []
     if opts.muon:
         linear = {n: m.weight for n, m in model.named_modules() if isinstance(m, nn.Linear) and m.weight.requires_grad}
-        inner = [w for name, w in linear.items() if not re.search(r"output$|^text\.|\.cap_proj\.", name)]
+        inner = [w for name, w in linear.items() if not name.endswith("output")]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     adamw = torch.optim.AdamW(

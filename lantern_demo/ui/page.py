@@ -85,7 +85,7 @@ PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { det
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 
 
-def build(model: str | Path = "lantern-emoji", device: str = "auto", threads: int | None = None) -> gr.Blocks:
+def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: int | None = None) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
     Raise ValueError for an unknown model or device, or an invalid number of threads.

@@ -8,8 +8,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import cannot_draw, draws_scenes
-from lantern_demo.scenes import nearest, view
+from lantern_demo.prompt_words import cannot_draw, phrasebook
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Offer, component, status_html
 
@@ -20,7 +19,8 @@ def prompt_builder(info: ModelInfo) -> gr.HTML:
 
 def builder_view(info: ModelInfo) -> dict[str, Any] | None:
     """Return the builder's value for a model; None, which hides it, for one that reads any text."""
-    return {**view(), "most": info.max_prompt} if draws_scenes(info) else None
+    book = phrasebook(info)
+    return None if book is None else {**book.view(), "most": info.max_prompt}
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
@@ -36,6 +36,7 @@ def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[lis
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
         return [], None
-    if not draws_scenes(info):
+    book = phrasebook(info)
+    if book is None:
         return [texts.UNKNOWN_WORDS.format(words=", ".join(words))], None
-    return [], Offer(texts.drawn_without(words), nearest(prompt))
+    return [], Offer(texts.drawn_without(words), book.nearest(prompt))

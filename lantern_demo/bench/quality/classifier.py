@@ -1,4 +1,4 @@
-"""A classifier that reads attributes from pictures of scenes. `examples/make_bundled_model/classifier.py` trains it."""
+"""The classifier of attributes of lantern scene pictures. `examples/make_bundled_model/classifier.py` trains it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES
-
-SEEN = 128  # pixels a side of the classifier's input
+from lantern_demo.scenes import ATTRIBUTES, SIZE
 
 
 def reduced(images: Tensor) -> Tensor:
-    """Return pictures [B, 3, H, H], area-averaged to SEEN pixels a side if larger."""
-    return F.interpolate(images, size=SEEN, mode="area") if images.shape[-1] > SEEN else images
+    """Return pictures [B, 3, H, H], area-averaged to SIZE pixels a side if larger."""
+    return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
 
 
 class AttributeClassifier(nn.Module):
@@ -25,18 +23,18 @@ class AttributeClassifier(nn.Module):
     Pictures larger than 128 pixels are reduced to that by area averaging.
     """
 
-    def __init__(self, width: int = 20) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
         for stage in range(4):
-            out = width * 2**stage
+            out = width * min(4, 2**stage)
             layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             channels = out
         self.body = nn.Sequential(*layers)
-        self.mix = nn.Sequential(nn.Linear(channels * 16, channels), nn.ReLU())
-        self.heads = nn.ModuleDict({name: nn.Linear(channels, len(classes)) for name, classes in ATTRIBUTES.items()})
+        self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
+        self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         seen = self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))

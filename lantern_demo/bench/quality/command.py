@@ -1,4 +1,4 @@
-"""Measure speed against quality on scenes: `python -m lantern_demo.bench quality --out runs/quality`.
+"""Measure speed against quality on lantern scenes: `python -m lantern_demo.bench quality --out runs/quality`.
 
 Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed ones do so again with one
 knob moved at a time. The gain in speed is measured in rounds as in `bench speed`. The loss of quality is measured against
@@ -9,7 +9,6 @@ interrupted command continues from these ids. With --processes N, N processes sh
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -57,13 +56,11 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
 def run(args: argparse.Namespace) -> Report:
     """Draw, measure and return the report. Raises ValueError for invalid arguments, RuntimeError if a method fails."""
     pipe = load(args.model, args.device, args.dtype)
-    scenes = truth(pipe.info.folder, max(args.pictures, args.sweep_pictures))
+    scenes = truth(max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
     counts = {point.name: args.sweep_pictures if point.group == "sweep" else args.pictures for point in points}
-    identity = drawing.identity_of(
-        pipe, points, {"seeds": SEEDS, "captions": hashlib.sha256("\n".join(scenes.captions).encode()).hexdigest()}
-    )
+    identity = drawing.identity_of(pipe, points, {"seeds": SEEDS})
     jobs = drawing.jobs_of(points, counts, scenes.prompts)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)

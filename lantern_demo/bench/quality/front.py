@@ -18,7 +18,7 @@ from lantern_demo.bench.quality import tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.scenes import ALL, SceneSet, drawn, read
+from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
 from lantern_demo.bench.quality.statistics import LEVEL, compared, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
@@ -88,7 +88,10 @@ def scene_front(
     pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, records: Records, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
-    true = read(classifier, drawn(pipe.networks, scenes.tokens), scenes.wanted)
+    true = {
+        "true": draw_truth(scenes.scenes, pipe.device, pipe.info.image_size),
+        "again": drawn(pipe.networks, true_tokens(pipe.networks, scenes.scenes)),  # through the tokenizer
+    }
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in pictures])
         for name, pictures in tqdm(records.items(), desc="looking", unit="point")
@@ -107,7 +110,7 @@ def scene_front(
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
-        "truth": {"right": right_of(true)},
+        "truth": {name: {"right": right_of(read(classifier, images, scenes.wanted))} for name, images in true.items()},
         "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }

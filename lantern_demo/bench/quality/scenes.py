@@ -1,7 +1,4 @@
-"""True scenes as a reference for pictures, and a classifier's readings of pictures.
-
-A model folder keeps the tokens of true scenes that no training saw. `examples/make_bundled_model/facts.py` writes them.
-"""
+"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of pictures."""
 
 from __future__ import annotations
 
@@ -11,15 +8,16 @@ from typing import Any
 
 import numpy
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors.torch import load_file
 from torch import Tensor
 
 from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption, render, sample_scenes
 
-TRUTH = "truth.safetensors"  # file of a model folder: token ids [P, N] int16, and the class index [P] of every attribute
+OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
+POOL = 4096  # number of captions
 SEEDS = 2  # true scenes, and pictures, of each caption
 BATCH = 50
 ALL = "all"  # the name of all attributes together
@@ -27,10 +25,9 @@ ALL = "all"  # the name of all attributes together
 
 @dataclass(frozen=True)
 class SceneSet:
-    """Captions that name every attribute, with SEEDS true scenes of each. Scene i has caption i // SEEDS."""
+    """P true scenes, SEEDS of each caption, which names every attribute. Scene i has caption i // SEEDS."""
 
-    tokens: Tensor  # [P, N] int64, of the true scenes
-    wanted: dict[str, Tensor]  # the requested class index of each picture [P], by attribute
+    scenes: Scenes
 
     @property
     def captions(self) -> list[str]:
@@ -39,26 +36,47 @@ class SceneSet:
 
     @property
     def prompts(self) -> list[str]:
-        return [full_caption({name: int(v[i]) for name, v in self.wanted.items()}) for i in range(len(self.tokens))]
+        """Return the caption of each picture."""
+        return [full_caption(*classes) for classes in torch.stack(list(self.wanted.values()), 1).tolist()]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
         """Return the index of each picture's caption [P]."""
-        return numpy.arange(len(self.tokens)) // SEEDS
+        return numpy.arange(len(self.scenes.count)) // SEEDS
+
+    @property
+    def wanted(self) -> dict[str, Tensor]:
+        """Return the requested class index of each picture [P], by attribute."""
+        return self.scenes.attributes()
 
 
-def truth(folder: Path | None, pictures: int) -> SceneSet:
-    """Return the first `pictures` true scenes of a model folder.
+def truth(pictures: int) -> SceneSet:
+    """Sample held-out captions for `pictures` pictures, with SEEDS true scenes of each that differ in all but the attributes.
 
-    Raise ValueError if the folder has no true scenes or fewer.
+    A smaller set has the first captions of a larger one. Two captions may be equal. Raise ValueError for more than POOL
+    captions.
     """
-    path = folder and folder / TRUTH
-    if path is None or not path.is_file():
-        raise ValueError(f"pictures are compared with true scenes, which lie in the model's folder; there are none in {folder}")
-    kept = load_file(path)
-    if pictures > (most := len(kept["tokens"])):
-        raise ValueError(f"--pictures and --sweep-pictures must be at most {most}, the true scenes of {folder}; got {pictures}")
-    return SceneSet(kept["tokens"][:pictures].long(), {name: kept[name][:pictures].long() for name in ATTRIBUTES})
+    if pictures > SEEDS * POOL:
+        raise ValueError(f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}")
+    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(pictures // SEEDS)).attributes()
+    wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
+    return SceneSet(sample_scenes(pictures, HELD_OUT + OFFSET + 1, wanted))
+
+
+@torch.inference_mode()
+def draw_truth(scenes: Scenes, device: torch.device, size: int = SIZE) -> Tensor:
+    """Draw true pictures [P, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
+    parts = torch.arange(len(scenes.count)).split(BATCH)
+    images = torch.cat([render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
+    return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
+
+
+@torch.inference_mode()
+def true_tokens(networks: Networks, scenes: Scenes) -> Tensor:
+    """Encode the scenes, drawn at the image tokenizer's size, as token ids [P, N] on its device."""
+    device = networks.tokenizer.codebook.device
+    images = draw_truth(scenes, device, networks.tokenizer.size)
+    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
 
 
 @torch.inference_mode()

@@ -13,18 +13,14 @@ const field = () => document.querySelector("#prompt :is(textarea, input)");
 function show() {
   clearTimeout(soon);
   place.replaceChildren();
-  [book, lists] = [props.value ? openBook(JSON.parse(props.value)) : null, {}];
+  [book, lists] = [props.value ? JSON.parse(props.value) : null, {}];
   place.toggleAttribute("data-none", !book);
   if (!book) return;
-  const names = book.nouns.map(({ forms }) => forms[0][0]);
-  lists.noun = el("input", { list: "nouns", placeholder: words.any.noun, "aria-label": words.parts.noun, onchange: chooseThing });
   for (const [part, options] of Object.entries(book.parts)) {
-    const any = part in words.any ? [el("option", { value: "-1" }, words.any[part])] : [];
-    const choices = [...any, ...options.map(([plainest], index) => el("option", { value: index }, plainest))];
-    lists[part] = el("select", { "aria-label": words.parts[part], onchange: () => choose(part, Number(lists[part].value)) }, ...choices);
+    const choices = [el("option", { value: "" }, words.any[part]), ...options.map(([plainest]) => el("option", {}, plainest))];
+    lists[part] = el("select", { "aria-label": words.parts[part], onchange: () => choose(part, lists[part].value) }, ...choices);
   }
-  const { count, ...others } = lists;
-  const chips = [count, ...Object.values(others), el("datalist", { id: "nouns" }, ...names.map((name) => el("option", {}, name)))];
+  const chips = Object.entries(lists).flatMap(([part, list]) => (part === book.before.at(-1) ? [list, el("span", {}, book.nouns[1])] : [list]));
   const surprise = el("button", { type: "button", class: "surprise", onclick: anything }, die(), el("span", {}, words.surprise));
   place.append(told, el("div", { class: "parts", role: "group", "aria-label": words.title }, surprise, el("span", { class: "lead" }, words.draws), ...chips));
   follow(field()?.value || worded(book.usual, book), false); // the field may come later, and then with just that
@@ -42,53 +38,51 @@ function write(prompt) {
   follow(prompt, false);
 }
 
-function choose(part, index) {
+function choose(part, phrase) {
   const { [part]: _, ...said } = readPrompt(book, field().value).said;
-  write(worded(index < 0 ? said : { ...said, [part]: index, ...(part in { noun: 1, count: 1 } && { second: null }) }, book));
-}
-
-/** Draw the thing that is typed, under any of its names; for another word the list shows the prompt's thing again. */
-function chooseThing() {
-  const { noun } = readPrompt(book, lists.noun.value).said;
-  if (noun !== undefined) choose("noun", noun);
-  const index = readPrompt(book, field().value).said.noun;
-  lists.noun.value = book.nouns[index]?.forms[0][0] ?? "";
+  write(worded(phrase ? { ...said, [part]: phrase } : said, book));
 }
 
 /** Draw any prompt, unless something is being drawn. */
 function anything() {
-  const pick = (options) => Math.floor(Math.random() * options.length);
-  const parts = Object.fromEntries(Object.entries(book.parts).map(([part, options]) => [part, pick(options)]));
-  write(worded({ ...parts, noun: pick(book.nouns), count: Math.max(0, parts.count - pick([0, 1, 2])) }, book));
+  const pick = (options) => options[Math.floor(Math.random() * options.length)][0];
+  write(worded(Object.fromEntries(Object.entries(book.parts).map(([part, options]) => [part, pick(options)])), book));
   document.getElementById("draw").click();
 }
 
 /** Show in the lists what a prompt says, and tell what is to be told of it: not in the middle of a word, so after a pause while somebody types. */
 function follow(prompt, typing) {
   if (!book) return;
-  const { said, unknown, number } = readPrompt(book, prompt);
+  const reading = readPrompt(book, prompt);
   for (const [part, list] of Object.entries(lists)) {
-    const index = said[part] ?? -1;
-    if (list !== document.activeElement || part !== "noun") list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
-    list.classList.toggle("unsaid", index < 0);
+    list.value = book.parts[part].find((phrases) => phrases.includes(reading.said[part]))?.[0] ?? "";
+    list.classList.toggle("unsaid", !list.value);
   }
   clearTimeout(soon);
-  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, said, unknown, number)), typing ? PAUSE : 0);
+  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, reading)), typing ? PAUSE : 0);
 }
 
-function toTell(prompt, said, unknown, number) {
+function toTell(prompt, reading) {
+  const unknown = unknownWords(prompt, book);
   const offer = nearest(prompt, book);
   if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   const count = [...prompt.trim().replace(/\s+/g, " ")].length;
   if (count > book.most) return [say(words.long, { count, most: book.most })];
-  if (!count || (!unknown.length && "noun" in said)) return [];
+  if (!count || (!unknown.length && sure(reading, book))) return [];
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    "noun" in said ? (number ? words.number : words.without) : words.only,
+    lacking(reading),
     " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];
+}
+
+/** What a prompt should say and does not, or only that there is one without its unknown words. */
+function lacking(reading) {
+  if (!reading.named) return say(words.only, { noun: book.nouns[1] });
+  if (!drawable(reading, book)) return say(words.bare, { noun: book.nouns[1] });
+  return sure(reading, book) ? words.without : words.alone;
 }
 
 document.addEventListener("click", ({ target }) => {
@@ -104,7 +98,6 @@ document.addEventListener("input", ({ target }) => {
   }
   follow(target.value, true);
 });
-place.addEventListener("focusin", ({ target }) => target.scrollIntoView({ block: "nearest", inline: "nearest" }));
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
 document.addEventListener("lantern-started", () => {
   new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true, attributes: true });
