@@ -108,20 +108,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def judged_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with true scenes and a classifier, both of random values, by which its pictures can be judged."""
+    """The same with a classifier of random weights, by which its pictures can be judged."""
     import torch
-    from safetensors.torch import save_file
 
     from lantern_demo.bench.quality.classifier import AttributeClassifier
-    from lantern_demo.bench.quality.scenes import TRUTH
     from lantern_demo.models.bundled import save_part
-    from lantern_demo.scenes import ATTRIBUTES
 
     judged = shutil.copytree(folder, tmp_path_factory.mktemp("judged") / "tiny")
     torch.manual_seed(0)
     save_part(judged / "classifier", AttributeClassifier(), torch.float32)
-    scenes = {name: torch.randint(len(classes), (20,)).repeat_interleave(2) for name, classes in ATTRIBUTES.items()}
-    save_file({"tokens": torch.randint(64, (40, 16)), **scenes}, judged / TRUTH)
     return judged
 
 

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.pipeline import Pipeline, info_of
 from lantern_demo.runs.record import image_hash, parsed
-from lantern_demo.scenes import NOUNS, USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -36,7 +35,7 @@ from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PROMPT = "two red quokka lanterns over a lake"
+PROMPT = "two red zebra lanterns over a lake"
 NUMBERS = ["seconds", "passes", "tokens_a_pass", "changed", "method", "model", "seed", "unknown_words", "warning"]
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
@@ -51,7 +50,7 @@ def test_comparison_holds_together(client: Client) -> None:
     """Pictures and numbers are the record's."""
     images, record = client.predict(PROMPT, methods=list(METHODS), seed=7, **SMALL, api_name="/compare")
     assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
-    assert record["prompt"] == PROMPT and record["unknown_words"] == ["quokka"] and "failed" not in record
+    assert record["prompt"] == PROMPT and record["unknown_words"] == ["zebra"] and "failed" not in record
     assert (record["settings"]["seed"], record["settings"]["lantern_k"]) == (7, 10)
     vanilla = record["methods"]["vanilla"]
     for name, stats in record["methods"].items():
@@ -172,11 +171,11 @@ def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.
 
 
 def test_a_prompt_is_enough(client: Client) -> None:
-    picture, numbers = client.predict("a red quokka lantern", api_name="/draw")
+    picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
     assert list(numbers) == NUMBERS
-    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["quokka"] and numbers["warning"] is None
+    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["zebra"] and numbers["warning"] is None
     assert numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
     assert numbers["passes"] * numbers["tokens_a_pass"] == pytest.approx(255)
 
@@ -191,21 +190,18 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "why", "offer"),
+    ("prompt", "why"),
     [
-        ("a robot", f"This model draws {len(NOUNS)} things, and the prompt names none of them.", USUAL),
-        (
-            "five owls",
-            'This model draws one to three of a thing, and the prompt has the number "five".',
-            "two owls on a lake at dusk under the moon",
-        ),
+        ("a cat", "This model draws only lanterns, and the prompt asks for none."),
+        ("\U0001f3ee", "This model draws only lanterns, and the prompt asks for none."),
+        ("five lanterns", "This model draws one to four lanterns. Add a colour, kind, place or time."),
     ],
 )
 def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(
-    client: Client, tiny_model: Path, prompt: str, why: str, offer: str
+    client: Client, tiny_model: Path, prompt: str, why: str
 ) -> None:
-    refused, warned = refusal(info_of(tiny_model), prompt), f"The picture does not show the prompt. {why} Try: {offer}"
-    assert refused is not None and escape(why) in refused and offer in refused, "the page refuses it by the same sentence"
+    refused, warned = refusal(info_of(tiny_model), prompt), f"The picture does not show the prompt. {why} Try: {USUAL}"
+    assert refused is not None and why in refused and USUAL in refused, "the page refuses it by the same sentence"
     assert client.predict(prompt, method="vanilla", api_name="/draw")[1]["warning"] == warned
     record = client.predict(prompt, methods=["vanilla"], api_name="/compare")[1]
     assert record["warning"] == warned and parsed(record)["warning"] == warned
@@ -305,7 +301,7 @@ def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     runpy.run_path(str(script), run_name="__main__")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"vanilla.png", "eagle2.png", "record.json"}
     out = capsys.readouterr().out
-    assert "eagle2" in out and "quokka" in out
+    assert "eagle2" in out and "zebra" in out
 
 
 def check_for(*programs: str) -> None:

@@ -102,7 +102,7 @@ def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
-    prompt = "two owls in the hills at night"
+    prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
     assert peer(prompt, 0) == pipe.generate(prompt).tokens and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
 

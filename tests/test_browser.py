@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 from urllib.parse import urljoin, urlparse
 
 import pytest
@@ -44,9 +43,11 @@ from pages import (
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.session import Session
-from lantern_demo.scenes import NONE, caption, nearest, read, some_scene, view, vocabulary
+from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = IN_A_BROWSER
+BOOK = phrasebook(REGISTRY["lantern-scenes"])
+assert BOOK is not None
 FIRST = texts.EXAMPLES[0][0]
 
 
@@ -69,9 +72,7 @@ def chip(page: Page, name: str) -> Locator:
 
 
 def chips(page: Page) -> list[str]:
-    """Return the shown text of each part, empty if the prompt does not name it."""
-    read = "all => all.map((one) => one.value === '-1' ? '' : (one.selectedOptions?.[0]?.text ?? one.value))"
-    return page.locator("#builder :is(select, input)").evaluate_all(read)
+    return page.locator("#builder select").evaluate_all("all => all.map((one) => one.value)")
 
 
 def told(page: Page) -> Locator:
@@ -214,7 +215,7 @@ def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
         sent = bytes_of(visit, server)
         own = {path: size for path, size in sent.items() if not path.startswith(("/assets/", "/static/"))}
         assert own["/"] > 20_000, "the page was measured"
-        assert sum(own.values()) < 75_500, own
+        assert sum(own.values()) < 73_500, own
         assert sum(sent.values()) < 327_000, "of which some 253,000 are Gradio's own"
         assert not any("recorded" in path for path in own)
         again = bytes_of(visit, server)
@@ -314,7 +315,7 @@ TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
   if (!field) return;
   watching.disconnect();
   field.focus();
-  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two red quokka lanterns");
+  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two red zebra lanterns");
   field.dispatchEvent(new InputEvent("input", { bubbles: true }));
 }).observe(document, { subtree: true, childList: true })"""
 
@@ -323,7 +324,7 @@ def test_what_is_typed_early_stays(tab: Page, server: str) -> None:
     tab.add_init_script(TYPE_AT_ONCE)
     open_page(tab, server)
     tab.wait_for_timeout(500)
-    assert tab.get_by_label("Prompt").input_value() == "two red quokka lanterns"
+    assert tab.get_by_label("Prompt").input_value() == "two red zebra lanterns"
     expect(tab.locator('#examples [aria-pressed="true"]')).to_have_count(0)
 
 
@@ -345,13 +346,13 @@ def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monke
                 break
             tab.wait_for_timeout(50)
         assert asked.is_set()
-        tab.get_by_label("Prompt").fill("three quokka lanterns")
+        tab.get_by_label("Prompt").fill("two zebra lanterns")
         locked = tab.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     tab.wait_for_timeout(500)
-    assert tab.get_by_label("Prompt").input_value() == "three quokka lanterns"
+    assert tab.get_by_label("Prompt").input_value() == "two zebra lanterns"
     settings(tab)
     expect(tab.get_by_label("Lock the seed")).to_be_checked(checked=locked)
     assert tab.locator("#seed input").input_value() == "5"
@@ -364,12 +365,12 @@ def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monke
 
 
 def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
-    page.get_by_label("Prompt").fill("two fluffy owls on a lake")
+    page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
     settings(page)
     page.locator("#seed input").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
-    expect(page.locator("#status")).to_contain_text('Drawn without "fluffy": this model does not know it.')
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns.')
     for lane in LANES:
         drawn(page, lane)
         expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(r"^\d+ passes\d+\.\d\d\u00d7$"))
@@ -571,69 +572,61 @@ def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
 
 
 def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> None:
-    rng = random.Random(2)
-    prompts = [caption(some_scene(rng), rng, omit=0.4) for _ in range(150)]
-    prompts += [" ".join(rng.choices([*vocabulary(), "robot", "Cats", "five", "7", "!"], k=rng.randrange(9))) for _ in range(300)]
+    scenes, rng = sample_scenes(150, 7), random.Random(2)
+    words = sorted(BOOK.words - {"<pad>", "<unk>", "</s>"})
+    prompts = [caption(scenes, row, rng, omit=0.4) for row in range(150)]
+    prompts += [" ".join(rng.choices([*words, "cat", "Lanterns", "!"], k=rng.randrange(9))) for _ in range(300)]
     prompts += [
         "\u7ea2\u706f\u7b3c",
         "\u0642\u0637\u0629",
-        "two\u00a0blue,CATS",
+        "two\u00a0blue,LANTERNS",
         "\u00e0 la lanterne",
-        "one | hot_dog",
+        "one | red_lantern",
         "\U0001f3ee lanterns at night",
-        "three very fluffy cats and dogs",
-        "four cats and a four-leaf clover",
-        "5\ufe0f\u20e3 cats, a t-rex at seven in the morning",
-        "a picture of cats near the mountains, full moon",
     ]
     with scripts(browser, "dom", "phrases") as page:
         found: list[dict[str, Any]] = page.evaluate(
-            """([packed, prompts]) => { const book = openBook(packed); return prompts.map((prompt) => {
-              return { nearest: nearest(prompt, book), ...readPrompt(book, prompt) };
-            }); }""",
-            [view(), prompts],
+            """([book, prompts]) => prompts.map((prompt) => {
+              const reading = readPrompt(book, prompt);
+              return { ...reading, drawable: drawable(reading, book), sure: sure(reading, book), nearest: nearest(prompt, book) };
+            })""",
+            [BOOK.view(), prompts],
         )
+        words = ["A Red\u00a0cat, with a HAT. (lanterns) cat", "\u7ea2\u706f\u7b3c \U0001f3ee !", "two red lanterns"]
+        unknown = page.evaluate("([book, words]) => words.map((one) => unknownWords(one, book))", [BOOK.view(), words])
+    assert unknown == [["cat", "hat"], ["\u7ea2\u706f\u7b3c", "\U0001f3ee"], []]
     for text, one in zip(prompts, found, strict=True):
-        reading = read(text)
-        said = {part: None if part == "second" and index == NONE else index for part, index in reading.said.items()}
-        words = [word for word in dict.fromkeys(reading.unknown) if not all(category(letter).startswith("P") for letter in word)]
-        expected = {"said": said, "nearest": nearest(text), "unknown": words, "number": reading.number}
-        assert one == expected, text
+        reading = BOOK.read(text)
+        expected = {"named": reading.named, "said": dict(reading.said), "nearest": BOOK.nearest(text)}
+        assert one == expected | {"drawable": reading.drawable, "sure": reading.sure}, text
 
 
 def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
-    """The parts open at a press, take one line and change the prompt. An edited prompt deselects its example. Unknown words are
-    shown during typing."""
-    expect(chip(page, "Thing")).to_be_hidden()
+    """The parts come at a press, take one line and change the prompt; an example lets go of one that is edited."""
+    expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
-    assert chips(page) == ["a", "cat", "on a lake", "at dusk", "under the moon"], "of the prompt that is there at first"
-    chip(page, "Thing").fill("owl")
-    chip(page, "Thing").press("Enter")
-    expect(prompt(page)).to_have_value("an owl on a lake at dusk under the moon")
+    assert chips(page) == ["three", "red", "round", "over a lake", "at dusk", ""], "of the prompt that is there at first"
+    chip(page, "Colour").select_option("blue")
+    expect(prompt(page)).to_have_value("three blue round lanterns over a lake at dusk")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
-    chip(page, "Moon").select_option("without a moon")
-    chip(page, "Place").select_option("any place")
-    chip(page, "Number").select_option("three")
-    expect(prompt(page)).to_have_value("three owls at dusk without a moon")
-    chip(page, "Thing").fill("Puppies")
-    chip(page, "Thing").press("Enter")
-    expect(prompt(page)).to_have_value("three dogs at dusk without a moon")
-    chip(page, "Thing").fill("robot")
-    chip(page, "Thing").press("Enter")
-    expect(chip(page, "Thing")).to_have_value("dog")
-    expect(prompt(page)).to_have_value("three dogs at dusk without a moon")
-    prompt(page).fill("A robot, 2 GOLDEN kittens near the mountains")
-    expect(chip(page, "Thing")).to_have_value("cat")
-    assert chips(page) == ["two", "cat", "in the hills", "", ""]
+    chip(page, "Moon").select_option("with a full moon")
+    chip(page, "Place").select_option("")
+    chip(page, "Number").select_option("one")
+    expect(prompt(page)).to_have_value("one blue round lantern at dusk with a full moon")
+    prompt(page).fill("A cat, four GOLDEN lanterns near the mountains")
+    expect(chip(page, "Colour")).to_have_value("yellow")
+    assert chips(page) == ["four", "yellow", "", "over the hills", "", ""]
     chip(page, "Time").select_option("at night")
-    expect(prompt(page)).to_have_value("two cats in the hills at night")
-    page.locator("#examples .card").first.click()
-    expect(prompt(page)).to_have_value(FIRST)
-    expect(page.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
+    expect(prompt(page)).to_have_value("four golden lanterns in the mountains at night")
+    page.locator("#examples .card").nth(2).click()
+    expect(chip(page, "Number")).to_have_value("two")
+    assert chips(page) == ["two", "blue", "box", "over a lake", "at dawn", ""]
+    expect(page.locator("#examples .card").nth(2)).to_have_attribute("aria-pressed", "true")
     prompt(page).press_sequentially(", by me")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
     page.locator("#examples .card").first.click()
+    expect(prompt(page)).to_have_value(FIRST)
     expect(told(page)).to_be_empty()
     last = chip(page, "Moon")
     for width in (360, 390, 768, 1280):
@@ -647,18 +640,22 @@ def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> N
         assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, "the keyboard brings it into view"
     expect(told(page)).to_be_empty()
     prompt(page).fill("")
-    prompt(page).press_sequentially("two owls and a robot")
-    expect(told(page)).to_contain_text("Unknown words (ignored): robot.")
-    expect(told(page).locator("button")).to_have_text("two owls on a lake at dusk under the moon")
+    prompt(page).press_sequentially("two red lanterns and a cat")
+    expect(told(page)).to_contain_text("Unknown words (ignored): cat.")
+    expect(told(page).locator("button")).to_have_text("two red lanterns")
     told(page).locator("button").click()
-    expect(prompt(page)).to_have_value("two owls on a lake at dusk under the moon")
+    expect(prompt(page)).to_have_value("two red lanterns")
     expect(told(page)).to_be_empty()
-    prompt(page).fill("<img src=x onerror=document.title='broken'> owls at dawn")
+    prompt(page).fill("a red lantern")
+    expect(told(page)).to_contain_text("The model often omits a single lantern.")
+    prompt(page).fill("<img src=x onerror=document.title='broken'> lanterns at dawn")
     expect(told(page)).to_contain_text("onerror")
     assert told(page).locator("img").count() == 0 and "broken" not in page.title()
-    prompt(page).fill("a b c d e f g h i robot")
-    expect(told(page)).to_contain_text("Unknown words (ignored): b, c, d, e, f, g, h, i, \u2026 This model draws 300 things.")
-    prompt(page).fill("robot " * 800 + "yak")
+    prompt(page).fill("lanterns, a b c d e f g h i zebra")
+    expect(told(page)).to_contain_text(
+        "Unknown words (ignored): b, c, d, e, f, g, h, i, \u2026 This model draws one to four lanterns."
+    )
+    prompt(page).fill("zebra " * 800 + "yak")
     expect(told(page)).to_have_text("The prompt has 4803 characters, at most 200 are allowed.")
     prompt(page).fill("")
     expect(told(page)).to_be_empty()
@@ -674,7 +671,7 @@ def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
         page.get_by_role("button", name="Surprise me").click()
         seen.add(prompt(page).input_value())
         assert "" not in chips(page)
-    assert len(seen) > 4 and all(read(one).drawable and not read(one).unknown for one in seen)
+    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(told(page)).to_be_empty()
 
@@ -696,7 +693,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     draw(page)
     expect(alert).to_contain_text(broken)
     only(page, "vanilla")
-    prompt(page).fill(f"lanterns <imgsrcxonerror${{alert(1)}}> {broken}")
+    prompt(page).fill(f"red lanterns <imgsrcxonerror${{alert(1)}}> {broken}")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Drawn without")
     expect(page.locator("#status")).to_contain_text("imgsrcxonerror")
@@ -715,36 +712,35 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
 
 
 def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
-    """Unknown things and numbers above three are refused. For ignored words the page offers the prompt without them. A refusal
-    disappears when its prompt changes."""
+    """Unknown words, too few, and too many lanterns. A refusal goes when its prompt does."""
     only(page, "vanilla")
-    prompt(page).fill("a robot")
+    prompt(page).fill("a cat")
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text("Not drawn")
-    prompt(page).fill("five cats at dusk")
+    prompt(page).fill("five lanterns")
     expect(page.locator("#status")).to_have_text(texts.READY)
-    expect(told(page)).to_contain_text("Unknown words (ignored): five. This model draws one to three of a thing.")
-    for asked, why in (("a cat and five owls", "one to three of a thing"), ("a robot", "names none of them")):
+    expect(told(page)).to_contain_text("Unknown words (ignored): five. This model draws one to four lanterns.")
+    for asked in ("five lanterns", "lanterns"):
         source = page.locator("#stage .source").inner_text()
         prompt(page).fill(asked)
         expect(told(page).locator("button")).to_have_text(FIRST)
         draw(page)
         refusal = page.get_by_role("alert")
         expect(refusal).to_contain_text("Not drawn")
-        expect(refusal).to_contain_text(why)
+        expect(refusal).to_contain_text("This model draws one to four lanterns.")
         expect(told(page)).to_be_empty()  # it is said once
         assert page.locator("#stage .source").inner_text() == source, "nothing was raced"
         refusal.get_by_role("button", name=FIRST).click()
         expect(prompt(page)).to_have_value(FIRST)
         expect(page.locator("#status")).to_contain_text("Done, with seed")
         expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
-    prompt(page).fill("two fluffy owls at night")
+    prompt(page).fill("two blue zebra lanterns at night")
     draw(page)
-    expect(page.locator("#status")).to_contain_text('Drawn without "fluffy": this model does not know it. Try:')
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns. Try:')
     page.locator("#status .offer").click()
-    expect(page.locator("#status")).not_to_contain_text("fluffy")
+    expect(page.locator("#status")).not_to_contain_text("zebra")
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(prompt(page)).to_have_value("two owls on a lake at night under the moon")
+    expect(prompt(page)).to_have_value("two blue lanterns at night")
 
 
 # -- what lies over the page
@@ -848,14 +844,14 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
 
 def test_the_model_decides_what_the_form_has(page: Page) -> None:
     """Nothing changes when its box takes the focus and loses it again. A model that reads any text has no parts of a prompt."""
-    page.get_by_label("Prompt").fill("three quokka lanterns")
+    page.get_by_label("Prompt").fill("two zebra lanterns")
     settings(page)
     page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
     with page.expect_response(lambda answer: "gradio_api" in answer.url):
         page.locator("#model input").focus()
         page.locator("#lock-seed input").focus()
     page.wait_for_timeout(500)
-    assert page.get_by_label("Prompt").input_value() == "three quokka lanterns"
+    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
     expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
     expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
     page.locator("#model input").click()
@@ -871,7 +867,7 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     page.keyboard.press("Escape")
     page.get_by_role("button", name=texts.PICK, exact=True).click()
     expect(page.locator("#builder")).to_be_visible()
-    expect(chip(page, "Number")).to_have_value("0")
+    expect(chip(page, "Number")).to_have_value("three")
 
 
 def hand_in(page: Page, file: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tiny import same_picture
 
+from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
@@ -39,10 +42,10 @@ def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline, 
 
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
-    drawn = pipe.generate("two Quokkas over a lake at night")
-    assert drawn.record["unknown_words"] == ["Quokkas"] and drawn.record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning == drawn.record["warning"] and "Try: a cat on a lake at night" in str(drawn.warning)
-    assert pipe.generate("two owls over a lake").warning is None
+    drawn = pipe.generate("two Purple zebras over a lake")
+    assert drawn.record["unknown_words"] == ["zebras"] and drawn.record["settings"]["seed"] == DEFAULT_SEED
+    assert drawn.warning == drawn.record["warning"] and "Try: two purple lanterns over a lake" in str(drawn.warning)
+    assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
@@ -56,6 +59,17 @@ def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
     painted = [n for n in range(9) if ahead.getpixel((cell * (n % 3) + middle, cell * (n // 3) + middle)) != (9, 8, 7)]
     assert painted == [0, 1, 3]
+
+
+def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = load(tiny_model)
+    assert (pipe.info.grid, pipe.info.image_size) == (16, 256)
+    tokens = list(range(64)) * 4
+    assert pipe.decode_image(tokens).size == (256, 256)
+    monkeypatch.setattr(PictureDecoder, "forward", None)
+    preview = pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7))  # two rows and a half
+    assert preview.size == (128, 128)
+    assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 
 
 def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:

@@ -1,8 +1,9 @@
-"""Prompts that the bundled model refuses, and the seeds of the page's runs."""
+"""Prompts in parts: read, written, and refused where the model would make mush of them."""
 
 from __future__ import annotations
 
 import json
+import random
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,9 @@ import pytest
 from tiny import page_of
 
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import cannot_draw, draws_scenes
+from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.runs.pipeline import info_of
-from lantern_demo.scenes import USUAL, nearest, vocabulary
+from lantern_demo.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -31,40 +32,104 @@ from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
 
 INFO = REGISTRY["lantern-scenes"]
+BOOK = phrasebook(INFO)
+assert BOOK is not None
 
 
-def test_the_bundled_models_vocabulary_is_that_of_captions() -> None:
+def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
     assert INFO.vocabulary is not None and INFO.vocabulary >= set(vocabulary())
+    for part, classes in WORDINGS.items():
+        assert [set(option) for option in BOOK.parts[part]] == [set(option) for option in classes]
+    assert {word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()} <= INFO.vocabulary
+
+
+def test_a_smaller_vocabulary_offers_less() -> None:
+    book = Phrasebook(frozenset({*NOUNS, "red", "scarlet", "one", "at", "night"}))
+    assert book.parts["colour"] == [["red", "scarlet"]] and book.parts["time"] == [["at night"]]
+    assert book.parts["place"] == [] and book.parts["count"] == [["one"]]
+    assert book.read("two blue lanterns at night over a lake").said == {"time": "at night"}
+
+
+def test_full_captions_are_read_and_written_as_they_are() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        prompt = full_caption(*(rng.randrange(len(classes)) for classes in ATTRIBUTES.values()))
+        reading = BOOK.read(prompt)
+        assert set(reading.said) == set(WORDINGS) and reading.sure
+        assert BOOK.nearest(prompt) == prompt
+
+
+def test_captions_of_every_wording_are_read() -> None:
+    """With attributes left unsaid, in other orders: what is read is what the caption was made from, and no more."""
+    scenes, rng = sample_scenes(300, 5), random.Random(1)
+    for row in range(300):
+        text = caption(scenes, row, rng, omit=0.3)
+        reading, values = BOOK.read(text), {name: int(tensor[row]) for name, tensor in scenes.attributes().items()}
+        assert reading.named
+        for part, phrase in reading.said.items():
+            assert phrase in WORDINGS[part][values[part]], (text, part, phrase)
+        for part, value in values.items():
+            heard = f" {text} ".replace(",", " ,").replace("moonless sky", "moonless")
+            if any(f" {phrase} " in heard for phrase in WORDINGS[part][value] if phrase != "a"):
+                assert part in reading.said, (text, part)
 
 
 @pytest.mark.parametrize(
-    ("prompt", "lacks", "offer"),
+    ("prompt", "said"),
     [
-        ("a robot", "draws 300 things, and the prompt names none", USUAL),
-        ("", "draws 300 things, and the prompt names none", USUAL),
-        ("\u7ea2\u706f\u7b3c", "draws 300 things, and the prompt names none", USUAL),
-        ("five cats at night", 'has the number "five"', "two cats on a lake at night under the moon"),
-        ("7 owls", 'has the number "7"', "two owls on a lake at dusk under the moon"),
-        ("a cat", None, None),
-        ("Kittens", None, None),
-        ("two fluffy owls", None, None),
+        ("A Golden\tLANTERN, near the Hills!", {"count": "one", "colour": "golden", "place": "over the hills"}),
+        ("two sky lanterns under a moonless sky", {"count": "two", "shape": "sky", "moon": "under a moonless sky"}),
+        ("lanterns under a moonless sky", {"moon": "under a moonless sky"}),
+        ("red lanterns and the moon", {"colour": "red", "moon": "with a full moon"}),
+        ("red lanterns, no moon", {"colour": "red", "moon": "no moon"}),
+        ("a lantern and four more lanterns", {"count": "four"}),
+        ("a pair of lanterns before sunset", {"count": "a pair of", "time": "at sunset"}),
+        ("redder lanterns of the nighttime", {}),
+        ("two\u00a0blue lanterns", {"count": "two", "colour": "blue"}),
+        ("red | lanterns", {"colour": "red"}),
+        ("", {}),
     ],
 )
-def test_prompts_that_cannot_be_drawn(prompt: str, lacks: str | None, offer: str | None) -> None:
-    found = cannot_draw(INFO, prompt)
-    assert (found is None) == (lacks is None)
-    if found is not None:
-        assert lacks is not None and lacks in found[0] and found[1] == offer
-        assert cannot_draw(INFO, found[1]) is None and nearest(found[1]) == found[1], "the offered prompt can be drawn"
+def test_what_a_prompt_says(prompt: str, said: dict[str, str]) -> None:
+    assert BOOK.read(prompt).said == said
+
+
+@pytest.mark.parametrize(
+    ("prompt", "drawable", "sure", "nearest"),
+    [
+        ("a cat", False, False, "three red round lanterns over a lake at dusk"),
+        ("lanterns", False, False, "three red round lanterns over a lake at dusk"),
+        ("four lanterns", False, False, "four red round lanterns over a lake at dusk"),
+        ("two blue cats at night", False, False, "two blue lanterns at night"),
+        ("\u7ea2\u706f\u7b3c", False, False, "three red round lanterns over a lake at dusk"),
+        ("\u0642\u0637\u0629", False, False, "three red round lanterns over a lake at dusk"),
+        ("a red lantern", True, False, "one red round lantern over a lake at dusk"),
+        ("a single red lantern", True, False, "a single red round lantern over a lake at dusk"),
+        ("one jade box lantern in a field at dawn", True, True, "one jade box lantern in a field at dawn"),
+        ("two red zebra lanterns by the lake", True, True, "two red lanterns by the lake"),
+    ],
+)
+def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, sure: bool, nearest: str) -> None:
+    reading = BOOK.read(prompt)
+    assert (reading.drawable, reading.sure) == (drawable, sure)
+    assert BOOK.nearest(prompt) == nearest
+    offered = BOOK.read(nearest)
+    assert offered.sure and set(nearest.split()) <= BOOK.words, "what is offered can be drawn"
+    assert BOOK.nearest(nearest) == nearest
+
+
+def test_a_number_alone_says_too_little() -> None:
+    assert not Reading(True, {"count": "two"}).drawable and Reading(True, {"moon": "no moon"}).drawable
+    assert not Reading(False, {"colour": "red"}).drawable
 
 
 def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
     view = builder_view(INFO)
     assert view is not None and view["parts"]["time"][0][0] == "at dusk" and json.dumps(view)
     for info in REGISTRY.values():
-        assert draws_scenes(info) == (info.published is None), info.id
+        assert (phrasebook(info) is None) == (info.published is not None), info.id
         if info.published is not None:
-            assert info.vocabulary is None and builder_view(info) is None and refusal(info, "a robot") is None
+            assert info.vocabulary is None and builder_view(info) is None and refusal(info, "a cat") is None
     for name, text in (
         ("nothing", None),
         ("broken", "{"),
@@ -78,20 +143,25 @@ def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
             (folder / "words.json").write_text(text)
         info = info_of(folder)
         assert info.vocabulary == (frozenset({"cat"}) if name == "cats" else None)
-        assert builder_view(info) is None and refusal(info, "a robot") is None
+        assert builder_view(info) is None and refusal(info, "a cat") is None
 
 
-def test_refusals_and_words_left_out() -> None:
-    refused = refusal(INFO, "a robot")
-    assert refused is not None and 'role="alert"' in refused and "This model draws 300 things" in refused
-    assert f'<button type="button" class="offer">{USUAL}</button>' in refused
-    assert "the prompt has the number &quot;five&quot;" in (refusal(INFO, "five lanterns") or "")
-    assert refusal(INFO, "a lantern") is None
-    assert drawn_without(INFO, "two zebra robots", ["robots", "robots", "."]) == (
-        [],
-        Offer('Drawn without "robots": this model does not know it.', "two zebras on a lake at dusk under the moon"),
+def test_what_is_refused_and_what_was_left_out() -> None:
+    refused = refusal(INFO, "a cat")
+    assert (
+        refused is not None
+        and 'role="alert"' in refused
+        and "This model draws only lanterns, and the prompt asks for none." in refused
     )
-    assert drawn_without(INFO, "two lanterns.", [".", "?!"]) == ([], None)
+    assert '<button type="button" class="offer">three red round lanterns over a lake at dusk</button>' in refused
+    for few in ("two lanterns", "five lanterns"):
+        assert "This model draws one to four lanterns. Add a colour, kind, place or time." in (refusal(INFO, few) or "")
+    assert refusal(INFO, "a red lantern") is None
+    assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
+        [],
+        Offer('Drawn without "cat": this model draws only lanterns.', "two red lanterns"),
+    )
+    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
     published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
     assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], None)
 
@@ -204,10 +274,8 @@ def test_a_link_shows_no_recording_but_its_own(
 
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
-    (answer,) = draw(
-        visitor.service, visitor.w, "a robot", None, ["vanilla"], 7, False, visitor.result, *[None] * len(ON_THE_FORM)
-    )
-    assert list(answer) == [visitor.w.status] and "This model draws 300 things" in answer[visitor.w.status]
+    (answer,) = draw(visitor.service, visitor.w, "a cat", None, ["vanilla"], 7, False, visitor.result, *[None] * len(ON_THE_FORM))
+    assert list(answer) == [visitor.w.status] and "This model draws only lanterns" in answer[visitor.w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
 
 
@@ -216,5 +284,5 @@ def test_the_knob_is_not_measured_on_what_cannot_be_drawn(demo: tuple[Service, W
     knobs = [0 if KNOBS[name].of_tree else getattr(Settings(), name) for name in ON_THE_FORM]
     words = object()
     searching = cast(Explorer, SimpleNamespace(answer=SimpleNamespace(words=words)))
-    (told,) = explore(service, w, searching, Shown(), "lambda", "a robot", None, 7, *knobs)
-    assert list(told) == [words] and "This model draws 300 things" in told[words]
+    (told,) = explore(service, w, searching, Shown(), "lambda", "a cat", None, 7, *knobs)
+    assert list(told) == [words] and "This model draws only lanterns" in told[words]

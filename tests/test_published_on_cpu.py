@@ -19,7 +19,7 @@ from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
 from lantern_demo.runs.pipeline import load
 
-PROMPT = "two owls in the hills at night"
+PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
 FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(kind))]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+import torch.nn.functional as F
 from passes import step
 
 from lantern_demo import load
@@ -17,9 +18,9 @@ from lantern_demo.bench.quality import scenes, statistics, tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import ATTRIBUTES, full_caption, render
 
-PROMPTS = ["two owls on a lake at dusk", "a red apple", "three lanterns on a plain at night"]
+PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
 
 
 @pytest.fixture(scope="module")
@@ -122,28 +123,38 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
 # -- scenes
 
 
-def test_true_scenes_are_what_their_captions_say(bundled: Pipeline) -> None:
-    some = scenes.truth(bundled.info.folder, 12)
-    assert some.tokens.shape == (12, bundled.info.tokens) and len(some.prompts) == 12 and len(some.captions) == 6
+def test_true_scenes_are_what_their_captions_say() -> None:
+    some, fewer = scenes.truth(12), scenes.truth(4)
+    assert len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
     assert some.groups.tolist() == [i // 2 for i in range(12)]
     for i in range(12):
-        assert some.prompts[i] == some.captions[i // 2] == full_caption({k: int(v[i]) for k, v in some.wanted.items()})
-    assert len({tuple(row) for row in some.tokens.tolist()}) == 12
-    refused("there are none in", scenes.truth, Path("nowhere"), 2)
+        assert some.prompts[i] == some.captions[i // 2] == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+    assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
+    refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
 def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
-    some = scenes.truth(bundled.info.folder, 8)
-    images = scenes.drawn(bundled.networks, some.tokens)
-    size = bundled.info.image_size
-    assert images.shape == (8, 3, size, size) and images.min() >= 0 and images.max() <= 1
+    some = scenes.truth(8)
+    images = scenes.draw_truth(some.scenes, bundled.device)
     right = scenes.read(classifier, images, some.wanted)
     whole = classifier.read(images)
-    assert set(right) == {*ATTRIBUTES, scenes.ALL} and right["place"].mean() > 0.8
+    assert set(right) == {*ATTRIBUTES, scenes.ALL} and right["colour"].mean() > 0.8
     assert all((right[name] == (whole[name] == some.wanted[name]).numpy()).all() for name in ATTRIBUTES)
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]})
     assert (wrong["moon"] != right["moon"]).all()
     assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
-    with pytest.raises(ValueError, match="'noun' of each of the 8 pictures"):
+    ids = scenes.true_tokens(bundled.networks, some.scenes)
+    assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
+    again = scenes.drawn(bundled.networks, ids[:2])
+    size = bundled.info.image_size
+    assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
+    large = scenes.draw_truth(some.scenes, bundled.device, 256)
+    torch.testing.assert_close(large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0)
+    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some.scenes, bundled.device, 64).shape == (8, 3, 64, 64)
+    with torch.inference_mode():
+        reduced = classifier(F.interpolate(large, size=128, mode="area"))
+        for name, logits in classifier(large).items():
+            torch.testing.assert_close(logits, reduced[name], atol=1e-4, rtol=0)
+    with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
         scenes.read(classifier, images, {})

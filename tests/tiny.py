@@ -57,7 +57,7 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
         TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24),
         LlamaGen(target),
         Drafter(drafter),
-        ImageTokenizer(picture, decodes=scale == 1),
+        ImageTokenizer(picture),
         {"steps": 0},
     )
     for part in (networks.target, networks.drafter):
