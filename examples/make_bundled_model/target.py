@@ -23,7 +23,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, Scenes, caption, render, sample_scenes
 from lantern_demo.training import run
-from lantern_demo.training.captioned import scene_reader
+from lantern_demo.training.drafter import scene_reader
 
 CHUNK = 50  # scenes drawn and encoded at a time
 VALIDATED = 200  # held-out scenes of a validation

@@ -32,10 +32,9 @@ from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.models.text import TextEncoder
-from lantern_demo.scenes import caption, sample_scenes
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.scenes import caption, sample_scenes, vocabulary
 from lantern_demo.training import run
-from lantern_demo.training.captioned import scene_reader
 from lantern_demo.training.own import OwnPictures, encode_prompts
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
@@ -43,6 +42,12 @@ PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
 SHARD = 64  # pictures that a target draws at once
+
+
+def scene_reader(width: int, prefix: int) -> TextEncoder:
+    """Return a new text encoder for captions of scenes: at most `prefix` - 1 words as features of `width` numbers."""
+    words = word_tokenizer(vocabulary())
+    return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
