@@ -129,11 +129,13 @@ def write_janus(folder: Path, published: Published) -> None:
 # A separate process isolates its memory. Rows have four tokens, since TOKENS fill no row of the model's picture.
 RUN = """
 import json, sys, threading, time
+from dataclasses import replace
 from pathlib import Path
 import torch
-from runs import decode
+from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import load
+from lantern_demo.settings.drafts import drafts_of
 
 model, dtype, folder, tokens = sys.argv[1:]
 
@@ -157,15 +159,10 @@ told["loaded"] = {"most of its own": most, **memory()}
 encoded = pipe.networks.text.encode("a red lantern over the lake")
 told["methods"] = {}
 for name in pipe.available_methods:
-    method, knobs = METHODS[name], pipe.settings(tree="small", zipar_window=2, seed=1)
+    method, knobs = METHODS[name], pipe.settings(tree="small", zipar_window=2, noise="independent", seed=1)
     start = time.time()
-    with torch.inference_mode():
-        condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
-        drafter = pipe.drafter if method.needs_drafter else None
-        asked = dict(sampling=knobs.sampling(), rule=knobs.rule(method), tree=drafts_of(method.drafts, knobs), seed=1, row=4)
-        *_, last = decode(
-            pipe.target, drafter, condition, num_tokens=int(tokens), method=method, neighbours=pipe.neighbours(), **asked
-        )
+    config, condition = pipe.asked_for(method, knobs, encoded, int(tokens), drafts_of(method.drafts, knobs), kept=False)
+    *_, last = decode(pipe.target, pipe.drafter, condition, replace(config, row=4))
     told["methods"][name] = {
         "tokens": last.tokens, "steps": last.steps, "seconds": time.time() - start,
         "decode": last.decode_seconds}
@@ -184,7 +181,7 @@ def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
 
     Print and return the seconds and GiB that this took."""
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
-    env["PYTHONPATH"] = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
+    env["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
     told: dict[str, Any] = json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
     print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))

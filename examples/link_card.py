@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lantern_demo.ui.contact_sheet import INK, PAPER, SOFT, text_chunks
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.run_view import COLOURS, LABELS, picture_of
-from lantern_demo.ui.texts import TITLE, one_thread
+from lantern_demo.ui.texts import TITLE
 
 SIZE = (1200, 630)  # pixels; previews of links show this shape whole
 TILE, MARGIN, GAP, TOP = 352, 56, 24, 148
@@ -41,7 +41,7 @@ def card() -> Image.Image:
     x = MARGIN + 2 * (TILE + GAP) + GAP
     draw.text((x, TOP + 26), textwrap.fill(TITLE, 17), INK, title, "ls", spacing=10)
     draw.text((x, TOP + 150), textwrap.fill(f"\u201c{record['prompt']}\u201d", 24), INK, body, "ls", spacing=10)
-    facts = f"A recorded run: {record['model']['id']} on {one_thread(record['device'])}, {record['created'][:10]}"
+    facts = f"A recorded run: {record['model']['id']} on {record['device']}, {record['created'][:10]}"
     draw.text((MARGIN, SIZE[1] - 34), f"{facts}, seed {record['settings']['seed']}", SOFT, small, "ls")
     return image
 

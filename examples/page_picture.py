@@ -17,15 +17,8 @@ from statistics import median
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
+from soak import FLAGS
 
-ARGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 WIDTH, HEIGHT = 1280, 1240  # of the saved part
 SHOWN = 960  # pixels wide
 FILM = 7.5  # seconds of a recorded race, with a rest at its end
@@ -41,7 +34,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
     args = parser.parse_args()
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=args.chromium, args=list(ARGS))
+        browser = p.chromium.launch(executable_path=args.chromium, args=FLAGS)
         save(wide(browser, args.url), args.out / "page.png")
         save(phone(browser, args.url), args.out / "phone.png")
         film(browser, args.url, args.out / "race.webp")

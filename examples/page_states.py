@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gradio_client import Client
-from page_picture import ARGS
 from playwright.sync_api import Browser, Page, sync_playwright
+from soak import FLAGS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,7 +43,7 @@ def main() -> None:
     served.wait_for_model(demo)
     _, url, _ = served.launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=args.chromium, args=list(ARGS))
+        browser = p.chromium.launch(executable_path=args.chromium, args=FLAGS)
         for width in args.widths:
             for theme in args.themes:
                 for state, page in states(browser, url, width, theme):

@@ -4,8 +4,8 @@
 
 Some clients behave badly: they cancel, disconnect in the middle, send nonsense, or fifty requests at once. The test fails if an
 accepted request ends with a wrong answer, a refusal names no number, or the server does not exit cleanly. It samples the
-server's memory, threads, open files and temporary files every few seconds. It writes the figures to `--out`, and a plot of the
-curves next to it. Pages need playwright and a Chromium, as the tests of the page do.
+server's memory, threads, open files and temporary files every few seconds. It writes the figures to `--out`. Pages need
+playwright and a Chromium, as the tests of the page do.
 """
 
 from __future__ import annotations
@@ -286,24 +286,6 @@ def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[s
     }
 
 
-def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3), constrained_layout=True)
-    for axis, (name, title) in zip(
-        axes,
-        {"memory_mib": "memory, MiB", "threads": "threads", "handles": "open files", "files_mib": "temporary files, MiB"}.items(),
-        strict=True,
-    ):
-        axis.plot([point["seconds"] for point in curve], [point[name] for point in curve])
-        axis.set(title=title, xlabel="seconds", ylim=(0, None))
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
 def soak(
     url: str, process: subprocess.Popen[bytes], place: Path, minutes: float, clients: int, page_count: int, every: float = 5
 ) -> dict[str, Any]:
@@ -382,7 +364,6 @@ def main() -> None:
             found["exit_code"] = process.wait(60)
         found["seconds_to_end"] = round(time.monotonic() - stopped, 2)
     args.out.write_text(json.dumps(found, indent=1) + "\n")
-    draw_curves(found["curve"], args.out.with_suffix(".png"))
     print(json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1))
     for name in ("memory_mib", "threads", "handles", "files", "files_mib"):
         values = [point[name] for point in found["curve"]]

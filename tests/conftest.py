@@ -179,6 +179,16 @@ def page(tab: Page, server: str) -> Page:
 
 
 @pytest.fixture
+def same_threads() -> Iterator[None]:
+    """PyTorch's number of threads comes back behind a test."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for a test, and small models in the place of published ones (see `published`)."""
     from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info

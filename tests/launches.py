@@ -4,8 +4,6 @@ A step in a graph costs about two microseconds a kernel, whatever the kernel doe
 model is made of. They are counted on the meta device, which knows shapes and no values: whole steps at published sizes in no time
 and memory, and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS`
 says. A library may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
-
-    PYTHONPATH=. python tests/launches.py
 """
 
 from __future__ import annotations
@@ -63,14 +61,10 @@ _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
 }
 BUDGETS = {(model, method, tree): most for (model, tree), row in _OF_TREES.items() for method, most in row.items()}
 
-# Operations that launch nothing, and those that launch more than one kernel.
-FREE = frozenset(
-    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"}
-)
+# Operations that launch nothing, those that launch more than one kernel, and those that read a value.
+FREE = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"}
 KERNELS = {"masked_fill": 2, "scatter": 2, "scatter_add": 2, "index_copy": 2, "index_put": 2, "constant_pad_nd": 2}
-READS = frozenset(
-    {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount"}
-)
+READS = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount"}
 
 
 @dataclass
@@ -83,11 +77,7 @@ class Launches:
     @property
     def total(self) -> int:
         """Kernels of the whole step."""
-        return sum(self.of(part) for part in self.kernels)
-
-    def of(self, part: str) -> int:
-        """Kernels of one part."""
-        return sum(self.kernels[part].values())
+        return sum(sum(part.values()) for part in self.kernels.values())
 
 
 class Watch(TorchDispatchMode):
@@ -185,16 +175,3 @@ def count_launches(
     steps.step(*shape)  # as before a capture: what is worked out once is there from then on
     steps.step(*shape, lambda part: Watch(found.kernels[part], found.faults))
     return found
-
-
-def main() -> None:
-    """Print what every step with a budget launches."""
-    print("| model | method | tree | draft | verify | commit | sum | budget |\n|---|---|---|--:|--:|--:|--:|--:|")
-    for (model, method, tree), budget in BUDGETS.items():
-        found = count_launches(model, method, tree)
-        parts = " | ".join(str(found.of(part)) for part in PARTS)
-        print(f"| {model} | {method} | {tree} | {parts} | {found.total} | {budget} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 from passes import commit, tree_pass
+from tiny import vq_config
 
 from lantern_demo.decoding.trees import static_tree
 
@@ -45,28 +46,11 @@ def chameleon() -> Any:
 
 def janus() -> Any:
     torch.manual_seed(3)
-    see = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 64,
-        "patch_size": 16,
-        "num_image_tokens": 16,
-    }
+    see = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 64, "patch_size": 16}
     config = transformers.JanusConfig(
         text_config=transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER),
-        vision_config={"projection_dim": 32, **see},
-        vq_config={
-            "embed_dim": 8,
-            "num_embeddings": 24,
-            "base_channels": 32,
-            "channel_multiplier": [1, 1],
-            "num_res_blocks": 1,
-            "projection_dim": 32,
-            "image_token_embed_dim": 32,
-            "num_patches": 4,
-            "latent_channels": 32,
-        },
+        vision_config={"projection_dim": 32, "num_image_tokens": 16, **see},
+        vq_config=vq_config(32, (1, 1), 1, 32, 8, 24, projection_dim=32, image_token_embed_dim=32, num_patches=4),
     )
     model = transformers.JanusForConditionalGeneration(config).eval()
     told = model.generation_config
@@ -114,9 +98,8 @@ def drafter(seed: int = 5, norms: bool = False, own: bool = False, bias: bool = 
     shapes |= {"embed_tokens.weight": (VOCABULARY, dim)} if own else {}
     shapes |= {f"{layer}self_attn.{name}_proj.weight": (dim, dim) for name in "qo"}
     shapes |= {f"{layer}self_attn.{name}_proj.weight": (shared, dim) for name in "kv"}
-    shapes |= {f"{layer}mlp.{name}_proj.weight": (ffn, dim) for name in ("gate", "up")} | {
-        f"{layer}mlp.down_proj.weight": (dim, ffn)
-    }
+    shapes |= {f"{layer}mlp.{name}_proj.weight": (ffn, dim) for name in ("gate", "up")}
+    shapes[f"{layer}mlp.down_proj.weight"] = dim, ffn
     found = {name: 0.3 * torch.randn(shape) for name, shape in shapes.items()}
     found[f"{layer}post_attention_layernorm.weight"] = torch.ones(dim)
     if norms:

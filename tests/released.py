@@ -69,7 +69,7 @@ class Golden:
 
     path: Path
     kind: str | None = None  # None: of no kind that is known here
-    header: dict[str, Any] | None = None  # of a JSON file the whole content; None: the file could not be read
+    about: Any = None  # the header, values that are JSON decoded; of a JSON file all of it; None: the file could not be read
     keys: tuple[str, ...] = ()
     problem: str = ""
 
@@ -79,12 +79,6 @@ class Golden:
     @property
     def name(self) -> str:
         return self.path.stem
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The header, values that are JSON decoded."""
-        assert self.header is not None
-        return self.header
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -126,19 +120,12 @@ def files() -> tuple[Golden, ...]:
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts; a
-    single one that is skipped where the folder has none."""
-    found = []
-    for file in files():
-        if file.kind == kind:
-            if parts is None:
-                found.append(pytest.param(file, id=file.name))
-            else:
-                found += [pytest.param(file, part, id=f"{file.name}-{part}") for part in parts(file)]
-    if found:
-        return found
-    nothing = (None,) if parts is None else (None, None)
-    return [pytest.param(*nothing, id="none", marks=pytest.mark.skip(reason=f"no case of the kind {kind!r} in {GOLDEN}"))]
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts. A test
+    of none is skipped."""
+    found = [file for file in files() if file.kind == kind]
+    if parts is None:
+        return [pytest.param(file, id=file.name) for file in found]
+    return [pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)]
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
@@ -248,6 +235,11 @@ def llamagen(case: Golden) -> LlamaGen:
     return _loaded(LlamaGen(config), state)
 
 
+def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
+    """Sizes under the names of this project, of a configuration as LANTERN's networks have them."""
+    return {"dim": c["hidden_size"], "heads": c["num_attention_heads"], "ffn": c["intermediate_size"], "eps": c["rms_norm_eps"]}
+
+
 LAYER_NAMES = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -284,16 +276,13 @@ def lantern_target(case: Golden) -> LlamaGen:
 def _target(file: Golden) -> LlamaGen:
     c = file.about["config"]
     config = LlamaGenConfig(
-        dim=c["hidden_size"],
+        **sizes_of(c),
         layers=c["num_hidden_layers"],
-        heads=c["num_attention_heads"],
-        ffn=c["intermediate_size"],
         vocab=c["vocab_size"],
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
         rope_base=c.get("rope_base", 10000.0),
-        eps=c["rms_norm_eps"],
         padding="released",
     )
     return _loaded(LlamaGen(config), target_state(file.tensors))
@@ -312,14 +301,11 @@ def lantern_drafter(case: Golden) -> Drafter:
 def _drafter(file: Golden, target: Golden) -> Drafter:
     c, t = file.about["config"], target.about["config"]
     config = DrafterConfig(
-        dim=c["hidden_size"],
-        heads=c["num_attention_heads"],
-        ffn=c["intermediate_size"],
+        **sizes_of(c),
         vocab=c["vocab_size"],
         grid=math.isqrt(_DRAFTER_TOKENS.get(c.get("input_type"), t["block_size"])),
         prefix=t["cls_token_num"],
         bias="fc.bias" in file.keys,
-        eps=c["rms_norm_eps"],
     )
     return _loaded(Drafter(config), file.tensors)
 
@@ -351,7 +337,7 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     parts = weights_of(case, "image tokenizer weights")
     c = parts[0].about["config"]
     sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size")]
-    model = _with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
+    model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
 
@@ -363,15 +349,12 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
     """What a case's header says of its target or drafter; the image tokens are what its list of the others leaves."""
     c = case.about[f"{part}_config"]
     return {
-        "dim": c["hidden_size"],
-        "heads": c["num_attention_heads"],
-        "ffn": c["intermediate_size"],
+        **sizes_of(c),
         "embeddings": c["vocab_size"],
         "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]),
         "grid": 8,
         "prefix": case.tensors["input_ids"].shape[1],
         "rope_base": c["rope_theta"],
-        "eps": c["rms_norm_eps"],
     }
 
 
@@ -392,20 +375,22 @@ def anole_drafter(case: Golden) -> AnoleDrafter:
 
 @lru_cache
 def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
-    """Chameleon's image tokenizer of a case; its decoder counts levels from the picture, the library's from the codes."""
+    """Chameleon's image tokenizer of a case."""
     parts = weights_of(case, "chameleon tokenizer weights")
     c = parts[0].about["config"]
-    d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
+    d = c["ddconfig"]
     sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [c["embed_dim"], c["n_embed"]]
     grid = math.isqrt(len(case.tensors["indices"]))
-    model = _with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
-    state = {
-        re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value
-        for part in parts
-        for name, value in part.tensors.items()
-    }
-    _loaded(model.vq, state)
+    model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
+    state = {name: value for part in parts for name, value in part.tensors.items()}
+    _loaded(model.vq, with_levels_turned(state, len(d["ch_mult"])))
     return model.eval()
+
+
+def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
+    """Chameleon's decoder counts its levels from the picture, the library's from the codes: one's names -> the other's."""
+    turned = lambda found: f"decoder.up.{levels - 1 - int(found[1])}"  # noqa: E731
+    return {re.sub(r"^decoder\.up\.(\d+)", turned, name): value for name, value in state.items()}
 
 
 def anole_case(pictures: Golden) -> Golden:
@@ -420,7 +405,7 @@ def _of_one_making(case: Golden, kind: str) -> list[Golden]:
     return [f for f in files() if f.kind == kind and f.about["target_config"] == case.about["target_config"]]
 
 
-def _with_32_groups(model: Any) -> Any:
+def with_32_groups(model: Any) -> Any:
     """The released networks have 32 groups at any width; ours have fewer in a narrow network."""
     for module in model.modules():
         if isinstance(module, nn.GroupNorm):

@@ -68,24 +68,13 @@ def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
 FEATURE_LAYERS = (1, 3)  # of three blocks
 
 
-def networks(
-    config: LlamaGenConfig, guided: bool = False, bias: bool = True, feature_layers: tuple[int, ...] = ()
-) -> tuple[LlamaGen, Drafter]:
+def networks(config: LlamaGenConfig, **of_drafter: Any) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
-    sizes = DrafterConfig(
-        dim=config.dim,
-        heads=config.heads,
-        ffn=96,
-        vocab=config.vocab,
-        grid=config.grid,
-        prefix=config.prefix,
-        guided=guided,
-        bias=bias,
-        feature_layers=feature_layers,
-    )
+    shared = {name: getattr(config, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
+    sizes = DrafterConfig(**shared, ffn=96, **of_drafter)
     target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
-    target.feature_layers = feature_layers
-    if feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
+    target.feature_layers = sizes.feature_layers
+    if sizes.feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
         drafter.fc_own.weight.mul_(0.3)
     return target, drafter
 

@@ -72,10 +72,7 @@ class TableDrafter:
     """Sees the last two tokens like the target, but blends the logits of their state with those of another one."""
 
     def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
-        self.vocab, self.trust, self.guided = target.vocab_size, trust, guided
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        return KVCache(1, rows, 1, length + 4, 2)
+        self.vocab, self.trust, self.guided, self.new_cache = target.vocab_size, trust, guided, target.new_cache
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
         cache.start(hidden.shape[1])
@@ -217,7 +214,4 @@ class ChainDrafter:
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
     ) -> Tensor:
-        return self._outputs(tokens if visible is not None else tokens[-1:])
-
-    def _outputs(self, tokens: Tensor) -> Tensor:
-        return self.target.states(tokens + self.target.vocab_size)
+        return self.target.states((tokens if visible is not None else tokens[-1:]) + self.target.vocab_size)

@@ -20,13 +20,7 @@ def normalised(residual: Tensor) -> Tensor:
 
 
 VOCAB = 10
-SET_RULES = [
-    Rule(),
-    Lantern(3, 0.2),
-    Lantern(9, 0.6),
-    LanternPlusPlus(3, 2.0),
-    LanternPlusPlus(9, 5.0),
-]
+SET_RULES = [Rule(), Lantern(3, 0.2), Lantern(9, 0.6), LanternPlusPlus(3, 2.0), LanternPlusPlus(9, 5.0)]
 ENDS = [
     *(Lantern(k, delta) for k in (0, 1, VOCAB - 1) for delta in (0.0, 1e-30, 1.0)),
     *(LanternPlusPlus(k, bound) for k in (0, 1, VOCAB - 1) for bound in (1.0, 1 + 1e-12, 1e30)),

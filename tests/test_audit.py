@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,17 +26,10 @@ SEES = audit.sees
 
 
 @pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    """The command computes with one thread, and sets that for its whole process."""
-    before = torch.get_num_threads()
+def quick(same_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command computes with one thread, and sets that for its whole process. What a row can see takes seconds to find out:
+    one test does."""
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a row can see takes seconds to find out: one test does."""
     monkeypatch.setattr(audit, "sees", lambda cell, runs: 0.05)
 
 

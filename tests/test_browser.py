@@ -6,6 +6,7 @@ import json
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.session import Session
 from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
@@ -196,15 +198,11 @@ def test_the_recorded_race_plays_once_and_a_race_that_is_over_stays(tab: Page, s
     expect(tab.get_by_role("button", name="Replay")).to_be_enabled()
 
 
-def counting(page: Page) -> Page:
-    """Let a page note whether it has asked for few frames in the last second."""
-    page.add_init_script("""
-      const frame = window.requestAnimationFrame;
-      let asked = 0;
-      window.requestAnimationFrame = (call) => { asked += 1; return frame.call(window, call); };
-      setInterval(() => { window.atRest = asked < 10; asked = 0; }, 1000);
-    """)
-    return page
+# Whether a page has asked for few frames in the last second.
+NOTE_REST = """const frame = window.requestAnimationFrame;
+let asked = 0;
+window.requestAnimationFrame = (call) => { asked += 1; return frame.call(window, call); };
+setInterval(() => { window.atRest = asked < 10; asked = 0; }, 1000);"""
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
@@ -212,28 +210,26 @@ def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
     browser keeps. At rest the page asks for no frames, for which a race on the same processor would pay."""
     fresh = browser.new_context(reduced_motion="reduce")
     try:
-        sent, visit = first_visit(counting(fresh.new_page()), server)
+        visit = fresh.new_page()
+        visit.add_init_script(NOTE_REST)
+        sent = bytes_of(visit, server)
         own = {path: size for path, size in sent.items() if not path.startswith(("/assets/", "/static/"))}
         assert own["/"] > 20_000, "the page was measured"
         assert sum(own.values()) < 73_500, own
         assert sum(sent.values()) < 327_000, "of which some 253,000 are Gradio's own"
         assert not any("recorded" in path for path in own)
-        again, _ = first_visit(visit, server)
+        again = bytes_of(visit, server)
         assert sum(size for path, size in again.items() if path.startswith(("/assets/", "/static/"))) == 0, "kept by the browser"
         body = visit.request.get(server).text()
-        assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
+        assert "hammerhead" not in body, "no list of classes that nobody sees"
         visit.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
         assert texts.TITLE in visit.title()
     finally:
         fresh.close()
 
 
-def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
-    """Open the page -> the bytes that came over the wire, by path. Asking a foreign host fails the test."""
-    hosts: set[str | None] = set()
-    page.on(
-        "request", lambda request: hosts.add(urlparse(request.url).hostname if request.url.startswith("http") else "127.0.0.1")
-    )
+def bytes_of(page: Page, address: str) -> dict[str, int]:
+    """Open the page -> the bytes that came over the wire, by path."""
     paths: dict[str, str] = {}
     sent: Counter[str] = Counter()
     network = page.context.new_cdp_session(page)
@@ -245,12 +241,11 @@ def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
     at_rest(page)
     page.wait_for_timeout(1000)
     network.detach()
-    assert hosts == {"127.0.0.1"}
     found: Counter[str] = Counter()
     for request, size in sent.items():
         if paths[request].startswith("http"):
             found[urlparse(paths[request]).path] += size
-    return found, page
+    return found
 
 
 def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
@@ -429,8 +424,7 @@ def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
 
 
 def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
-    prompt = page.get_by_label("Prompt")
-    prompt.focus()
+    prompt(page).focus()
     page.keyboard.press("Tab")
     focused = "document.activeElement.id || document.activeElement.className"
     assert page.evaluate(focused) == "draw"
@@ -464,7 +458,7 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
     page.wait_for_function("document.activeElement.className === 'picture'")
 
 
-def test_stop_and_draw_again(page: Page) -> None:
+def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop stays in reach on a phone, too. To draw once more gives another picture unless the seed is locked."""
 
     def seed_of_a_run() -> int:
@@ -475,6 +469,8 @@ def test_stop_and_draw_again(page: Page) -> None:
         expect(page.locator("#seed input")).to_have_value(told[1])
         return int(told[1])
 
+    go_on = Session._go_on
+    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))  # a run long enough to stop
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
@@ -487,6 +483,7 @@ def test_stop_and_draw_again(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
     assert page.locator("main").inner_text().lower().count("stopped.") == 1, "it is said once"
+    monkeypatch.undo()
     page.set_viewport_size({"width": 1280, "height": 900})
     only(page, "vanilla")
     first = seed_of_a_run()
@@ -505,13 +502,13 @@ def test_stop_and_draw_again(page: Page) -> None:
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
-    drawing, numbers_of = threading.Event(), restore.numbers_of
+    drawing, results_of = threading.Event(), restore.results_of
 
     def late(*arguments: Any) -> Any:
         drawing.wait(60)
-        return numbers_of(*arguments)
+        return results_of(*arguments)
 
-    monkeypatch.setattr(restore, "numbers_of", late)
+    monkeypatch.setattr(restore, "results_of", late)
     with held_races(monkeypatch):
         page.locator("#examples .card").first.click()
         draw(page)

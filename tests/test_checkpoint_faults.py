@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import huggingface_hub.errors
 import published
 import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, CLASSES, JANUS, JANUS_7B_ID, JANUS_ID, TEXT_ID, VOCAB
 from safetensors.torch import load_file, save_file
+from tiny import Evil, command
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
@@ -171,13 +173,6 @@ def test_a_vocabulary_without_its_marks_is_refused(family: str, old: str, new: s
         read(path)
 
 
-class Evil:
-    """Something that runs when it is unpickled by the trusting."""
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("ran",)
-
-
 DAMAGES: tuple[Any, ...] = (2, 200, b"", b"version https://git-lfs.github.com/spec/v1\n")  # a number: that part of it alone
 TOLD = "neither bare nor under one of model, module, state_dict"
 PICKLE, TENSORS, CONFIG = (CLASS_ID, "c2i_B_256.pt"), (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
@@ -291,48 +286,35 @@ def test_a_revision_can_be_pinned(fake_hub: FakeHub, monkeypatch: pytest.MonkeyP
         checkpoints.locate(info)
 
 
-def _failure(name: str, status: int) -> Exception:
-    import huggingface_hub.errors as errors
-
-    kind = getattr(errors, name)
-    try:
-        response = httpx.Response(status, request=httpx.Request("GET", "http://localhost"))
-        return kind("it failed", response=response)
-    except TypeError:
-        return kind("it failed")
+REPO = "jadohu/LlamaGen-T2I"
+ANSWER = httpx.Response(404, request=httpx.Request("GET", "http://localhost"))
 
 
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (
-            _failure("GatedRepoError", 403),
-            r"jadohu/LlamaGen-T2I is gated: ask for access on its page on the Hub, and set HF_TOKEN",
-        ),
-        (_failure("RepositoryNotFoundError", 404), r"jadohu/LlamaGen-T2I is not on the Hub, or it is private: .* set HF_TOKEN"),
-        (_failure("RevisionNotFoundError", 404), r"jadohu/LlamaGen-T2I has no revision 'main'; correct it in LANTERN_REVISIONS"),
-        (_failure("RemoteEntryNotFoundError", 404), r"jadohu/LlamaGen-T2I at revision main lacks a file .*LANTERN_REVISIONS"),
-        (
-            _failure("LocalEntryNotFoundError", 0),
-            r"model.safetensors of jadohu/LlamaGen-T2I is not on this machine and the Hub was not reached",
-        ),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"The disk of .* is full: .* does not fit; .*HF_HOME"),
-        (
-            ConnectionResetError("by peer"),
-            r"model.safetensors of jadohu/LlamaGen-T2I could not be downloaded \(ConnectionResetError",
-        ),
+        ("GatedRepoError", f"{REPO} is gated: ask for access on its page on the Hub, and set HF_TOKEN"),
+        ("RepositoryNotFoundError", f"{REPO} is not on the Hub, or it is private: .* set HF_TOKEN"),
+        ("RevisionNotFoundError", f"{REPO} has no revision 'main'; correct it in LANTERN_REVISIONS"),
+        ("RemoteEntryNotFoundError", f"{REPO} at revision main lacks a file .*LANTERN_REVISIONS"),
+        ("LocalEntryNotFoundError", f"model.safetensors of {REPO} is not on this machine and the Hub was not reached"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "The disk of .* is full: .* does not fit; .*HF_HOME"),
+        (ConnectionResetError("by peer"), rf"model.safetensors of {REPO} could not be downloaded \(ConnectionResetError"),
     ],
 )
-def test_failed_downloads_get_a_sentence(error: Exception, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_downloads_get_a_sentence(error: Exception | str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> str:
-        raise error
+        if isinstance(error, Exception):
+            raise error
+        answer = {} if error.startswith("Local") else {"response": ANSWER}
+        raise getattr(huggingface_hub.errors, error)("it failed", **answer)
 
     monkeypatch.setattr(hub, "hf_hub_download", fails)
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu")
 
 
-def test_offline_without_the_files(tmp_path: Path) -> None:
+def test_offline_without_the_files() -> None:
     """The library itself, which the tests keep offline."""
     with pytest.raises(CheckpointError, match=r"is not on this machine and the Hub was not reached: .*HF_HUB_OFFLINE"):
         hub.download(Source("nobody/nothing", "model.safetensors", "lantern"))
@@ -340,7 +322,6 @@ def test_offline_without_the_files(tmp_path: Path) -> None:
         hub.download(Source("nobody/nothing", "model*.safetensors", "t5", ("config.json",)))
 
 
-def test_fetching_ahead(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["checkpoints", "--model", TEXT_ID])
-    checkpoints.main()
+def test_fetching_ahead(fake_hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    command(checkpoints, "--model", TEXT_ID)
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["target", "drafter", "tokenizer", "text"]

@@ -38,7 +38,6 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 
 P_BOUND = 1e-5
-HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 VOCAB = 6
 WAYS = exact_ways()
 WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}  # whose tokens all exact ways draw then
@@ -214,12 +213,7 @@ def test_wrong_rules_fail_the_test_and_show_as_distance(fault: str) -> None:
 # -- the distributions of relaxed rules
 
 
-RELAXED = [
-    Lantern(3, 0.2),
-    Lantern(5, 0.9),
-    LanternPlusPlus(2, 2.0),
-    LanternPlusPlus(5, 6.0),
-]
+RELAXED = [Lantern(3, 0.2), Lantern(5, 0.9), LanternPlusPlus(2, 2.0), LanternPlusPlus(5, 6.0)]
 
 
 def precise(probs: Tensor) -> Tensor:
@@ -262,11 +256,9 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
     probs = slow_probs(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
     assert abs(float(probs.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
-    tokens = (
-        draw_without_replacement(expanded, torch.rand(len(expanded), 3, generator=generator))
-        if sampled
-        else torch.tensor([4, 1, 6]).expand(runs, -1)
-    )
+    tokens = torch.tensor([4, 1, 6]).expand(runs, -1)
+    if sampled:
+        tokens = draw_without_replacement(expanded, torch.rand(runs, 3, generator=generator))
     u = torch.rand(runs, 4, generator=generator)
     verdict = decide(rule, p.expand(runs, -1), tokens, expanded if sampled else None, neighbours, u)
     child = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]
@@ -284,10 +276,8 @@ def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
         got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=1) - p
-        got, draws = sampled_shift(rule, p, q, offered[:1], neighbours, generator)
-        assert draws == 0
+        got = sampled_shift(rule, p, q, offered[:1], neighbours, generator)  # a sum without random numbers
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=3) - p
-        got, draws = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
-        assert draws == 20_000
+        got = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
         torch.testing.assert_close(got, want, atol=2e-3, rtol=0)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, anole_networks, chameleon_vq_tensors, write_vocabulary
+from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, ANOLE_PICTURES, anole_networks, chameleon_vq_tensors, write_vocabulary
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lantern_demo.models import checkpoints, families
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import PromptTokens
+from lantern_demo.models.anole.prompts import prompt_reader
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
 from lantern_demo.models.files.tensors import AS_PUBLISHED
@@ -70,7 +70,7 @@ THIRD = Family(
     layouts={"third": AS_PUBLISHED},
     target_facts=lambda sizes, located: {},
     drafter_facts=lambda sizes, located: {},
-    prompts=PromptTokens.of,
+    prompts=prompt_reader,
 )
 
 
@@ -78,18 +78,15 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(FAMILIES, "Third", THIRD)
     monkeypatch.setitem(LAYOUTS, "third", AS_PUBLISHED)
-    anole = REGISTRY[ANOLE_ID].published
-    sizes = ThirdConfig(**{field: getattr(ANOLE, field) for field in AnoleConfig.__dataclass_fields__})
-    small = ThirdDrafterConfig(**{field: getattr(ANOLE_DRAFTER, field) for field in AnoleDrafterConfig.__dataclass_fields__})
+    sizes, small = ThirdConfig(**vars(ANOLE)), ThirdDrafterConfig(**vars(ANOLE_DRAFTER))
     sources = {
         "target": (Source("nobody/third", "model.safetensors", "third"),),
         "drafter": (Source("nobody/third", "drafter.pt", "drafter"),),
         "tokenizer": (Source("nobody/third", "vq.pt", "chameleon-vq"),),
         "text": (Source("nobody/third", "tokenizer.json", "words"),),
     }
-    pictures = replace(anole.tokenizer, channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=64, dim=24)
-    published = Published(target=sizes, sources=sources, drafter=small, tokenizer=pictures, text=Words(), on_cpu="float32")
-    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=published)
+    parts = Published(target=sizes, sources=sources, drafter=small, tokenizer=ANOLE_PICTURES, text=Words(), on_cpu="float32")
+    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=parts)
     info = replace(info, preset={"lantern_k": 20, "top_k": 0, "temperature": 0.0, "tree": "small"})
     monkeypatch.setitem(REGISTRY, "third", info)
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality import command, drawing
+from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -39,9 +39,8 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
             assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
         if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
             policy = drafts_of(drawing.method_of(point.method).drafts, pipe.settings(**point.settings))
-            asked = {
-                name: value for name, value in point.settings.items() if name == "opt_chance"
-            }  # which is what the sweep moves
+            # which is what the sweep moves
+            asked = {name: value for name, value in point.settings.items() if name == "opt_chance"}
             assert policy == drafts_of(drawing.method_of(point.method).drafts, pipe.settings(tree="small", **asked))
 
 
@@ -90,10 +89,7 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, 
 
 
 @pytest.mark.slow
-def test_the_whole_command_on_a_small_model(
-    judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "RESAMPLES", 2)
+def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
     main(["quality", "--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])

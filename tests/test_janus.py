@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import published
 import pytest
 import torch
+from library_models import walk
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
-from runs import decode
+from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, decoder_sizes, janus_drafter, janus_library, write_janus
+from released import close
+from runs import decode, small
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
@@ -18,18 +22,17 @@ from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import points_of
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import guide
+from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models import checkpoints
+from lantern_demo.models.bundled import Networks
 from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.janus.target import Janus
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import drafts_of
 
-FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
 PROMPT = "a red lantern over the lake"
-ALONE = [method.id for method in METHODS.values() if not method.needs_drafter]
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def pipe(janus_model: Path) -> Pipeline:
 
 def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     """The published file says neither eps nor theta."""
-    folder, config = write_janus(tmp_path / "m"), authors_config()
+    folder, config = write_janus(tmp_path / "m"), published.authors_config()
     del config["language_config"]["rms_norm_eps"], config["language_config"]["rope_theta"]
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
@@ -76,17 +79,7 @@ def test_the_drafter_computes_what_the_code_that_it_follows_does() -> None:
     """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture
     from position 0; a pass over its first slots, one over the rest, then one node behind them."""
     drafter, c = janus_drafter(), JANUS_DRAFTER
-    config = LlamaConfig(
-        hidden_size=c.dim,
-        intermediate_size=c.ffn,
-        num_hidden_layers=1,
-        num_attention_heads=c.heads,
-        num_key_value_heads=c.heads,
-        vocab_size=4,
-        rms_norm_eps=c.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": c.rope_base},
-        max_position_embeddings=64,
-    )
+    config = LlamaConfig(**decoder_sizes(c), vocab_size=4, num_hidden_layers=1, max_position_embeddings=64)
     language = LlamaModel(config).eval()
     own = drafter.state_dict()
     state = {name: weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
@@ -109,11 +102,10 @@ class Perfect(JanusDrafter):
 
     def __init__(self, states: dict[int, Tensor]) -> None:
         super().__init__(JANUS_DRAFTER)
-        self.states, self.at = states, 0
+        self.states = states
 
     def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
         x = super().run(embedded, hidden, rope, mask, store, asked)
-        assert mask is not None
         return self.states[mask.shape[-1]].expand_as(x)
 
 
@@ -132,17 +124,85 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
     assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()
     # the slot of image token j sees t + j slots, itself and those of the prompt counted
     knower = Perfect({t + j: states[:, j : j + 1] for j in range(len(tokens))})
-    knobs, chosen = pipe.settings(temperature=0, tree="0 00 000"), METHODS["eagle1"]
-    *_, last = decode(
-        target,
-        knower,
-        condition,
-        num_tokens=16,
-        method=chosen,
-        sampling=knobs.sampling(),
-        rule=knobs.rule(chosen),
-        tree=drafts_of(chosen.drafts, knobs),
-        engine="plain",
-    )
+    knobs = {"num_tokens": 16, "sampling": pipe.settings(temperature=0).sampling(), "engine": "plain"}
+    *_, last = decode(target, knower, condition, **knobs, **small("eagle1", tree="0 00 000"))
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]
+
+
+# -- against transformers' own with the same random weights, from both published forms
+
+IDS = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])  # the last starts a picture
+SCALE = 5.0
+
+
+library = cache(janus_library)
+
+
+@pytest.fixture(scope="module", params=["authors", "authors in parts", "library"])
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    form, _, parts = request.param.partition(" in ")
+    folder = tmp_path_factory.mktemp("janus") / "files"
+    return write_janus(folder, form, 2, "7B") if parts else write_janus(folder, form)
+
+
+@pytest.fixture
+def ours(files: Path) -> Networks[Any]:
+    model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
+    return checkpoints.load(REGISTRY[model], CPU, torch.float32, files)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@torch.no_grad()
+def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
+    """States to 1e-4, logits and guided logits too."""
+    target, model = ours.target, library()
+    assert isinstance(target, Janus) and target.config == JANUS  # eps and theta are the files'
+    condition = target.condition(IDS, None, guided)
+    language = model.model.language_model
+    language.config._attn_implementation = "eager"
+
+    def states(tokens: Tensor | None, slots: Tensor, sees: Tensor, cache: Any) -> Tensor:
+        if tokens is None:
+            embeds = model.get_input_embeddings()(condition.features)
+        else:
+            embeds = model.prepare_embeddings_for_image_generation(tokens.expand(1 + guided, -1))
+        mask = torch.where(sees, 0.0, torch.finfo(torch.float32).min)[None, None].expand(len(embeds), -1, -1, -1)
+        places = slots.expand(len(embeds), -1)
+        return language(inputs_embeds=embeds, attention_mask=mask, position_ids=places, past_key_values=cache).last_hidden_state
+
+    def check(hidden: Tensor, wanted: Tensor) -> None:
+        close(hidden, wanted)
+        logits, theirs = target.head(hidden), model.model.generation_head(wanted)
+        close(logits, theirs)
+        if guided:
+            close(guide(logits, SCALE), theirs[1] + SCALE * (theirs[0] - theirs[1]))
+
+    walk(target, condition, states, check)
+
+
+@torch.no_grad()
+def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
+    """The library's own generation of a whole picture under guidance, which pads the unconditional prompt itself."""
+    model = library()
+    model.generation_config.generation_kwargs = {"boi_token_id": int(IDS[0, -1])}
+    model.generation_config.pad_token_id = JANUS.pad
+    wanted = model.generate(
+        IDS, attention_mask=torch.ones_like(IDS), generation_mode="image", do_sample=False, guidance_scale=SCALE
+    )[0].tolist()
+    condition, alone = (ours.target.condition(IDS, None, guided) for guided in (True, False))
+    assert len(set(wanted)) > 3 and len(wanted) == GRID * GRID
+    for method in (method for method in METHODS.values() if method.lossless and not method.needs_drafter):
+        sampling = Sampling(temperature=0, cfg_scale=SCALE)
+        *_, last = decode(ours.target, None, condition, num_tokens=GRID * GRID, sampling=sampling, **small(method.id))
+        assert isinstance(last, Decoded) and last.tokens == wanted, method.id
+    *_, plain = decode(ours.target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=Sampling(0))
+    assert plain.tokens != wanted
+
+
+@torch.no_grad()
+def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
+    tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % published.VOCAB
+    wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
+    assert float(wanted.std()) > 0.01
+    close(ours.tokenizer.decode_latent(ours.tokenizer.vectors(tokens)), (wanted.clamp(-1, 1) + 1) / 2)

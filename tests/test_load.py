@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,33 +39,21 @@ def url(server: str) -> str:
 @contextmanager
 def occupied(url: str) -> Iterator[None]:
     """While somebody else's run keeps the device: it is held up by a request that nobody listens to."""
-    with held(Pipeline, "read") as held_up:
+    go_on, read = threading.Event(), Pipeline.read
+
+    def held(*arguments: Any, **options: Any) -> Any:
+        go_on.wait()
+        return read(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(Pipeline, "read", held)
+        stack.callback(go_on.set)
         wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
         alone = {"running": True, "waiting": 0}.items()
         wait_for(lambda: httpx.get(f"{url}/healthz").json().items() >= alone, "the run to begin")
         yield
-        held_up.clear()
     answer(url, event)
-
-
-@contextmanager
-def held(place: type, name: str) -> Iterator[list[bool]]:
-    """A method that waits until the list is emptied."""
-    flag = [True]
-    real = getattr(place, name)
-
-    def waiting(*arguments: Any, **options: Any) -> Any:
-        while flag:
-            time.sleep(0.01)
-        return real(*arguments, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, waiting)
-        try:
-            yield flag
-        finally:
-            flag.clear()
 
 
 def idle(url: str) -> bool:
@@ -107,17 +96,15 @@ def test_a_full_queue_says_so_with_a_number(url: str) -> None:
         assert found and int(found[1]) == admission.WAITING
         # The page itself, and what needs no device, are still there.
         assert httpx.get(f"{url}/healthz").json()["waiting"] == admission.WAITING
-        models = httpx.post(f"{url}/gradio_api/call/v2/models", json={})
-        assert models.status_code == 200
+        assert httpx.post(f"{url}/gradio_api/call/v2/models", json={}).status_code == 200
         for event in events:  # those who give up while they wait leave no trace
             httpx.post(f"{url}/gradio_api/cancel", json={"session_hash": event, "fn_index": 0, "event_id": event})
         assert httpx.get(f"{url}/healthz").json()["waiting"] == 0
     wait_for(lambda: idle(url), "the device")
 
 
-@pytest.mark.parametrize(
-    ("space", "peer", "forwarded", "session", "client"),
-    [
+def test_who_a_client_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [
         (False, "127.0.0.1", None, "tab", "127.0.0.1 tab"),
         (False, "::1", None, None, "::1"),
         (False, "192.0.2.7", None, "tab", "192.0.2.7"),
@@ -125,15 +112,12 @@ def test_a_full_queue_says_so_with_a_number(url: str) -> None:
         (True, "10.0.0.1", "1.2.3.4, 10.0.0.9", "tab", "1.2.3.4"),
         (True, "10.0.0.1", None, "tab", "10.0.0.1"),
         (False, "testclient", None, "tab", "testclient"),
-    ],
-)
-def test_who_a_client_is(
-    monkeypatch: pytest.MonkeyPatch, space: bool, peer: str, forwarded: str | None, session: str | None, client: str
-) -> None:
-    monkeypatch.setenv("SPACE_ID", "a/b") if space else monkeypatch.delenv("SPACE_ID", raising=False)
-    headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
-    request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host=peer))
-    assert admission.client_of(request, session) == client
+    ]
+    for space, peer, forwarded, session, client in cases:
+        monkeypatch.setenv("SPACE_ID", "a/b") if space else monkeypatch.delenv("SPACE_ID", raising=False)
+        headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
+        request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host=peer))
+        assert admission.client_of(request, session) == client
 
 
 # -- leaving
@@ -235,10 +219,9 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("LANTERN_RUN_SECONDS", raising=False)
     monkeypatch.delenv("SPACE_ID", raising=False)
     assert run_seconds() == 3600
-    monkeypatch.setenv("SPACE_ID", "a/b")
-    assert run_seconds() == 120
-    monkeypatch.setenv("LANTERN_RUN_SECONDS", "7.5")
-    assert run_seconds() == 7.5
+    for variable, value, seconds in (("SPACE_ID", "a/b", 120), ("LANTERN_RUN_SECONDS", "7.5", 7.5)):
+        monkeypatch.setenv(variable, value)
+        assert run_seconds() == seconds
     for wrong in ("soon", "0", "-1", "nan", "inf"):
         monkeypatch.setenv("LANTERN_RUN_SECONDS", wrong)
         with pytest.raises(ValueError, match="LANTERN_RUN_SECONDS must be a number of seconds"):
@@ -251,53 +234,35 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for(lambda: idle(url), "what ran before")
     response = httpx.get(f"{url}/healthz")
-    assert response.status_code == 200
-    assert response.json() == {
-        "status": "ready",
-        "ready": True,
-        "model": "tiny",
-        "running": False,
-        "waiting": 0,
-        "version": __version__,
-    }
+    idling = {"status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": __version__}
+    assert response.status_code == 200 and response.json() == idling
     for state in ("loading", "failed"):
         monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.service"]
-
-
-@pytest.fixture
-def heard(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What the program logs; it may have been set not to pass it on."""
+def test_a_line_per_run(tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("lantern_demo")
-    passed, logger.propagate = logger.propagate, True
-    with caplog.at_level(logging.INFO, "lantern_demo"):
-        yield caplog
-    logger.propagate = passed
-
-
-def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    monkeypatch.setattr(logger, "propagate", False)  # else pytest's handler of the root logger takes each line again
+    caplog.set_level(logging.INFO, "lantern_demo")
     service = Service(tiny_model, "cpu")
     request = service.request("a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"})
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.service"]
+        caplog.clear()
+        return found
+
     list(service.frames(request, False))
-    (line,) = lines(heard)
-    assert re.fullmatch(
-        (
-            r"run: model tiny, seed 3, prompt 16 characters, done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the "
-            r"device"
-        ),
-        line,
-    )
-    heard.clear()
+    (line,) = lines()
+    done = r"done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the device"
+    assert re.fullmatch(f"run: model tiny, seed 3, prompt 16 characters, {done}", line)
     frames = service.frames(request, False)
     next(frames)
     frames.close()
-    assert "stopped: vanilla stopped, eagle1 stopped" in lines(heard)[0]
-    heard.clear()
+    assert "stopped: vanilla stopped, eagle1 stopped" in lines()[0]
     monkeypatch.setenv("LANTERN_LOG_PROMPTS", "1")
 
     def broken(*_: object) -> None:
@@ -305,12 +270,12 @@ def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monke
 
     monkeypatch.setattr(service.pipeline("tiny").drafter, "prefill", broken)
     list(service.frames(request, False))
-    (line,) = lines(heard)
+    (line,) = lines()
     assert "prompt 'a secret lantern'" in line and "failed: vanilla" in line
     assert "eagle1 failed (RuntimeError: the drafter is broken)" in line
 
 
-def test_warnings_are_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_logged_once() -> None:
     once = log.Once()
 
     def passes(level: int, text: str, trace: Any = None) -> bool:
@@ -367,7 +332,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_model_loads() -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (
         "import os, signal, sys, threading, time, app\n"

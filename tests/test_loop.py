@@ -29,42 +29,21 @@ DRAFTER = TableDrafter(TARGET)
 NEIGHBOURS = neighbour_table(VOCAB)
 PREFIX = torch.tensor([1, 2, 3])
 STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
-SETTINGS = {
-    method: small(
-        method,
-        row=6,
-        tree="0 1 2 00 01 10 000 010",
-        draft_top_k=4,
-        draft_nodes=14,
-        window=5,
-        lantern_k=4,
-        lantern_delta=0.3,
-        lanternpp_k=4,
-        lanternpp_lambda=3.0,
-    )
-    for method in METHODS
-}
+DRAFTS = {"tree": "0 1 2 00 01 10 000 010", "draft_top_k": 4, "draft_nodes": 14, "window": 5}
+BOUNDS = {"lantern_k": 4, "lantern_delta": 0.3, "lanternpp_k": 4, "lanternpp_lambda": 3.0}
+SETTINGS = {method: small(method, row=6, **DRAFTS, **BOUNDS) for method in METHODS}
 ALL = list(METHODS)
 
 
-def begun(tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
-    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **changes}
+def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
+    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **SETTINGS[name], **changes}
     return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, seed=seed, **settings)
 
 
-def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
-    return begun(tokens, seed, **{**SETTINGS[name], **changes})
-
-
-def ran(tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[list[Step], Decoded]:
-    *steps, result = begun(tokens, seed, **changes)
-    assert isinstance(result, Decoded)
-    assert all(isinstance(step, Step) for step in steps)
-    return steps, result
-
-
 def run(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[list[Step], Decoded]:
-    return ran(tokens, seed, **{**SETTINGS[name], **changes})
+    *steps, result = start(name, tokens, seed, **changes)
+    assert isinstance(result, Decoded) and all(isinstance(step, Step) for step in steps)
+    return steps, result
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
@@ -92,7 +71,6 @@ def test_events_add_up(method: str, scale: float) -> None:
         assert all(step.parents[child] == parent for parent, child in pairwise(step.path))
         accepted = [step.tree_tokens[node] for node in step.path[1:]]
         assert step.tokens[: len(accepted)] == accepted[: len(step.tokens)]
-        assert len(step.kinds) == len(step.tokens)
         if METHODS[method].lossless:
             assert "relaxed" not in step.kinds
     if METHODS[method].alone:
@@ -154,7 +132,6 @@ def test_cancelling_and_inference_mode(method: str) -> None:
     events.close()
     assert list(events) == []
     assert not torch.is_inference_mode_enabled()
-    assert run(method)[1].tokens == run(method)[1].tokens
 
 
 @pytest.mark.parametrize(
@@ -165,22 +142,14 @@ def test_cancelling_and_inference_mode(method: str) -> None:
         ("vanilla", {"seed": 2**32}, "seed is 4294967296; it must be between 0 and 4294967295"),
         ("vanilla", {"tree": STATIC}, "tree is of kind StaticTree; method vanilla needs DraftConfig"),
         ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree"),
-        (
-            "eagle1",
-            {"rule": Lantern(2, 0.1)},
-            "rule is of kind Lantern; method eagle1 needs Rule",
-        ),
+        ("eagle1", {"rule": Lantern(2, 0.1)}, "rule is of kind Lantern; method eagle1 needs Rule"),
         ("lantern", {"neighbours": None}, "neighbours is None"),
         (
             "lantern",
             {"neighbours": NEIGHBOURS[:, :3]},
             r"neighbours has shape \[12, 3\]; with Lantern\(.*k=4, .*\) it must be \[12, 4",
         ),
-        (
-            "eagle2",
-            {"tree": DynamicTree(20, 1, 30)},
-            "20 children per node; allowed are at most the 12",
-        ),
+        ("eagle2", {"tree": DynamicTree(20, 1, 30)}, "20 children per node; allowed are at most the 12"),
         ("eagle1", {"prefix_rows": 3}, "prefix_rows is 3"),
         ("eagle1", {"prefix_rows": 1}, r"prefix_rows is 1; with cfg_scale 2.0 there must be 2 \(guidance needs both rows\)"),
     ],

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -29,12 +28,11 @@ pytestmark = IN_A_BROWSER
 PLACE = "#told .block.place"  # in the queue
 
 
-@dataclass
 class Device:
     """A stand-in for a busy device: what is drawn waits at a gate, and one more may wait for it."""
 
-    entered: threading.Event = field(default_factory=threading.Event)
-    gate: threading.Event = field(default_factory=threading.Event)
+    def __init__(self) -> None:
+        self.entered, self.gate = threading.Event(), threading.Event()
 
 
 @pytest.fixture

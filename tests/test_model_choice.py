@@ -13,12 +13,12 @@ from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import _models
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, Form, choose, note
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -32,9 +32,10 @@ def service() -> Service:
     return service
 
 
-def widgets(service: Service) -> ModelWidgets:
+def form_of(service: Service) -> Form:
     with gr.Blocks():
-        return ModelWidgets(
+        return Form(
+            gr.Dropdown(),
             gr.State(service.default),
             gr.HTML(),
             gr.Textbox(),
@@ -43,14 +44,16 @@ def widgets(service: Service) -> ModelWidgets:
             gr.HTML(),
             (gr.HTML(), gr.HTML()),
             {name: gr.Number() for name in ON_THE_FORM},
+            gr.Number(),
+            gr.Checkbox(),
         )
 
 
 def chosen(service: Service, model: str) -> dict[str, Any]:
-    w = widgets(service)
-    found = choose(service, w, model)
-    parts = {name: getattr(w, name) for name in ("model", "note", "prompt", "label", "builder", "examples")}
-    parts |= {"methods": w.methods[0], "others": w.methods[1]} | w.knobs
+    form = form_of(service)
+    found = choose(service, form, model)
+    parts = {name: getattr(form, name) for name in ("set_for", "note", "prompt", "label", "builder", "examples")}
+    parts |= {"methods": form.methods[0], "others": form.methods[1]} | form.knobs
     names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -67,7 +70,7 @@ def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> No
     assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
 
 
-def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
@@ -84,7 +87,7 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
     )
     told = texts.unavailable(["EAGLE-1"], NoDrafter("none is published", "python -m it"))
     assert told == "Not available: EAGLE-1. The reason: none is published. This trains one: `python -m it`"
-    assert DrafterMissing("eagle1", folder).sentence().endswith("needs a drafter, and files; train one: again holds no drafter")
+    assert str(folder) == "files; train one: again holds no drafter"
 
 
 # A text model -> its guidance and top-k, tokens, pixels, and what its note says of the download and of the memory.

@@ -20,8 +20,7 @@ from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.runs.record import merge_records
-from lantern_demo.ui.recorded import checked
+from lantern_demo.runs.record import merge_records, parsed
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
@@ -48,7 +47,7 @@ def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
         entry = done[name].record["methods"][name]  # type: ignore[index]
         assert entry["nodes"] == 8 and entry["noise"] == "independent"
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
-    record = checked(merge_records([event.record for event in done.values()]))
+    record = parsed(merge_records([event.record for event in done.values()]))
     assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
     assert pipe.generate("a lantern", "typical").stats.tree == "small: this model has no calibration"
 

@@ -14,6 +14,7 @@ import transformers
 from published import ANOLE_ID, JANUS_ID, TEXT_ID, write_anole, write_janus, write_text_model
 from released import vq_state
 from safetensors.torch import load_file, save_file
+from tiny import command
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
@@ -155,18 +156,15 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     assert needs.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
 
 
-def _check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
-    monkeypatch.setattr("sys.argv", ["checkpoints", *options])
+def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> tuple[int, str]:
     with pytest.raises(SystemExit) as left:
-        checkpoints.main()
+        command(checkpoints, "--model", model, "--check", *options)
     assert isinstance(left.value.code, int)
     return left.value.code, capsys.readouterr().out
 
 
-def test_check_of_a_folder(
-    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out = _check(monkeypatch, capsys, "--model", TEXT_ID, "--check", "--folder", str(text_model))
+def test_check_of_a_folder(text_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = _check(capsys, TEXT_ID, "--folder", text_model)
     assert code == 0
     assert out.count("as expected") == 4
     assert f"Memory on cpu in {sixteen_bits()}: about" in out and "It fits." in out
@@ -174,41 +172,39 @@ def test_check_of_a_folder(
     (folder / "vq_ds16_t2i.pt").unlink()
     target = folder / "target" / "model.safetensors"
     save_file({name: weight for name, weight in load_file(target).items() if name != "lm_head.weight"}, target)
-    code, out = _check(monkeypatch, capsys, "--model", TEXT_ID, "--check", "--folder", str(folder))
+    code, out = _check(capsys, TEXT_ID, "--folder", folder)
     assert code == 1
     assert "tensor 'lm_head.weight' is missing" in out
     assert f"tokenizer: {folder} lacks the tokenizer of {TEXT_ID}: put vq_ds16_t2i.pt in one of" in out
     assert "drafter: put pytorch_model.bin in one of" in out
 
 
-def test_check_of_other_families(
-    anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_of_other_families(anole_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every tensor of Anole's shards is looked at, for the target and the image tokenizer, and its vocabulary for its marks."""
     for form in ("authors", "library"):
         folder = write_janus(tmp_path / form, form)
-        code, out = _check(monkeypatch, capsys, "--model", JANUS_ID, "--check", "--folder", str(folder))
+        code, out = _check(capsys, JANUS_ID, "--folder", folder)
         assert code == 0 and out.count("as expected") == 3
         assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
-    code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(anole_model), "--dtype", "bfloat16")
+    code, out = _check(capsys, ANOLE_ID, "--folder", anole_model, "--dtype", "bfloat16")
     assert code == 0 and out.count("as expected") == 4
     assert re.search(r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB", out)
     folder = write_anole(tmp_path / "m", drafter=False)
     vocabulary = folder / "Anole-7b-v0.1-hf" / "tokenizer.json"
     vocabulary.write_text(vocabulary.read_text().replace("IMGIMGFDZ", "IMGIMGFDX"))
-    code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(folder))
+    code, out = _check(capsys, ANOLE_ID, "--folder", folder)
     assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
 
 
 def test_check_of_the_hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = _check(monkeypatch, capsys, "--model", "llamagen-t2i-512", "--check")
+    code, out = _check(capsys, "llamagen-t2i-512")
     assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main" in out
     assert "about 2.9 GiB to download" in out and "estimates" in out
     monkeypatch.setattr(hub, "downloaded", lambda source: source.format == "lantern")
-    _, out = _check(monkeypatch, capsys, "--model", "llamagen-t2i-512", "--check")
+    _, out = _check(capsys, "llamagen-t2i-512")
     assert "LlamaGen-T2I-2, revision main; downloaded" in out and out.count("to download") == 3
     monkeypatch.setattr(needs, "free_memory", lambda _: 2**30)
-    code, out = _check(monkeypatch, capsys, "--model", "llamagen-t2i-512", "--check")
+    code, out = _check(capsys, "llamagen-t2i-512")
     assert code == 1
     assert "Not enough: it needs about" in out
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from runs import OF_EACH_KIND, decode
-from small_models import PADDED, TEXT, condition_of, networks, settings
+from small_models import of_llamagen, settings
 from torch import Tensor
 
 from lantern_demo.decoding import graphs
@@ -21,20 +21,12 @@ from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 Spoil = Callable[[Tensor], Tensor]
 
 
-def one_nan(logits: Tensor) -> Tensor:
-    return logits.index_fill(-1, torch.tensor([7]), torch.nan)
+def one(value: float) -> Spoil:
+    return lambda logits: logits.index_fill(-1, torch.tensor([7]), value)
 
 
-def one_infinite(logits: Tensor) -> Tensor:
-    return logits.index_fill(-1, torch.tensor([7]), torch.inf)
-
-
-def all_nan(logits: Tensor) -> Tensor:
-    return torch.full_like(logits, torch.nan)
-
-
-def none_possible(logits: Tensor) -> Tensor:
-    return torch.full_like(logits, -torch.inf)
+def every(value: float) -> Spoil:
+    return lambda logits: torch.full_like(logits, value)
 
 
 class SpoiltTarget:
@@ -73,21 +65,16 @@ def runs(
     method: str, target: tuple[Spoil, int] | None, drafter: tuple[Spoil, int] | None, **changes: Any
 ) -> list[tuple[Any, str]]:
     """What the plain and the fixed engine yield, as tokens per step, and what they say at the end."""
-    modules = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(modules[0], PADDED)
-    if changes.get("sampling", Sampling(cfg_scale=2.0)).cfg_scale == 1:
-        condition.features, condition.mask = condition.features[:1], condition.mask[:1]
-    found = []
+    knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
+    of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
     for engine in ("plain", "fixed")[: 1 if METHODS[method].drafts is OptTree else 2]:
         parts = (
-            modules[0] if target is None else SpoiltTarget(modules[0], *target),
-            modules[1] if drafter is None else SpoiltDrafter(modules[1], *drafter),
+            of.target if target is None else SpoiltTarget(of.target, *target),
+            of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter),
         )
-        knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
         steps, said = [], ""
         try:
-            for event in decode(*parts, condition, engine=engine, **knobs):  # type: ignore[arg-type]
+            for event in decode(*parts, of.condition, engine=engine, **knobs):
                 if isinstance(event, Step):
                     steps.append((event.tokens, event.tree_tokens))
         except FloatingPointError as error:
@@ -105,10 +92,10 @@ def runs(
 def test_whatever_comes_between_logits_and_distribution(method: str, sampling: Sampling) -> None:
     """At the first step, and mid run. A target that spoils nothing runs to the end."""
     for noise in ("independent", "shared"):
-        for spoil in (one_nan, all_nan, one_infinite, none_possible):
-            after = 3 if spoil is one_nan else 1
+        for number, spoil in enumerate((one(torch.nan), one(torch.inf), every(torch.nan), every(-torch.inf))):
+            after = 1 if number else 3
             plain, fixed = runs(method, (spoil, after), None, sampling=sampling, noise=noise)
-            assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == after, spoil.__name__
+            assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == after, number
     plain, fixed = runs(method, (lambda x: x, 1), (lambda x: x, 1), sampling=sampling)
     assert plain == fixed and fixed[1] == ""
 
@@ -123,12 +110,12 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
     for noise, after in (("shared", 1), ("shared", 2), ("independent", 2)):
         for changes in trees:
             tree = settings(method, **changes)["tree"]
-            for steps, said in runs(method, None, (all_nan, after), sampling=sampling, noise=noise, tree=tree):
+            for steps, said in runs(method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree):
                 assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after)
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.eager else 4))
-    plain, fixed = runs(method, (all_nan, 2), None)
+    plain, fixed = runs(method, (every(torch.nan), 2), None)
     assert plain == fixed and fixed[1] == NO_PROBS

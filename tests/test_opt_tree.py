@@ -5,32 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from runs import decode
-from tables import TableDrafter, TableTarget
+from test_loop import VOCAB, run
 
 from lantern_demo.decoding.drafting import RunContext
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import SHARPNESS, OptTree, OptTreeProposer, comb
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import ancestor_mask
 
-VOCAB = 12
-TARGET = TableTarget(VOCAB, seed=1)
-DRAFTER = TableDrafter(TARGET)
-PREFIX = torch.tensor([1, 2, 3])
-
-
-def steps_of(chance: float, seed: int, **changes: Any) -> list[Any]:
-    knobs = {"sampling": Sampling(cfg_scale=2.0), "noise": "shared", **changes}
-    method, tree = METHODS["opt-tree"], OptTree(chance)
-    return list(decode(TARGET, DRAFTER, PREFIX, num_tokens=18, method=method, seed=seed, tree=tree, **knobs))
-
 
 def test_fewer_guesses_are_checked_where_they_cost_more() -> None:
-    checked = [
-        sum(len(step.tree_tokens) - 1 for seed in range(20) for step in steps_of(chance, seed)[1:-1])
-        for chance in (0.02, 0.1, 0.3, 0.7)
-    ]
+    checked = []
+    for chance in (0.02, 0.1, 0.3, 0.7):
+        runs = [run("opt-tree", 18, seed, tree=OptTree(chance), noise="shared")[0] for seed in range(20)]
+        checked.append(sum(len(step.tree_tokens) - 1 for steps in runs for step in steps[1:]))
     assert checked == sorted(checked, reverse=True) and checked[0] > 2 * checked[-1]
 
 
@@ -41,25 +28,20 @@ def test_every_guess_has_the_chance_that_was_asked_for() -> None:
     class Passes:
         position = torch.zeros(1, dtype=torch.int64)
 
-        def sync(self) -> torch.Tensor:
+        def sync(self, *_: Any) -> torch.Tensor:
             return torch.zeros(1, 1, 4)
 
-        def expand(self, *_: Any) -> torch.Tensor:
-            return torch.zeros(1, 1, 4)
+        expand = sync
 
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(2))
-    run = RunContext(Sampling(), torch.device("cpu"), VOCAB, 18, lambda scored, _: scored + noise)
+    context = RunContext(Sampling(), torch.device("cpu"), VOCAB, 18, lambda scored, _: scored + noise)
+    chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
     for chance in (0.05, 0.15, 0.3):
-        policy = OptTree(chance)
-        proposer = OptTreeProposer(policy, run)
-        root = torch.zeros(1, dtype=torch.int64)
-        draft = proposer.propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
-        chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
+        policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        propose = OptTreeProposer(policy, context).propose
+        draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         first = draft.tokens[1:][draft.tree.depths[1:] == 1] if draft.tree.size > 1 else draft.tokens[:0]
-        wanted = [token for token, p in zip(chances.indices.tolist(), chances.values.tolist(), strict=True) if p >= chance][
-            : policy.width
-        ]
-        assert first.tolist() == wanted
+        assert first.tolist() == chances.indices[chances.values >= chance][: policy.width].tolist()
         for depth in range(1, draft.tree.depth + 1 if draft.tree.size > 1 else 1):
             above = float(chances.values[0]) ** (depth - 1)
             reached = [above * p for p in chances.values.tolist() if above * p >= chance]

@@ -332,6 +332,15 @@ def test_rooms_know_only_what_they_stand_on() -> None:
             assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
 
 
+def test_an_installed_package_has_its_files() -> None:
+    package = ROOT / "lantern_demo"
+    told = re.search(r"^lantern_demo = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert told is not None
+    packed = {path for pattern in ast.literal_eval(told[1]) for path in package.glob(pattern)}
+    files = [path for path in tracked_files() if package in path.parents and path.suffix != ".py"]
+    assert files and set(files) <= packed
+
+
 def test_files_are_small_enough_for_plain_git() -> None:
     sizes = {path: path.stat().st_size for path in tracked_files()}
     assert not [path.name for path, size in sizes.items() if size > 10_000_000]

@@ -4,19 +4,20 @@ they are not compared."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import passes
 import pytest
 import torch
 import torch.nn.functional as F
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
 from released_rule import as_released
-from runs import decode, dynamic_draft
-from test_parity_drafter import Spy
-from test_parity_end_to_end import best_candidate, method_of
+from runs import dynamic_draft
+from test_parity_drafter import Spy, stable_pass
+from test_parity_end_to_end import VANILLA, decoded, same_steps
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
 from lantern_demo.models.anole.target import FIRST, Anole
@@ -32,10 +33,6 @@ def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
     condition = target.condition(golden["input_ids"][:1], None, True)
     cache = target.new_cache(2, 64)
     return target, condition, cache, target.prefill(condition, cache)
-
-
-def policy_of(case: Golden) -> DraftConfig:
-    return DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,7 +76,8 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
     golden, drafter = case.tensors, anole_drafter(case)
     target, condition, _, _ = prefilled(case)
-    policy, sampling = policy_of(case), Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
+    policy = DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
+    sampling = Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
     cache, spy = drafter.new_cache(2, 64), Spy(drafter)
 
     first = golden["drafter_input_ids"][0, -1:] - FIRST
@@ -94,9 +92,7 @@ def test_drafter_and_its_trees(case: Golden) -> None:
 
     tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
     assert cache.positions(cache.length + torch.arange(len(tokens))).tolist() == golden["c2_positions_stable"].tolist()
-    output = passes.stable_pass(drafter, tokens, golden["c2_hidden_states"], cache)
-    cache.length -= len(tokens)
-    every = passes.stable_pass(drafter, tokens, golden["c2_hidden_states"], cache, asked=len(tokens))
+    output, every = stable_pass(drafter, tokens, golden["c2_hidden_states"], cache)
     close(every, golden["c2_out_hidden_stable"])
     close(output, golden["c2_out_hidden_stable"][:, -1:])
     same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_")
@@ -112,46 +108,24 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
 # -- whole greedy pictures by the released loop, whose neighbour table counts from the first image token
 
 
+def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
+    made = anole_case(case)
+    target = anole(made)
+    return target, anole_drafter(made), target.condition(case.tensors[f"{prompt}.ids"][None], None, True)
+
+
 @pytest.mark.parametrize(("case", "run"), cases("anole pictures", parts_like(r"(.*)\.tokens")))
 def test_tokens_and_steps(case: Golden, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every method's tokens and what each step accepted, of a prompt as long as the model takes and of a short one. The released
-    code runs on until there are more than enough tokens; the one more makes its last step one with drafts here too."""
+    """Every method's, of a prompt as long as the model takes and of a short one."""
     as_released(monkeypatch)
-    golden, made = case.tensors, anole_case(case)
-    target, drafter = anole(made), anole_drafter(made)
-    wanted = golden[f"{run}.accept_length_per_step"].tolist()
-    method, rule, policy = method_of(case, run)
-    _, *steps, result = decode(
-        target,
-        drafter,
-        target.condition(golden[f"{run.split('.')[0]}.ids"][None], None, True),
-        num_tokens=1 + sum(length + 1 for length in wanted) + 1,
-        method=method,
-        rule=rule,
-        tree=policy,
-        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
-        neighbours=golden["nearest"],
-    )
-    assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
-    done = steps[: len(wanted)]
-    assert [step.accepted_length - 1 for step in done] == wanted
-    assert [best_candidate(step, isinstance(policy, StaticTree)) for step in done] == golden[
-        f"{run}.best_candidate_per_step"
-    ].tolist()
+    same_steps(case, run, models_of(case, run.split(".")[0]))
 
 
 @pytest.mark.parametrize("case", cases("anole pictures"))
 def test_tokens_without_drafts(case: Golden) -> None:
     """Vanilla draws what the exact methods do, there and here."""
-    golden, target = case.tensors, anole(anole_case(case))
+    golden = case.tensors
     for prompt in parts_like(r"(.*)\.ids")(case):
-        *_, result = decode(
-            target,
-            None,
-            target.condition(golden[f"{prompt}.ids"][None], None, True),
-            num_tokens=case.about["max_length"],
-            method=METHODS["vanilla"],
-            sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
-        )
+        *_, result = decoded(case, models_of(case, prompt), VANILLA, case.about["max_length"])
         assert result.tokens == golden[f"{prompt}.eagle2.tokens"].tolist() == golden[f"{prompt}.static_exact.tokens"].tolist()
     same_neighbours(golden["latents"], golden["nearest"])

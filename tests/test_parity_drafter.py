@@ -11,7 +11,6 @@ from released import Golden, cases, close, lantern_drafter, lantern_probabilitie
 from runs import dynamic_draft, static_draft
 from torch import Tensor
 
-from lantern_demo.bench.tvd import without
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticProposer, StaticTree
@@ -104,24 +103,32 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert paths.tolist() == golden[f"{call}_retrieve_indices"].tolist()
 
 
+def drafted(case: Golden, name: str, processor: dict[str, Any] | None = None) -> tuple[dict[str, Tensor], Draft, Tensor, Spy]:
+    """What was recorded of a static tree, with a processor or greedy, what is drafted here, which is the same, from which output
+    and by which passes."""
+    start = f"{name}_{'greedy' if processor is None else 'sample'}_"
+    golden = {key.removeprefix(start): value for key, value in case.tensors.items()}
+    drafter, tree = lantern_drafter(case), static_tree(StaticTree(STATIC_TREES[name]).paths)
+    cache, spy = drafter.new_cache(2, tree.size), Spy(drafter)
+    token, sampling = golden["input_ids"][0, -1:], sampling_of(processor, golden)
+    output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
+    uniforms = torch.rand(StaticProposer(tree, sampling).draws)
+    draft = static_draft(tree, token, output, spy, lantern_target(case), cache, sampling, uniforms)
+    assert draft.tokens.tolist() == golden["tree_candidates"][0].tolist()
+    padded = torch.cat([draft.tokens, torch.tensor([-1])])
+    assert padded[listed_paths(tree.parents.tolist(), ordered=True)].tolist() == golden["cart_candidates"].tolist()
+    return golden, draft, output, spy
+
+
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates")))
 def test_static_tree_greedy(case: Golden, name: str) -> None:
-    golden = {key.removeprefix(f"{name}_greedy_"): value for key, value in case.tensors.items()}
-    target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = StaticTree(STATIC_TREES[name])
-    tree = static_tree(policy.paths)
-    cache = drafter.new_cache(2, policy.nodes)
-    token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
-    output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(StaticProposer(tree, sampling).draws))
-
-    same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
-    assert len(spy.outputs) == len(tree.levels) - 1
+    golden, draft, output, spy = drafted(case, name)
+    assert len(spy.outputs) == len(draft.tree.levels) - 1
     for level, outputs in enumerate(spy.outputs, start=1):
         same_for_both_rows(spy.tokens[level - 1], golden[f"level{level}_in_ids"])
         close(outputs, golden[f"level{level}_out_hidden"])
     # What all nodes that have children propose, also what did not become a node.
-    logits = guide(target.head(torch.cat([output, *spy.outputs], 1)), sampling.cfg_scale)
+    logits = guide(lantern_target(case).head(torch.cat([output, *spy.outputs], 1)), float(golden["cfg_scale"]))
     best = logits.topk(golden["ss_token"].shape[1])
     assert best.indices.tolist() == golden["ss_token"].tolist()
     close(best.values, golden["ss_value"])
@@ -129,48 +136,14 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
 def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability."""
-    golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
-    target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = StaticTree(STATIC_TREES[name])
-    tree = static_tree(policy.paths)
-    draws = golden["ss_token"]
-    rest = list(draws)
+    """With the recorded draws in the place of ours: the distributions they came from."""
+    rest = list(case.tensors[f"{name}_sample_ss_token"])
 
     def recorded(q: Tensor, uniforms: Tensor, out: Tensor) -> list[Tensor]:
         out[:, : len(q)] = torch.stack([rest.pop(0)[: len(out)] for _ in range(len(q))]).t()
         return [torch.ones(out.shape[1], dtype=torch.float64) for _ in out]
 
-    cache = drafter.new_cache(2, policy.nodes)
-    token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
-    output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
     monkeypatch.setattr(drafting, "draw_in_turn", recorded)
-    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(StaticProposer(tree, sampling).draws))
+    golden, draft, *_ = drafted(case, name, case.about["sample_processor"])
     assert not rest
-    same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
-
-    probs = draft.q
-    close(probs, torch.cat([golden[f"level{level}_dist"] for level in range(len(tree.levels))]))
-    # The released code divides by what the earlier draws left, 1 - their sum, and is itself off where that is next to nothing.
-    drawn = probs.gather(1, draws)
-    left = 1 - (drawn.cumsum(1) - drawn)
-    allowed = (1e-6 / left.clamp(min=1e-6)).clamp(min=1e-4)
-    conditional = torch.ones_like(drawn)
-    for draw in range(draws.shape[1]):
-        conditional[:, draw] = probs.gather(1, draws[:, draw : draw + 1])[:, 0]
-        probs = without(probs, draws[:, draw])
-    assert bool(((conditional - golden["ss_prob"]).abs() <= allowed).all())
-
-    by_node, allowed_by_node = torch.ones(tree.size + 1), torch.full((tree.size + 1,), 1e-4)
-    for row, children in enumerate(tree.children[tree.inner].tolist()):
-        for draw, node in enumerate(children):
-            if node >= 0:
-                by_node[node], allowed_by_node[node] = conditional[row, draw], allowed[row, draw]
-    paths = listed_paths(tree.parents.tolist(), ordered=True)  # the padding, -1, takes the 1 behind the last node
-    assert bool(((by_node[paths] - golden["cart_probs"]).abs() <= allowed_by_node[paths]).all())
-
-
-def same_candidates(draft: Draft, tokens: Tensor, by_path: Tensor) -> None:
-    assert draft.tokens.tolist() == tokens[0].tolist()
-    padded = torch.cat([draft.tokens, torch.tensor([-1])])
-    assert padded[listed_paths(draft.tree.parents.tolist(), ordered=True)].tolist() == by_path.tolist()
+    close(draft.q, torch.cat([golden[f"level{level}_dist"] for level in range(len(draft.tree.levels))]))

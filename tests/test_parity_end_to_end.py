@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like, same_neighbours
+from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like
 from released_rule import as_released, released_rule
 from runs import decode
 
@@ -18,7 +18,8 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.text import left_pad
 from lantern_demo.static_trees import STATIC_TREES
 
-EXACT = Rule()
+Way = tuple[Method, Rule, DraftConfig]
+VANILLA: Way = METHODS["vanilla"], Rule(), DraftConfig()
 
 
 @pytest.fixture(autouse=True)
@@ -26,25 +27,22 @@ def _released(monkeypatch: pytest.MonkeyPatch) -> None:
     as_released(monkeypatch)
 
 
-def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: DraftConfig, tokens: int) -> Iterator[Any]:
-    """The steps and the result of a run over the recorded text features of a prompt."""
+def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
+    """A case's target and drafter, and the recorded text features of a prompt as their condition."""
     golden, target = case.tensors, lantern_target(case)
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
-    return decode(
-        target,
-        lantern_drafter(case),
-        target.condition(*left_pad(features, mask), True),
-        num_tokens=tokens,
-        method=method,
-        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
-        rule=rule,
-        tree=tree,
-        neighbours=golden["nearest"],
-        prefix_rows=2,
-    )
+    return target, lantern_drafter(case), target.condition(*left_pad(features, mask), True)
 
 
-def method_of(case: Golden, run: str) -> tuple[Method, Rule, DraftConfig]:
+def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -> Iterator[Any]:
+    """The steps and the result of a greedy run."""
+    method, rule, tree = way
+    sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
+    knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"], "prefix_rows": 2}
+    return decode(*models, num_tokens=tokens, method=method, rule=rule, tree=tree, **knobs)
+
+
+def method_of(case: Golden, run: str) -> Way:
     """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header, and may hold points."""
     _, rest = run.split(".", 1)
     mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
@@ -64,21 +62,24 @@ def runs(file: Golden) -> list[str]:
     return [run for run in parts_like(r"(.*)\.tokens")(file) if not run.endswith(".ar")]
 
 
-@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
-def test_tokens_and_steps(case: Golden, run: str) -> None:
-    """With one token more than the released code ran on for, so that the last recorded step has drafts here too."""
-    golden = case.tensors
+def same_steps(case: Golden, run: str, models: tuple[Any, Any, Any]) -> None:
+    """A run's tokens and what each step accepted are the recorded ones. The released code runs on until there are more than
+    enough tokens; with one more than that the last recorded step has drafts here too."""
+    golden, way = case.tensors, method_of(case, run)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
-    method, rule, policy = method_of(case, run)
-    enough = 1 + sum(length + 1 for length in wanted) + 1
-    _, *steps, result = decoded(case, run.split(".", 1)[0], method, rule, policy, enough)
+    _, *steps, result = decoded(case, models, way, 1 + sum(length + 1 for length in wanted) + 1)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     steps = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in steps] == wanted
-    assert [best_candidate(step, isinstance(policy, StaticTree)) for step in steps] == chosen
+    assert [best_candidate(step, isinstance(way[2], StaticTree)) for step in steps] == chosen
     mean = sum(step.accepted_length for step in steps) / len(steps)
     assert mean == pytest.approx(float(golden[f"{run}.mean_accept"]), abs=1e-6)
+
+
+@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
+def test_tokens_and_steps(case: Golden, run: str) -> None:
+    same_steps(case, run, models_of(case, run.split(".", 1)[0]))
 
 
 def best_candidate(step: Step, ordered: bool) -> int:
@@ -91,20 +92,13 @@ def best_candidate(step: Step, ordered: bool) -> int:
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
 def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
     """The picture as a user asks for it: as many tokens as recorded and not one more."""
-    method, rule, policy = method_of(case, run)
-    *_, result = decoded(case, run.split(".", 1)[0], method, rule, policy, case.about["max_length"])
+    *_, result = decoded(case, models_of(case, run.split(".", 1)[0]), method_of(case, run), case.about["max_length"])
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
 
 
 @pytest.mark.parametrize(("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens")))
 def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, DraftConfig(), length)
+    *_, result = decoded(case, models_of(case, prompt), VANILLA, length)
     assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
     assert result.steps == length - 1
-
-
-@pytest.mark.parametrize("case", cases("greedy pictures"))
-def test_neighbours(case: Golden) -> None:
-    golden = case.tensors
-    same_neighbours(golden["latents"], golden["nearest"])

@@ -68,15 +68,10 @@ def test_training_pass(case: Golden) -> None:
 def test_greedy_tokens(case: Golden, scale: str) -> None:
     model, wanted = llamagen(case), case.tensors[f"greedy_tokens_cfg{scale}"]
     guided = float(scale) > 1  # the released code runs without an unconditional row up to there
+    sampling = Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0)
     for row, tokens in enumerate(wanted.tolist()):
-        *_, result = decode(
-            model,
-            None,
-            condition_of(case, row, guided=guided),
-            num_tokens=len(tokens),
-            method=METHODS["vanilla"],
-            sampling=Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0),
-        )
+        condition = condition_of(case, row, guided=guided)
+        *_, result = decode(model, None, condition, num_tokens=len(tokens), method=METHODS["vanilla"], sampling=sampling)
         assert result.tokens == tokens
 
 
@@ -90,9 +85,8 @@ def rows_of(golden: dict[str, Tensor]) -> Condition:
 
 
 def tree_pass(target: LlamaGen, golden: dict[str, Tensor], cache: Any) -> Tensor:
-    return passes.tree_pass(
-        target, golden["tree_tokens"][0], golden["tree_position_ids"], golden["tree_mask"][0, 0].bool(), cache
-    )
+    mask = golden["tree_mask"][0, 0].bool()
+    return passes.tree_pass(target, golden["tree_tokens"][0], golden["tree_position_ids"], mask, cache)
 
 
 @pytest.mark.parametrize("case", LANTERNS)

@@ -19,7 +19,6 @@ from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import render, sample_scenes
-from lantern_demo.training import run
 
 CPU = torch.device("cpu")
 
@@ -114,16 +113,3 @@ def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     output = soft.clone().requires_grad_()
     [downhill] = torch.autograd.grad(picture_loss(output, true), [output])
     assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)
-
-
-def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
-    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, CPU, False, False, minutes=60.0)
-    assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
-    assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
-    assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
-    assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
-    opts.minutes = 0.0
-    weight = nn.Linear(1, 1)
-    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()

@@ -109,7 +109,8 @@ class FakeEvent:
 
 
 class FakeStream:
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, name: Any = None) -> None:
+        self.name = name
 
     def wait_stream(self, other: Any) -> None: ...
 
@@ -314,18 +315,11 @@ def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
         fake = Stuck(error, masked)
         fake.streams = streams = ["the thread's own"]
         monkeypatch.setattr(torch.cuda, "graph", fake)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Named(streams[-1]))
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: FakeStream(streams[-1]))
         monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: streams.append(stream.name))
         return streams
 
     return make
-
-
-class Named:
-    def __init__(self, name: Any) -> None:
-        self.name = name
-
-    def wait_stream(self, _: Any) -> None: ...
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -8,10 +8,10 @@ from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from tiny import write_tiny_model
+from tiny import page_of
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
@@ -19,14 +19,14 @@ from lantern_demo.runs.pipeline import info_of
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Offer, Widgets
 from lantern_demo.ui.link import query
+from lantern_demo.ui.model_choice import Form
 from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.recorded import recorded_runs
-from lantern_demo.ui.restore import Form, from_link, show_example, show_first
+from lantern_demo.ui.restore import from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
@@ -167,13 +167,10 @@ def test_what_is_refused_and_what_was_left_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Service, Widgets, Form]:
-    page = served.build(write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny", grid=4), "cpu")
-    served.wait_for_model(page)
-    drawing = next(fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw)
-    arriving = next(fn for fn in page.fns.values() if getattr(fn.fn, "__name__", "") == "picked")
-    form = next(cell.cell_contents for cell in arriving.fn.__closure__ or () if isinstance(cell.cell_contents, Form))
-    return page.lantern_service, drawing.fn.args[1], form
+def demo(folder: Path) -> tuple[Service, Widgets, Form]:
+    service, w, event = page_of(folder, load_record)
+    service.wait()
+    return service, w, event.fn.args[2]
 
 
 class Visitor:
@@ -266,11 +263,12 @@ def test_a_link_shows_no_recording_but_its_own(
     record = recorded_runs()[1].record
     asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
     updates = from_link(service, w, form, {**asked, **changes}) or {}
-    assert told in unescape(updates[w.status]) and updates[form.by_model.prompt]["value"] == record["prompt"]
+    assert told in unescape(updates[w.status]) and updates[form.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
     assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
-    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith("?prompt=four")
-    box = updates[form.by_model.knobs["lanternpp_lambda"]]
+    assert (w.result in updates) == (phase == "done")
+    assert updates[w.link].startswith(f"?{urlencode({'prompt': record['prompt']})}&")
+    box = updates[form.knobs["lanternpp_lambda"]]
     assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 
 

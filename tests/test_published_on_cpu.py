@@ -17,18 +17,13 @@ from lantern_demo.models.machine import matmul, sixteen, tuning
 from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import load
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
 FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(kind))]
 
 pytestmark = pytest.mark.usefixtures("published_cache")
-
-
-def fused(pipe: Pipeline) -> LeanTarget:
-    assert isinstance(pipe.target, LeanTarget)
-    return pipe.target
 
 
 def test_formats_differ(text_model: Path) -> None:
@@ -39,7 +34,8 @@ def test_formats_differ(text_model: Path) -> None:
         with torch.inference_mode():
             encoded = pipe.read(PROMPT).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
-            target = fused(pipe)
+            target = pipe.target
+            assert isinstance(target, LeanTarget)
             logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])
     away = {name: float((found - logits["float32"]).abs().mean()) for name, found in logits.items() if name != "float32"}
     assert all(distance > 0 for distance in away.values())
@@ -149,9 +145,8 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
 def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_is_one(text_model: Path) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     exact, relaxed = (pipe.generate(PROMPT, method=name, tree="fit").stats for name in ("eagle1", "lantern++"))
-    assert exact.tree.startswith("fitted: ") and exact.tree.endswith(
-        "; acceptance was counted with lantern-scenes, not with this model"
-    )
+    assert exact.tree.startswith("fitted: ")
+    assert exact.tree.endswith("; acceptance was counted with lantern-scenes, not with this model")
     assert exact.tree_settings == relaxed.tree_settings
     own = calibration_folder(TEXT_ID, None)
     own.mkdir(parents=True)

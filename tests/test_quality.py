@@ -33,10 +33,6 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
     return scenes.load_classifier_of(bundled.info.folder, bundled.device)
 
 
-def normal(*shape: int, seed: int = 0) -> Any:
-    return numpy.random.default_rng(seed).normal(size=shape)
-
-
 @pytest.mark.parametrize(
     ("right", "of", "level"), [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)]
 )
@@ -57,7 +53,6 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
     assert statistics.wilson(0, 5)[0] == 0 and statistics.wilson(5, 5)[1] == 1
     for right, of in ((1, 0), (3, 2), (-1, 2)):
         refused("0 <= right <= of", statistics.wilson, right, of)
-    refused("seeds at least 1, got 0 and 2", scenes.truth, 0, 2)
     networks, short = pipe.networks, torch.zeros(3, 15)
     shape = r"\[3 prompts, 16\], got the shape \(3, 15\)"
     refused(shape, tokens.nll, networks.target, networks.text, PROMPTS, short, Sampling())
@@ -77,8 +72,8 @@ def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
 
 
 def test_resamples_spread_a_mean_as_its_standard_error() -> None:
-    values = normal(200)
-    spread = statistics.bootstrap(statistics.mean_of(values), range(200), 2000, 0).std()
+    values = numpy.random.default_rng(0).normal(size=200)
+    spread = numpy.std([values[index].mean() for index in statistics.resamples(range(200), 2000)])
     assert spread == pytest.approx(values.std() / math.sqrt(200), rel=0.06)
 
 
@@ -89,16 +84,10 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)
         ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
-        found = difference(statistics.mean_of(ours), statistics.mean_of(floor), groups, 0.9)
+        found = statistics.compared(ours, floor, groups, 200, 1, 0.9)
         assert found.difference == pytest.approx(ours.mean() - floor.mean())
-        held += found.low <= -0.1 <= found.high
+        held += found.interval[0] <= -0.1 <= found.interval[1]
     assert 0.84 * times <= held <= 0.96 * times
-
-
-def difference(ours: statistics.Measure, floor: statistics.Measure, groups: Any, level: float) -> statistics.Difference:
-    """Of two sets of the same captions, as `Judge.losses` compares them."""
-    sets = [(m(numpy.arange(len(groups))), statistics.bootstrap(m, groups, 200, 1)) for m in (ours, floor)]
-    return statistics.compared(*sets[0], *sets[1], level)
 
 
 @pytest.mark.parametrize(
@@ -131,20 +120,23 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
     assert (impossible > 0) == (sampling.top_k > 0 or sampling.top_p < 1)
 
 
+# -- scenes
+
+
 def test_true_scenes_are_what_their_captions_say() -> None:
-    some, fewer = scenes.truth(12, 3), scenes.truth(5, 1)
-    assert some.pictures == len(some.prompts) == 36
-    assert fewer.captions == some.captions[:5]
-    assert some.groups.tolist() == [i // 3 for i in range(36)]
-    for i in range(36):
-        assert some.prompts[i] == some.captions[i // 3] == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
-    assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 36
+    some, fewer = scenes.truth(12), scenes.truth(4)
+    assert len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
+    assert some.groups.tolist() == [i // 2 for i in range(12)]
+    for i in range(12):
+        assert some.prompts[i] == some.captions[i // 2] == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+    assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
+    refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
 def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
-    some = scenes.truth(4, 2)
-    images = scenes.draw_truth(some, bundled.device)
+    some = scenes.truth(8)
+    images = scenes.draw_truth(some.scenes, bundled.device)
     right = scenes.read(classifier, images, some.wanted)
     whole = classifier.read(images)
     assert set(right) == {*ATTRIBUTES, scenes.ALL} and right["colour"].mean() > 0.8
@@ -152,14 +144,14 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]})
     assert (wrong["moon"] != right["moon"]).all()
     assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
-    ids = scenes.true_tokens(bundled.networks, some)
+    ids = scenes.true_tokens(bundled.networks, some.scenes)
     assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
     again = scenes.drawn(bundled.networks, ids[:2])
     size = bundled.info.image_size
     assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
-    large = scenes.draw_truth(some, bundled.device, 256)
+    large = scenes.draw_truth(some.scenes, bundled.device, 256)
     torch.testing.assert_close(large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0)
-    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some, bundled.device, 64).shape == (8, 3, 64, 64)
+    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some.scenes, bundled.device, 64).shape == (8, 3, 64, 64)
     with torch.inference_mode():
         reduced = classifier(F.interpolate(large, size=128, mode="area"))
         for name, logits in classifier(large).items():

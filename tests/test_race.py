@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -14,11 +13,11 @@ from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
-import gradio as gr
 import pytest
 import torch
-from tiny import page_of, write_tiny_model
+from tiny import page_of, ran, write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.decoding import timing
@@ -36,6 +35,7 @@ from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, settle
+from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.service import Frame, Progress, Service
 
@@ -78,10 +78,9 @@ def test_slices_are_equal_whatever_a_step_takes() -> None:
 def test_every_rotation_begins_with_another_run_and_one_that_is_out_leaves_the_others_their_turns() -> None:
     assert "".join(turns(dict.fromkeys("abc", SLICE_SECONDS), 9)) == "abcbcacab"
     rotation = Rotation("abc")
-    assert rotation.next() == "a"
-    del rotation.spent["a"]
-    assert rotation.next() == "b"
-    del rotation.spent["b"]
+    for name in "ab":
+        assert rotation.next() == name
+        del rotation.spent[name]
     for _ in range(5):
         assert rotation.next() == "c"
         rotation.spent["c"] += SLICE_SECONDS
@@ -107,21 +106,13 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
 
 def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: int) -> None:
     """Let memory run out where more than `most` caches of the target are alive."""
-    alive: list[int] = []
+    alive = WeakSet[Any]()
     real = pipe.target.new_cache
-
-    class Held:
-        def __init__(self) -> None:
-            alive.append(1)
-
-        def __del__(self) -> None:
-            alive.pop()
 
     def counted(rows: int, length: int) -> Any:
         if len(alive) >= most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        cache: Any = real(rows, length)
-        cache.held = Held()
+        alive.add(cache := real(rows, length))
         return cache
 
     monkeypatch.setattr(pipe.target, "new_cache", counted)
@@ -141,14 +132,12 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeli
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is estimated."""
     monkeypatch.setattr(race, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
     events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
     assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
     (reason,) = {event.stats.schedule_reason for _, event in events if isinstance(event, Generation)}
     assert reason == "5 methods at once need about 9.0 GiB"
-
-
-def test_room_for_a_race_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY["llamagen-t2i-512"]
     parts = needs.budget(info.published, "bfloat16", True)
     each = parts["keys and values"] + parts["a captured step"]
@@ -238,11 +227,9 @@ def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, m
 def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("LANTERN_THREADS", raising=False)
-    cpu = torch.device("cpu")
+    cpu, usual = torch.device("cpu"), device.Threads(device._USUAL_THREADS, "as PyTorch chooses")
     assert device.pick_threads(None, cpu, small=True).count == 1
-    assert device.pick_threads(None, torch.device("cuda"), small=False) == device.Threads(
-        device._USUAL_THREADS, "as PyTorch chooses"
-    )
+    assert device.pick_threads(None, torch.device("cuda"), small=False) == usual
     monkeypatch.setenv("LANTERN_THREADS", "3")
     assert device.pick_threads(None, cpu, small=True) == device.Threads(3, "as LANTERN_THREADS says")
     assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
@@ -274,31 +261,25 @@ def test_a_large_model_has_several_threads_where_they_sleep(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("first", "given", "found"), [("lantern_demo", None, "passive"), ("torch", None, None), ("lantern_demo", "active", "active")]
+    ("first", "given", "found"),
+    [("lantern_demo", {}, "passive"), ("torch", {}, "None"), ("lantern_demo", {"OMP_WAIT_POLICY": "active"}, "active")],
 )
-def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: str | None, found: str | None) -> None:
+def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: dict[str, str], found: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    if given:
-        environment["OMP_WAIT_POLICY"] = given
     code = f"import {first}, lantern_demo, os; print(os.environ.get('OMP_WAIT_POLICY'))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(found)
+    assert ran(sys.executable, "-c", code, env=environment | given, check=True).stdout.strip() == found
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
-    before = torch.get_num_threads()
-    try:
-        one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
-        events = one.stream(PROMPT, **KNOBS)
-        next(events)
-        stats = two.generate(PROMPT, **KNOBS).stats
-        assert (stats.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in stats.device
-        *_, last = events
-        assert isinstance(last, Generation) and "(1 thread)" in last.stats.device
-        assert (last.stats.threads, torch.get_num_threads()) == (1, 1)
-    finally:
-        torch.set_num_threads(before)
+def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path, same_threads: None) -> None:
+    one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
+    events = one.stream(PROMPT, **KNOBS)
+    next(events)
+    stats = two.generate(PROMPT, **KNOBS).stats
+    assert (stats.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in stats.device
+    *_, last = events
+    assert isinstance(last, Generation) and "(1 thread)" in last.stats.device
+    assert (last.stats.threads, torch.get_num_threads()) == (1, 1)
 
 
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,6 +298,11 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # -- what a frame costs
+
+
+def pressed(service: Service, w: Widgets, prompt: str = PROMPT, methods: Any = None, seed: int = 3) -> list[dict[Any, Any]]:
+    """All answers to a press of Draw on a page that shows nothing."""
+    return list(draw(service, w, prompt, None, methods, seed, False, Shown(), *[None] * len(ON_THE_FORM)))
 
 
 @pytest.mark.slow
@@ -383,8 +369,7 @@ def test_the_page_says_which_methods_did_not_race(
         yield from run(self, method, *rest)
 
     monkeypatch.setattr(Pipeline, "run", short_of_memory)
-    answers = list(draw(service, w, PROMPT, None, None, 3, False, Shown(), *[None] * len(ON_THE_FORM)))
-    *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
+    *states, end = [answer[w.status] for answer in pressed(service, w) if isinstance(answer.get(w.status), str)]
     counted = [state for state in states if "methods have finished" in state]
     assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), "the last is told where there is time"
     assert not any("race" in state for state in states) and told in end
@@ -392,10 +377,9 @@ def test_the_page_says_which_methods_did_not_race(
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
     service, w, _ = page_of(folder, draw)
-    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, Shown(), *[None] * len(ON_THE_FORM)))
-    (shown,) = [answer[w.shown] for answer in answers if w.shown in answer]
+    (shown,) = [answer[w.shown] for answer in pressed(service, w, methods=["vanilla"]) if w.shown in answer]
     assert settle(service, w, shown)[w.seed] == 3
-    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, Shown(), *[None] * len(ON_THE_FORM))
+    (refused,) = pressed(service, w, "", ["vanilla"], 9)
     assert "The prompt is empty" in refused[w.status] and w.shown not in refused
     assert settle(service, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
 
@@ -404,14 +388,14 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
     service, w, repeating = page_of(folder, again)
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
-    assert begin(w, w.status, shown)[w.status] == begin(w, w.status, shown)[w.before] == gr.skip(), (
-        "Enter in the middle of a run begins nothing"
-    )
+    begun = begin(w, w.status, shown)
+    assert not {w.status, w.before} & begun.keys(), "Enter in the middle of a run begins nothing"
     settled = settle(service, w, shown)
     assert json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
     assert not shown.running
-    assert "busy" in begin(w, w.status, shown)[w.status] and begin(w, w.status, shown)[w.before] == shown.run
+    begun = begin(w, w.status, shown)
+    assert "busy" in begun[w.status] and begun[w.before] == shown.run
     assert repeating.inputs == [w.result], "which the results are of"
 
 
@@ -424,12 +408,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
     service, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.stage, w.shown], "Gradio builds every output anew for every answer"
-    answers = [
-        answer
-        for answer in draw(service, w, PROMPT, None, None, 3, False, Shown(), *[None] * len(ON_THE_FORM))
-        if w.stage in answer
-    ]
-    opening, frames = answers[0], answers[1:]
+    opening, *frames = [answer for answer in pressed(service, w) if w.stage in answer]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and all(len(view["pictures"]) <= 1 for view in views)

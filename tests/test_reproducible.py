@@ -66,9 +66,8 @@ def test_after_requests_that_were_refused_left_or_broken(
     head = pipe.target.head
     with monkeypatch.context() as patch:
         patch.setattr(pipe.target, "head", lambda hidden: head(hidden) * float("nan"))
-        assert not any(
-            isinstance(item, Generation) for item in service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
-        )
+        frames = service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
+        assert not any(isinstance(item, Generation) for item in frames)
     request = service.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
     found = {item.method: item.tokens for item in service.frames(request, True) if isinstance(item, Generation)}
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}

@@ -97,13 +97,10 @@ class Picture:
 
     def read_chain(self, committed: int, count: int, cache: LeanCache) -> None:
         """Read tokens of the picture as a chain behind so many committed ones, and look at what comes of it."""
-        found = self.read(self.tokens[committed : committed + count], chain(count), cache)
+        chain = static_tree([(0,) * depth for depth in range(1, count)])
+        found = self.read(self.tokens[committed : committed + count], chain, cache)
         for node in range(count):
             assert torch.equal(found[node], self.logits[committed + node]), (committed, count, node)
-
-
-def chain(count: int) -> Tree:
-    return static_tree([(0,) * depth for depth in range(1, count)])
 
 
 def branching(size: int, draw: random.Random) -> Tree:
@@ -212,42 +209,36 @@ def test_products(kind: str, shape: tuple[int, int]) -> None:
         assert torch.equal(run(x[-rows:].clone()), whole[-rows:]), rows
 
 
+@pytest.mark.usefixtures("same_threads")
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_on_any_number_of_threads(kind: str) -> None:
     """They share out the columns of a product, not its sums."""
-    before = torch.get_num_threads()
     run = matmul(torch.randn(768, 1280, generator=GENERATOR).half().float(), kind)
     x, found = torch.randn(7, 1280, generator=GENERATOR), []
-    try:
-        for threads in (1, 2, 3, 5):
-            torch.set_num_threads(threads)
-            found.append(run(x))
-    finally:
-        torch.set_num_threads(before)
+    for count in (1, 2, 3, 5):
+        torch.set_num_threads(count)
+        found.append(run(x))
     assert all(torch.equal(other, found[0]) for other in found)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_what_lies_between_products(threads: int) -> None:
+@pytest.mark.usefixtures("same_threads")
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_lies_between_products(count: int) -> None:
     """Norms, also those of heads, gates and rotations of so many rows that threads share them, against those of one row."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        x, weight = torch.randn(2 * MOST, 3584, generator=GENERATOR), torch.rand(3584, generator=GENERATOR)
-        norm = Norm(weight, 1e-5)
-        turn = torch.view_as_complex(torch.randn(MOST, 1792, 2, generator=GENERATOR))
-        pairs = torch.view_as_complex(x.view(2, MOST, 1792, 2))
-        attention = strong(AnoleAttention(1024, 8))
-        assert x.numel() > 3 * SERIAL
-        normed, gated, turned = norm(x), by_rows(F.silu, x), by_rows(torch.mul, pairs, turn)
-        bent, heads = by_rows(F.gelu, x), NormedHeads(torch.clone, attention)
-        whole = heads(x[:, :3072])
-        for row in range(2 * MOST):
-            assert torch.equal(normed[row], norm(x[row : row + 1])[0])
-            assert torch.equal(gated[row], F.silu(x[row : row + 1])[0])
-            assert torch.equal(bent[row], F.gelu(x[row : row + 1])[0])
-            assert torch.equal(whole[row], heads(x[row : row + 1, :3072])[0])
-        for row in range(MOST):
-            assert torch.equal(turned[:, row], (pairs[:, row : row + 1] * turn[row : row + 1])[:, 0])
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(count)
+    x, weight = torch.randn(2 * MOST, 3584, generator=GENERATOR), torch.rand(3584, generator=GENERATOR)
+    norm = Norm(weight, 1e-5)
+    turn = torch.view_as_complex(torch.randn(MOST, 1792, 2, generator=GENERATOR))
+    pairs = torch.view_as_complex(x.view(2, MOST, 1792, 2))
+    attention = strong(AnoleAttention(1024, 8))
+    assert x.numel() > 3 * SERIAL
+    normed, gated, turned = norm(x), by_rows(F.silu, x), by_rows(torch.mul, pairs, turn)
+    bent, heads = by_rows(F.gelu, x), NormedHeads(torch.clone, attention)
+    whole = heads(x[:, :3072])
+    for row in range(2 * MOST):
+        assert torch.equal(normed[row], norm(x[row : row + 1])[0])
+        assert torch.equal(gated[row], F.silu(x[row : row + 1])[0])
+        assert torch.equal(bent[row], F.gelu(x[row : row + 1])[0])
+        assert torch.equal(whole[row], heads(x[row : row + 1, :3072])[0])
+    for row in range(MOST):
+        assert torch.equal(turned[:, row], (pairs[:, row : row + 1] * turn[row : row + 1])[:, 0])

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,23 +22,9 @@ import pytest
 from space import HOST, NAME, PROXY, free_port, variables
 from test_head import Tags
 
-pytestmark = pytest.mark.slow  # a program of its own
-
 ROOT = Path(__file__).resolve().parent.parent
 USER = 1000  # a Space's
 SECONDS = 300  # of patience: a test machine may be busy, and trees are measured at the first start
-
-
-@dataclass(frozen=True)
-class Space:
-    """A program that runs, as the Hub's proxy sees it."""
-
-    http: httpx.Client
-    port: int
-    folder: Path
-
-    def log(self) -> str:
-        return (self.folder / "log").read_text()
 
 
 def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
@@ -54,8 +39,9 @@ def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
     return (["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []), {}
 
 
-@pytest.fixture(scope="module")
-def space() -> Iterator[Space]:
+@contextlib.contextmanager
+def running() -> Iterator[tuple[httpx.Client, int, Path]]:
+    """The program -> a client that asks as the Hub's proxy does, the port, and the folder with all that it writes."""
     with tempfile.TemporaryDirectory(prefix="lantern-space-") as name:
         folder, port = Path(name), free_port()
         folder.chmod(0o755)
@@ -83,45 +69,39 @@ def space() -> Iterator[Space]:
             )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS) as http:
-                yield Space(http, port, folder)
+                yield http, port, folder
         finally:
             program.terminate()
             program.wait(SECONDS)
 
 
-def test_it_becomes_healthy(space: Space) -> None:
-    end = time.monotonic() + SECONDS
-    told: dict[str, Any] = {}
-    while time.monotonic() < end and not told.get("ready") and told.get("status") != "failed":
-        with contextlib.suppress(httpx.TransportError):
-            told = space.http.get("/healthz").json()
-        time.sleep(0.2)
-    assert told.get("ready"), space.log()[-3000:]
-    assert told["model"] == "lantern-scenes"
-    assert f"http://0.0.0.0:{space.port}" in space.log(), "all interfaces are listened to"
+@pytest.mark.slow  # a program of its own
+def test_a_visitor_draws_under_the_public_address() -> None:
+    """A Space asks Gradio for pages made by Node; this page was tested without, and is served without."""
+    with running() as (http, port, folder):
+        end = time.monotonic() + SECONDS
+        told: dict[str, Any] = {}
+        while time.monotonic() < end and not told.get("ready") and told.get("status") != "failed":
+            with contextlib.suppress(httpx.TransportError):
+                told = http.get("/healthz").json()
+            time.sleep(0.2)
+        assert told.get("ready"), (folder / "log").read_text()[-3000:]
+        assert told["model"] == "lantern-scenes"
 
+        drawing = http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()
+        answer = http.get(f"/gradio_api/call/draw/{drawing['event_id']}").text
+        picture, numbers = json.loads(answer.rpartition("event: complete\ndata: ")[2])
+        assert numbers["model"] == "lantern-scenes", answer
+        address = urlsplit(picture["url"])
+        assert (address.scheme, address.netloc) == ("https", HOST)
+        assert http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")
 
-def test_a_visitor_draws_under_the_public_address(space: Space) -> None:
-    event = space.http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()["event_id"]
-    told = space.http.get(f"/gradio_api/call/draw/{event}").text
-    picture, numbers = json.loads(told.rpartition("event: complete\ndata: ")[2])
-    assert numbers["model"] == "lantern-scenes", told
-    address = urlsplit(picture["url"])
-    assert (address.scheme, address.netloc) == ("https", HOST)
-    assert space.http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")
+        named = Tags(http.get("/").raise_for_status().text).named
+        assert named["og:url"] == [f"https://{HOST}/"]
+        (picture,) = named["og:image"]
+        assert picture.startswith((f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/"))
 
-
-def test_previews_of_links_name_public_addresses(space: Space) -> None:
-    named = Tags(space.http.get("/").raise_for_status().text).named
-    assert named["og:url"] == [f"https://{HOST}/"]
-    (picture,) = named["og:image"]
-    assert picture.startswith((f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/"))
-
-
-def test_the_page_is_served_without_node(space: Space) -> None:
-    """A Space asks Gradio for pages made by Node; this page was tested without."""
-    assert not (space.folder / "tmp" / "node-asked").exists() and "SSR" not in space.log()
-
-
-def test_the_home_holds_the_cache_alone(space: Space) -> None:
-    assert [path.name for path in (space.folder / "home").iterdir()] == [".cache"]
+        log = (folder / "log").read_text()
+        assert f"http://0.0.0.0:{port}" in log, "all interfaces are listened to"
+        assert not (folder / "tmp" / "node-asked").exists() and "SSR" not in log
+        assert [path.name for path in (folder / "home").iterdir()] == [".cache"], "the home holds the cache alone"

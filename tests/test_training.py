@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 from tables import chi_square_p
+from tiny import command, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
@@ -20,7 +21,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
-from lantern_demo.training import captioned, drafter, run
+from lantern_demo.training import drafter, run
 from lantern_demo.training.own import encode_prompts, sample_batch
 
 
@@ -74,10 +75,7 @@ def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(opts.batch_seed(step)))
         return (model.turn(x) @ (model.weight - torch.tensor([1.0, -2.0, 0.5]))).square().mean(), {}
 
-    if steps < planned:
-        with pytest.raises(KeyboardInterrupt):
-            run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
-    else:
+    with pytest.raises(KeyboardInterrupt) if steps < planned else nullcontext():
         run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
     return model
 
@@ -93,8 +91,20 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     assert torch.equal(whole.weight, resumed.weight) and torch.equal(whole.turn.weight, resumed.turn.weight)
     assert whole.weight.abs().sum() > 0
     lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 12
-    assert "held_out" in lines[-1]
+    assert lines[-1]["step"] == 12 and "held_out" in lines[-1]
+
+
+def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
+    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False, minutes=60.0)
+    assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
+    assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
+    assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
+    assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
+    opts.minutes = 0.0
+    weight = nn.Linear(1, 1)
+    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
 def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +117,7 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
 
     monkeypatch.setattr(classifier, "render", drawn)
     monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
-    folder = str(BUNDLED / "lantern-scenes")
-    monkeypatch.setattr(
-        "sys.argv", ["classifier", "--out", str(tmp_path), "--start-from", folder, "--batch", "4", "--device", "cpu"]
-    )
-    classifier.main()
+    command(classifier, "--out", tmp_path, "--start-from", BUNDLED / "lantern-scenes", "--batch", 4, "--device", "cpu")
     assert sizes == [(2, 128), (2, 256)]
     assert given[0][1]["accuracy"] > 0.8
 
@@ -130,8 +136,8 @@ def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each for a step or two at a tiny size, in their order; the folder loads and draws."""
-    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (captioned, "CHUNK"), (drafter, "HELD")):
+    """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
+    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (target, "CHUNK"), (drafter, "SHARD")):
         monkeypatch.setattr(module, name, 2)
     for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
         monkeypatch.setattr(module, "VALIDATED", count)
@@ -140,27 +146,22 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
     folder = tmp_path / "model"
 
-    def make(maker: ModuleType, part: str, *more: str, count: int = 1, batch: int = 1) -> None:
-        steps = ["--steps", str(count), "--warmup", "1", "--batch", str(batch), "--device", "cpu"]
-        monkeypatch.setattr("sys.argv", [part, "--out", str(runs[part]), *steps, *more])
-        maker.main()
-        line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
+    def make(maker: ModuleType, part: str, *more: object, count: int = 1, batch: int = 1) -> None:
+        steps = "--steps", count, "--warmup", 1, "--batch", batch, "--device", "cpu"
+        *_, line = trained(maker, runs[part], *steps, *more)
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
-    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", count=2)
-    make(target, "target", "--tokenizer", str(runs["tokenizer"]), "--scenes", "8", "--layers", "2", "--dim", "64")
-    make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided")
-    make(picture, "picture", "--tokenizer", str(runs["tokenizer"]), "--scenes", "1")
+    make(tokenizer, "tokenizer", "--codebook", 64, "--free", 1, count=2)
+    make(target, "target", "--tokenizer", runs["tokenizer"], "--scenes", 8, "--layers", 2, "--dim", 64)
+    make(drafter, "drafter", "--target", runs["target"], "--ffn", 64, "--guided", "--own", 2)
+    make(picture, "picture", "--tokenizer", runs["tokenizer"], "--scenes", 1)
     make(classifier, "classifier", batch=2)
-    given = [word for part, run_folder in runs.items() for word in (f"--{part}", str(run_folder))]
-    monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
-    export.main()
-    monkeypatch.setattr("sys.argv", ["palette", "--model", str(folder), "--scenes", "1"])
-    palette.main()
+    command(export, *(word for part in runs for word in (f"--{part}", runs[part])), "--out", folder, "--machine", "a test")
+    command(palette, "--model", folder, "--scenes", 1)
     pipe = load(folder, "cpu", fit_trees=False)
-    trained, drawn = pipe.networks.trained, pipe.networks.picture
-    assert set(trained) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
-    assert drawn is not None and trained["picture"]["held_out_psnr"] > 3
+    told, drawn = pipe.networks.trained, pipe.networks.picture
+    assert set(told) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
+    assert drawn is not None and told["picture"]["held_out_psnr"] > 3
     average = torch.load(runs["picture"] / "last.pt", weights_only=True)["average"]
     for name, weight in drawn.state_dict().items():
         torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)  # the folder has float16
@@ -168,7 +169,5 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
     begun: list[nn.Module] = []
     monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    words = ["--tokenizer", str(folder), "--out", str(tmp_path / "more"), "--scenes", "1", "--start-from", str(folder)]
-    monkeypatch.setattr("sys.argv", ["picture", *words])
-    picture.main()
+    command(picture, "--tokenizer", folder, "--out", tmp_path / "more", "--scenes", 1, "--start-from", folder)
     assert all(torch.equal(weight, drawn.state_dict()[name]) for name, weight in begun[0].state_dict().items())

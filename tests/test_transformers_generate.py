@@ -114,16 +114,10 @@ def test_rejection_sampling_follows_the_models_distribution(models: dict[str, An
     for token, p in enumerate(probs(llama, PROMPT).tolist()):
         if p > 0:
             expected += p * probs(llama, torch.cat([PROMPT, torch.tensor([[token]])], 1))
-    asked = {
-        "do_sample": True,
-        "top_k": 4,
-        "lantern_method": method,
-        "lantern_noise": "independent",
-        "lantern_window": 3,
-        "lantern_k": 0,
-    }
+    asked = {"do_sample": True, "top_k": 4, "max_new_tokens": 3, "lantern_method": method}
+    asked |= {"lantern_noise": "independent", "lantern_window": 3, "lantern_k": 0}
     for seed in range(200):
-        counts[drawn(llama, drafter, lantern_seed=seed, max_new_tokens=3, **asked).sequences[0, -2]] += 1
+        counts[drawn(llama, drafter, lantern_seed=seed, **asked).sequences[0, -2]] += 1
     assert chi_square_p(counts, expected) > 1e-5
 
 

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy
 import pytest
 import torch
-from runs import decode
-from small_models import FULL, TEXT, condition_of, networks
+from small_models import model_of
 
-from lantern_demo.bench.audit import Cell, player
-from lantern_demo.bench.chi_square import worst_stretch
-from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, Tables, index_of
-from lantern_demo.bench.toy import VOCAB as TOY_VOCAB
 from lantern_demo.bench.tvd import watched
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import ZipAR, nodes_at_most
-from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.zipar import nodes_of, plan_of
 
-SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
-
-
-def run(target: Any, condition: Any, window: int, engine: str = "plain", **changes: Any) -> list[Step | Decoded]:
-    knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": SAMPLING, "row": 4, **changes}
-    return list(decode(target, None, condition, method=METHODS["zipar"], tree=ZipAR(window), engine=engine, **knobs))
 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
@@ -55,20 +40,17 @@ def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int)
 
 
 def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> None:
-    target, _ = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(target, FULL)
-    whole = run(target, condition, 2)[-1].tokens  # type: ignore[union-attr]
-    assert run(target, condition, 2, num_tokens=10)[-1].tokens == whole[:10]  # type: ignore[union-attr]
+    of = model_of("full prompt")
+    whole, part = (of.run(of.modules, "zipar", num_tokens=count)[-1].tokens for count in (16, 10))
+    assert part == whole[:10]
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
     """A node sees what was read up to its own pass at places up to its own, at each place the newest."""
-    target, _ = networks(TEXT)
+    target, condition = model_of("full prompt").target, model_of("full prompt").condition
     config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=ZipAR(window), seed=5, row=4)
     with torch.inference_mode():
-        condition = condition_of(target, FULL)
         visits, tokens = watched(target, None, condition, config)
         passes = len(plan_of(16, 4, window, torch.device("cpu")).passes)
         inputs = [(number, *node) for number in range(1, passes) for node in nodes_of(number, 16, 4, window)]
@@ -87,16 +69,3 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
     assert len(visits) == 16 and sorted(of) == list(range(1, 16))
     for place, probs in of.items():
         torch.testing.assert_close(visits[place].p, probs, atol=1e-5, rtol=1e-4)
-
-
-def test_less_than_a_whole_row_is_not_lossless() -> None:
-    """Negative control of the distribution of whole rows, which `test_distributions` looks at."""
-    play, counts, shape = (
-        player(Cell("zipar", "shared", "flat")),
-        numpy.zeros(SEQUENCES, dtype=numpy.int64),
-        (TOY_VOCAB,) * LENGTH,
-    )
-    for seed in range(600):
-        counts[index_of(play(seed).tokens)] += 1
-    probs = Tables(CASES["flat"]).sequences()
-    assert worst_stretch(counts.reshape(shape), probs.reshape(shape))[1] < 1e-9

@@ -23,10 +23,9 @@ CHAIN = ChainTarget(random_probs(VOCAB, VOCAB, 7).log(), random_probs(VOCAB, VOC
 OBSERVE = window.SampledWindowProposer.observe
 
 
-def run(method: str, tokens: int, nodes: int = 5, **changes: Any) -> Any:
-    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": Window(nodes), "row": 4, **changes}
-    *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], **knobs)
-    return last
+def steps_of_a_run() -> int:
+    *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=2000, method=METHODS["sjd"], tree=Window(8))
+    return last.steps
 
 
 @pytest.mark.slow
@@ -47,14 +46,14 @@ def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: py
 
 def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Than guesses that are drawn with new random numbers in every pass."""
-    steady, generator = run("sjd", 2000, 8).steps, torch.Generator().manual_seed(1)
+    steady, generator = steps_of_a_run(), torch.Generator().manual_seed(1)
 
     def observe_anew(self: window.SampledWindowProposer, *what: Any) -> None:
         self.uniforms.uniform_(generator=generator)
         OBSERVE(self, *what)
 
     monkeypatch.setattr(window.SampledWindowProposer, "observe", observe_anew)
-    assert steady < 0.9 * run("sjd", 2000, 8).steps
+    assert steady < 0.9 * steps_of_a_run()
 
 
 def test_the_numbers_of_a_place_are_the_runs_own() -> None:

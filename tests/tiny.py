@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from PIL import Image, ImageChops
@@ -68,6 +71,13 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
     return folder
 
 
+class Evil:
+    """Something that makes a folder `ran` when it is unpickled by the trusting."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("ran",)
+
+
 def same_picture(one: Image.Image, other: Image.Image) -> bool:
     """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and thread counts may make them."""
     return one.size == other.size and all(high <= 2 for _, high in ImageChops.difference(one, other).getextrema())
@@ -99,6 +109,18 @@ def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
     options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
     return subprocess.run(list(map(str, command)), **options)
+
+
+def command(module: Any, *words: object) -> None:
+    """Run a module's command line."""
+    with patch("sys.argv", [module.__name__, *map(str, words)]):
+        module.main()
+
+
+def trained(trainer: Any, out: Path, *words: object) -> list[dict[str, float]]:
+    """Run a trainer's command line -> the lines of its log."""
+    command(trainer, "--out", out, *words)
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:

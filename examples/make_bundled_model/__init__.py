@@ -1,19 +1,13 @@
 """Programs that train the bundled model. Run them from the repository's root in this order. Each has --help.
 
-    python examples/make_bundled_model/tokenizer.py --out runs/tokenizer              # The image tokenizer. python
-    examples/make_bundled_model/target.py --tokenizer runs/tokenizer --out runs/target     # Target and text encoder. python -m
-    lantern_demo.training.drafter --target runs/target --out runs/drafter   # The drafter, part of the package. python
-    examples/make_bundled_model/picture.py --tokenizer runs/tokenizer --out runs/picture   # The decoder to 256 pixels.
-    python examples/make_bundled_model/classifier.py --out runs/classifier            # Reads attributes, for `bench quality`.
-    python examples/make_bundled_model/export.py --tokenizer runs/tokenizer ... --out FOLDER      # Puts the parts together.
-    python examples/make_bundled_model/palette.py --model FOLDER                      # The mean colour of each token.
+    python examples/make_bundled_model/tokenizer.py --out runs/tokenizer                        # The image tokenizer.
+    python examples/make_bundled_model/target.py --tokenizer runs/tokenizer --out runs/target   # Target and text encoder.
+    python -m lantern_demo.training.drafter --target runs/target --out runs/drafter             # The drafter.
+    python examples/make_bundled_model/picture.py --tokenizer runs/tokenizer --out runs/picture # The decoder to 256 pixels.
+    python examples/make_bundled_model/classifier.py --out runs/classifier                      # Reads attributes.
+    python examples/make_bundled_model/export.py --tokenizer runs/tokenizer ... --out FOLDER    # Puts the parts together.
+    python examples/make_bundled_model/palette.py --model FOLDER                                # The mean colour of each token.
 
-All train on scenes that `lantern_demo/scenes.py` draws. docs/training.md has the sizes of the runs for the bundled weights.
-The first steps towards a model of other scenes, of nouns that emoji show:
-
-    python examples/make_bundled_model/emoji.py --sheet runs/nouns.png                # Downloads the nouns' pictures.
-    python examples/make_bundled_model/render.py --out runs/emoji-scenes.png          # Draws scenes of them.
-    python examples/make_bundled_model/emoji_tokenizer.py --out runs/emoji-tokenizer  # Tokenizer and picture decoder.
-
-The loop, its options and its checkpoints are those of `lantern_demo/training/run.py`.
+All train on scenes that `lantern_demo/scenes.py` draws. docs/training.md has the sizes of the runs for the bundled weights. The
+loop, its options and its checkpoints are those of `lantern_demo/training/run.py`.
 """

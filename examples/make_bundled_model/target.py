@@ -1,4 +1,7 @@
-"""Train the target on lantern scenes, together with the text encoder."""
+"""Train the target on lantern scenes, together with the text encoder.
+
+The scenes are drawn and tokenised once and kept in the run's folder. Every step words the captions again.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,19 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.scenes import HELD_OUT
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, Scenes, caption, render, sample_scenes
 from lantern_demo.training import run
-from lantern_demo.training.captioned import Captions, scene_reader, scene_tokens, training_scenes
+from lantern_demo.training.drafter import scene_reader
 
+CHUNK = 50  # scenes drawn and encoded at a time
 VALIDATED = 200  # held-out scenes of a validation
 
 
@@ -48,6 +54,43 @@ class TextToTokens(nn.Module):
         features = torch.where(drop[:, None, None], nothing, features)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
         return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
+
+
+def scene_tokens(
+    tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Draw and tokenise `count` scenes. Return ids [count, N] int16 and the scenes' attributes, on the CPU."""
+    draw = torch.compile(render) if compiled else render
+    ids, attributes = [], []
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
+            scenes = sample_scenes(CHUNK, seed + part)
+            image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
+            ids.append(tokenizer.encode(image).to(torch.int16).cpu())
+            attributes.append(scenes.attributes())
+    return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
+
+
+def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return this process's tokenised scenes as `scene_tokens` does; make them if `folder` does not hold them yet."""
+    store = folder / f"scenes{opts.rank}.pt"
+    if not store.exists():
+        seed = 10_000_019 + opts.rank * count
+        torch.save(scene_tokens(tokenizer, count, seed, opts.device, opts.compile), store)
+    ids, attributes = torch.load(store, weights_only=True)
+    return ids, attributes
+
+
+class Captions:
+    """Words captions for scenes that are kept as attributes only."""
+
+    def __init__(self, attributes: dict[str, Tensor]) -> None:
+        self.attributes = attributes
+
+    def __call__(self, rows: Tensor, rng: random.Random) -> list[str]:
+        chosen = {k: v[rows] for k, v in self.attributes.items()}
+        scenes = Scenes(**chosen, **dict.fromkeys(("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)))
+        return [caption(scenes, i, rng, omit=0.06) for i in range(len(rows))]
 
 
 def main() -> None:

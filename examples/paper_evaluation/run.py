@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.paper_evaluation import scorers
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import Point, points_of
-from lantern_demo.bench.report import add_model, at_least, now, number, table, write, write_file
+from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.files.disk_cache import put, replacing
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 
@@ -167,8 +168,8 @@ def evaluated(args: argparse.Namespace) -> Report:
     said = {"protocol": args.protocol, "seeds": seeds, "captions": digest, "sources": pipe.networks.sources}
     identity = drawing.identity_of(pipe, points, said)
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
-    write_file(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
-    write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # the input format of LANTERN's own scorers
+    put(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
+    put(args.out / "captions.json", json.dumps(captions) + "\n")  # the input format of LANTERN's own scorers
     jobs = drawing.jobs_of(points, counts, captions)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
@@ -190,12 +191,10 @@ def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
     """Write a picture, and for GenEval its line, unless the file exists."""
     if file.exists():
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
     if prompt.metadata:
-        write_file(file.parents[1] / "metadata.jsonl", prompt.metadata + "\n")
-    half = file.with_suffix(".part")
-    pipe.decode_image(tokens).save(half, "PNG")
-    half.replace(file)
+        put(file.parents[1] / "metadata.jsonl", prompt.metadata + "\n")
+    with replacing(file) as half:
+        pipe.decode_image(tokens).save(half, "PNG")
 
 
 def row_of(point: Point, records: list[drawing.Record]) -> Report:

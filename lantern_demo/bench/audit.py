@@ -90,7 +90,6 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the method and its noise for display."""
         return f"{self.method} ({self.noise})"
 
 
@@ -131,7 +130,6 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Return the result in words."""
         if self.stretch_p is None:
             return f"{self.differ} of {self.runs} differ" if self.differ else "vanilla's own"
         if self.exact:
@@ -226,9 +224,8 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
     """Run a cell and test it. If `runs` is None, its kind determines their number."""
     runs = runs or (SEEDS if cell.paired else runs_to_see(cell.case))
     play, vanilla = player(cell), player(Cell("vanilla", "shared", cell.case)) if cell.paired else None
-    first = zlib.crc32(
-        "/".join(cell).encode()
-    )  # a different first seed per cell, or all methods would draw the same first tokens
+    # a different first seed per cell, or all methods would draw the same first tokens
+    first = zlib.crc32("/".join(cell).encode())
     counts, passes, differ = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0, 0
     began = perf_counter()
     for seed in ((first + i) % 2**32 for i in range(runs)):

@@ -10,9 +10,10 @@ the command.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -35,18 +36,9 @@ TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
 RUNS_AS = {"cuda": "graphs", "cpu": "fixed"}
 
 
-@contextmanager
-def without_graphs() -> Iterator[None]:
-    """Disable graph capture, so that steps run eagerly."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("switched off for a comparison")
-
-    graph, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, refuse  # type: ignore[misc,assignment]
-    try:
-        yield
-    finally:
-        torch.cuda.CUDAGraph = graph  # type: ignore[misc]
+def without_graphs() -> AbstractContextManager[Any]:
+    """Disable graph capture meanwhile, so that steps run eagerly."""
+    return patch.object(torch.cuda, "CUDAGraph", side_effect=RuntimeError("switched off for a comparison"))
 
 
 def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row]:
@@ -98,7 +90,6 @@ def step_ms(done: Decoded) -> float:
 
 
 def markdown(report: Row) -> str:
-    """Return the report in Markdown."""
     small = " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
     random = "Weights are random but of lantern-scenes: what those would accept means nothing and is not shown."
     parts = [f"# Steps on {report['machine']['device']}", f"{report['started']}, PyTorch {report['torch']}.{small} {random}"]

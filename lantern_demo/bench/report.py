@@ -1,4 +1,4 @@
-"""Shared parts of the commands: options and checks of their values, tables, the machine's description, and atomic writes."""
+"""Shared parts of the commands: options and checks of their values, tables, the machine's description, and files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lantern_demo.models.files.disk_cache import put
 from lantern_demo.models.machine.device import device_name
 
 
@@ -86,16 +87,8 @@ def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():
-        write_file(file, content)
+        put(file, content)
     return list(files)
-
-
-def write_file(file: Path, content: str) -> None:
-    """Write a file atomically."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(content, encoding="utf-8")
-    part.replace(file)
 
 
 def _lines(value: Any) -> str:

@@ -47,7 +47,6 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Return the name for display."""
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
@@ -163,11 +162,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
         "version": lantern_demo.__version__,
         "machine": machine_of(pipe.device),
         "threads": pipe.threads.count,
-        "libraries": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
+        "libraries": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
         "model": {"id": pipe.info.id, "trained": pipe.networks.trained, "sources": pipe.networks.sources},
         "dtype": pipe.dtype,
         "products": pipe.products,

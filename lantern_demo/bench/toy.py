@@ -163,8 +163,7 @@ class ToyTarget(_Network):
 
 
 class ToyDrafter(_Network):
-    """The drafter of a case's tables; see `interfaces.Drafter`. Its input state and the token after it
-    identify the prefix."""
+    """The drafter of a case's tables; see `interfaces.Drafter`. Its input state and the token after it identify the prefix."""
 
     guided = False
 
@@ -183,10 +182,8 @@ class ToyDrafter(_Network):
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
     ) -> Tensor:
         asked = 1 if visible is None else len(visible)
-        return self._outputs(hidden[:, -asked:], tokens[-asked:])
-
-    def _outputs(self, hidden: Tensor, tokens: Tensor) -> Tensor:
-        return torch.from_numpy(self.behind[hidden[..., 0].long().numpy(), tokens.numpy()]).unsqueeze(-1)
+        states = hidden[:, -asked:, 0].long().numpy()
+        return torch.from_numpy(self.behind[states, tokens[-asked:].numpy()]).unsqueeze(-1)
 
 
 def _states(prefix: Array) -> Tensor:

@@ -110,9 +110,7 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     return [Visit(*parts) for parts in zip(probs, drawn, offered, q, strict=True)]
 
 
-def shift_at(
-    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool, draws: int = DRAWS
-) -> Tensor:
+def shift_at(rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool) -> Tensor:
     """Compute the distribution of the token emitted at a visited node minus p, [V] float64, averaged over drafts.
 
     shared: drafts and target drew with the same noise. An exact rule then emits only the target's own draw."""
@@ -120,7 +118,7 @@ def shift_at(
         return torch.zeros_like(visit.p, dtype=torch.float64)
     if visit.q is None:
         return fixed_shift(rule, visit.p, visit.tokens, neighbours)
-    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws)[0]
+    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator)
 
 
 def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
@@ -168,10 +166,8 @@ def without(q: Tensor, x: Tensor) -> Tensor:
 
 def sampled_shift(
     rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
-) -> tuple[Tensor, int]:
+) -> Tensor:
     """Compute the distribution of the token emitted at a node minus p, [V] float64, for children drawn from q.
-
-    The second value is the number of Monte Carlo draws, 0 for an exact sum.
 
     r_i is the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the drawn siblings. The
     shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)]. D_i is the distribution that draw i emits under r_i-1 and q_i
@@ -210,7 +206,7 @@ def sampled_shift(
             shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
             residual, weight = after, weight * lost.squeeze(1)
         residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
-    return shift, 0 if exact else chains
+    return shift
 
 
 def _drawn(probs: Tensor, u: Tensor) -> Tensor:

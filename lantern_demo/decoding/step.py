@@ -147,10 +147,9 @@ class TreeSteps:
         # an invalid bonus token becomes a valid one, since steps in flight may start from it
         torch.clamp(out.bonus, 0, last, out=self.root)
         if self.eager:
-            step = self.unpack(row.tolist(), draft)
-            self.done = (
-                replace(step, kept=Kept(self.verifier, draft, out, scores, self.step_uniforms)) if draft.tree.size > 1 else step
-            )
+            self.done = step = self.unpack(row.tolist(), draft)
+            if draft.tree.size > 1:
+                self.done = replace(step, kept=Kept(self.verifier, draft, out, scores, self.step_uniforms))
             depth = step.accepted_length - 1
             path, in_place = path[: depth + 1], step.path[-1] == depth
         else:
@@ -215,9 +214,8 @@ class TreeSteps:
             return self.drafter.forward(self.tokens, self.hidden, at, at, None, self.drafter_cache)
         at = self.scratch[: self.depth + 1] - (self.last_pending + 1)
         visible = self.arange[: self.attended] <= at.unsqueeze(1)
-        return self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache).index_select(
-            1, self.last_pending
-        )
+        outputs = self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache)
+        return outputs.index_select(1, self.last_pending)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         assert self.drafter is not None

@@ -125,10 +125,8 @@ class RowSteps:
         """Take one pass: read tokens, and draw the next ones."""
         with part("draft"):
             if self.eager:
-                row, nodes = (
-                    self.uniforms[self.launched],
-                    self.plan.table[:, self.launched, : len(self.plan.passes[self.launched])],
-                )
+                row, count = self.uniforms[self.launched], len(self.plan.passes[self.launched])
+                nodes = self.plan.table[:, self.launched, :count]
             else:
                 row, nodes = self.uniforms.index_select(0, self.number)[0], self.plan.table.index_select(1, self.number)[:, 0]
             tokens, at, drawn = self.tokens.index_select(0, nodes[0]), nodes[1] + self.prefix, nodes[2]

@@ -75,9 +75,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     def draw(self, tokens: Tensor) -> Tensor:
         """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder if
         there is one."""
-        if self.picture is None:
-            return self.tokenizer.decode(tokens)
-        return self.picture(self.tokenizer.vectors(tokens))
+        return self.tokenizer.decode(tokens) if self.picture is None else self.picture(self.tokenizer.vectors(tokens))
 
     def parts(self) -> dict[str, nn.Module]:
         """The model's networks, by the name of their folder."""
@@ -124,7 +122,8 @@ def load_part(folder: Path, part: nn.Module) -> None:
     try:
         load_torch_model(part, folder, strict=True)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
+        why = " ".join(str(error).split())
+        raise ValueError(f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}") from error
 
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
@@ -156,14 +155,12 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        # older folders use the name taps
-        sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
-        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
+        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
-        raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
+        raise ValueError(f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}") from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():
         load_part(folder / name, part)

@@ -199,7 +199,6 @@ def _check(part: Part, published: Published, located: Located) -> None:
 
 
 def main() -> None:
-    """Run the command line of this module."""
     offered = [info.id for info in REGISTRY.values() if info.published]
     parser = argparse.ArgumentParser(description="Fetch a published model, or say what that would take.")
     parser.add_argument("--model", required=True, choices=offered)

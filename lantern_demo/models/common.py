@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -60,8 +59,6 @@ class NetworkSizes(ABC, Generic[Network]):
 
 
 class TargetSizes(NetworkSizes[Network]):
-    """The configuration of a target."""
-
     layers: int
 
     @property
@@ -109,34 +106,14 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps)
 
 
-def unrolled(
-    hidden: Tensor,
-    passes: int,
-    read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
-    finish: Callable[[Tensor, Tensor], Tensor],
-) -> list[Tensor]:
-    """Run a drafter under teacher forcing, with the inputs of drafting -> outputs [B, S, H] a pass.
-
-    `hidden` [B, S, H] are the target's states, or wider ones if the drafter reads more than final states. Every output i
-    imitates the final state at position i + 1. `read` maps the states before each slot's token [B, S, H] to the layer's input x
-    and its queries, keys and values [B, heads, S, d]. `finish` maps x and the attended values to the output. Pass 0 reads the
-    target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a tree node at depth t
-    does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t slots have no such
-    ancestors and are invalid.
-    """
-    slot = torch.arange(hidden.shape[1], device=hidden.device)
-    back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
-    keys: list[Tensor] = []
-    values: list[Tensor] = []
-    outputs: list[Tensor] = []
-    for t in range(passes):
-        x, q, k, v = read(hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-        keys.append(k)
-        values.append(v)
-        seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
-        attended = F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)
-        outputs.append(finish(x, attended.transpose(1, 2).flatten(2)))
-    return outputs
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend with queries q over keys k and values v -> [R, heads, n, d]. mask: a bias, or bool with True for visible keys."""
+    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
+        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times as long there.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1).to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def with_features(final: Tensor, features: list[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask, with_features
+from lantern_demo.models.common import BEYOND, Condition, Network, NetworkSizes, RMSNorm, attend, prefix_mask, with_features
 from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, rotations, unstored
 
 
@@ -45,9 +45,11 @@ def angles(positions: int, head_dim: int, base: float) -> Tensor:
     return torch.stack((angle.cos(), angle.sin()), -1)
 
 
-def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tensor:
-    """Return `angles` of all positions of a picture's tokens and of drafts past its end."""
-    return angles(prefix + grid * grid + BEYOND, head_dim, base)
+class SequenceSizes(NetworkSizes[Network]):
+    """The configuration of a target or a drafter of these families: a drafter's slot stands at its target's position."""
+
+    def rope_table(self) -> Tensor:
+        return angles(self.prefix + self.grid * self.grid + BEYOND, self.head_dim, self.rope_base)
 
 
 def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
@@ -224,6 +226,30 @@ class DecoderDrafter(Decoder):
         """Run embedded [n, H] or [R, n, H], hidden [R, n, H] and rope [R or 1, n, d / 2, 2] -> outputs [R, asked, H]."""
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
         return self.finish(self.layer(x, rotations(rope), (mask, store, asked)))
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """As `training.teaching.Learner.train_passes`, with the inputs of drafting. Output i imitates the final state at
+        position i + 1.
+
+        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a
+        tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t
+        slots have no such ancestors and are invalid.
+        """
+        embedded, rotation = self.embed(tokens).type_as(hidden), rotations(self.rope[None, : tokens.shape[1]])
+        slot = torch.arange(hidden.shape[1], device=hidden.device)
+        back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        outputs: list[Tensor] = []
+        for t in range(passes):
+            x = self.fuse(embedded, hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
+            q, k, v = self.layer.self_attn.rotated(self.layer.norm_before(x), rotation).transpose(1, 3).unbind(2)
+            keys.append(k)
+            values.append(v)
+            seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
+            attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
+            outputs.append(self.finish(self.layer.finish(x, attended.transpose(1, 2).flatten(2))))
+        return outputs
 
 
 class SequenceDrafter(Padded, DecoderDrafter):

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import lantern_demo.models.anole.prompts as anole_prompts
 import lantern_demo.models.anole.weights as anole_weights
+import lantern_demo.models.janus.prompts as janus_prompts
 import lantern_demo.models.janus.weights as janus_weights
 import lantern_demo.models.llamagen.weights as llamagen_weights
 from lantern_demo.decoding import interfaces
 from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import PromptTokens
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
@@ -30,7 +31,6 @@ from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.tensors import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
-from lantern_demo.models.janus.prompts import ChatPrompt
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.captions import CaptionEncoder
@@ -83,7 +83,7 @@ FAMILIES: dict[str, Family] = {
         layouts=anole_weights.LAYOUTS,
         target_facts=anole_weights.target_facts,
         drafter_facts=anole_weights.drafter_facts,
-        prompts=PromptTokens.of,
+        prompts=anole_prompts.prompt_reader,
         cpu=FusedForCpu(LeanAnole, packed),
     ),
     "Janus": Family(
@@ -91,7 +91,7 @@ FAMILIES: dict[str, Family] = {
         drafter=JanusDrafterConfig,
         layouts=janus_weights.LAYOUTS,
         target_facts=janus_weights.target_facts,
-        prompts=ChatPrompt.of,
+        prompts=janus_prompts.prompt_reader,
         cpu=FusedForCpu(LeanJanus, packed),
     ),
 }

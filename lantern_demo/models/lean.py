@@ -63,19 +63,19 @@ class LeanDecoder(ABC):
     A family adds the packing of its layers, the embedding of prompts and tokens, and its head.
     """
 
-    def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
-        """layers: only the first `layers` ones, to time passes."""
+    def __init__(self, target: Any, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
+        """kind and release are those of `Packing`. layers: only the first `layers` ones, to time passes."""
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
         # dtype of the mask's sums, on which padding "released" depends
-        self.format = torch.bfloat16 if packing.kind == "bfloat16" else torch.float32
-        self.kind = packing.kind
-        self.layers = [self.layer(block, packing) for block in target.blocks[:layers]]
+        self.format = torch.bfloat16 if kind == "bfloat16" else torch.float32
+        self.kind, self.packing = kind, Packing(kind, release)
+        self.layers = [self.layer(block) for block in target.blocks[:layers]]
         self.norm = Norm(target.norm.weight, c.eps)
         self.rope = complex_rope(target.rope, c.heads)
 
     @abstractmethod
-    def layer(self, block: Any, packing: Packing) -> LeanLayer:
+    def layer(self, block: Any) -> LeanLayer:
         """Return a block as a layer of packed matmuls."""
 
     @abstractmethod
@@ -129,8 +129,8 @@ class LeanSequence(LeanDecoder):
 
     original: decoder.SequenceTarget
 
-    def layer(self, block: decoder.SequenceLayer, packing: Packing) -> LeanLayer:
-        a, m, eps = block.self_attn, block.mlp, self.config.eps
+    def layer(self, block: decoder.SequenceLayer) -> LeanLayer:
+        a, m, eps, packing = block.self_attn, block.mlp, self.config.eps, self.packing
         return LeanLayer(
             Norm(block.input_layernorm.weight, eps),
             packing.half_rotated(a.q_proj, a.k_proj, a.v_proj, a.heads),

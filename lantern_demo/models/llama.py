@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import RMSNorm
+from lantern_demo.models.common import RMSNorm, attend
 
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 # queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
@@ -142,17 +142,12 @@ class Attention(nn.Module, ABC):
         """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
         return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
 
-    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map x [R, n, H] to rotated queries and keys, and values, [R, heads, n, d] each."""
-        q, k, v = self.rotated(x, rotation).transpose(1, 3).unbind(2)
-        return q, k, v
-
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
         """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        return attend(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 class SplitAttention(Attention):

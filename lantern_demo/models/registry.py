@@ -94,10 +94,10 @@ class ModelInfo:
     id: str
     title: str
     description: str
-    folder: Path | None
     image_size: int  # pixels a side
     grid: int  # tokens a side
     max_prompt: int  # characters
+    folder: Path | None = None
     preset: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["text", "class"] = "text"
     published: Published | None = None
@@ -144,7 +144,6 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
             f"LlamaGen-XL (stage {stage}) as LANTERN runs it, with LANTERN's drafter and the flan-t5-xl text encoder. "
             f"It draws {size} x {size} pixels from any English text."
         ),
-        folder=None,
         image_size=size,
         grid=grid,
         max_prompt=1000,
@@ -176,7 +175,6 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
             f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet classes, named or numbered. "
             "Vanilla only, until a drafter is trained for it."
         ),
-        folder=None,
         image_size=size,
         grid=size // 16,
         max_prompt=200,
@@ -202,7 +200,6 @@ def _anole() -> ModelInfo:
             "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, with LANTERN's drafter. "
             "It draws 512 x 512 pixels from any English text, which it reads itself."
         ),
-        folder=None,
         image_size=512,
         grid=32,
         max_prompt=1000,
@@ -253,7 +250,6 @@ def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
             f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. "
             "It has no drafter until one is trained. It has not been tried with the published weights."
         ),
-        folder=None,
         image_size=384,
         grid=24,
         max_prompt=1000,

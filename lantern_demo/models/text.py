@@ -1,12 +1,13 @@
-"""Text encoders: they turn a prompt into the features that a text-conditional target reads."""
+"""Prompts: encoders that turn one into features for a target, and a vocabulary for targets that read its ids themselves."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
@@ -29,11 +30,9 @@ class PromptEncoder(Protocol):
 
     def check(self, prompt: str) -> None:
         """Raise ValueError with a sentence when a prompt cannot be encoded."""
-        ...
 
     def encode(self, prompt: str) -> Encoded:
         """Encode a prompt that passed `check`."""
-        ...
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
@@ -43,6 +42,43 @@ def word_tokenizer(words: list[str]) -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer
+
+
+def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[str]:
+    """Return the words of a text that a vocabulary lacks."""
+    unknown = tokenizer.token_to_id(UNKNOWN)
+    return [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
+
+
+class PromptIds:
+    """Implements `PromptEncoder` for a target that reads ids: at most `length`, with `before` and `after` around the text.
+
+    `template` has the text in place of {}. A prompt must not match `marks`, which the vocabulary reads as its own signs.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, length: int, marks: re.Pattern[str], before: list[int], after: list[int], template: str = "{}"
+    ) -> None:
+        self.tokenizer, self.length, self.marks = tokenizer, length, marks
+        self.before, self.after, self.template = before, after, template
+
+    def check(self, prompt: str) -> None:
+        """Raise ValueError when a prompt has more tokens than there are positions, or contains a mark of the vocabulary."""
+        if found := self.marks.search(prompt):
+            raise ValueError(f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out")
+        count, own = (self.encode(text).features.shape[1] for text in (prompt, ""))
+        if count > self.length:
+            raise ValueError(
+                f"prompt has {count - own} tokens of the model's vocabulary, at most {self.length - own} are allowed: "
+                f"{prompt[:60]!r}..."
+            )
+
+    def encode(self, prompt: str) -> Encoded:
+        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask: nothing is padded."""
+        text = self.template.format(prompt.strip())
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)  # some published files add a start mark, others do not
+        ids = torch.tensor([[*self.before, *encoding.ids, *self.after]])
+        return Encoded(ids, None, unknown_words(self.tokenizer, text, encoding))
 
 
 def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,10 +127,9 @@ class TextEncoder(nn.Module):
         """Encode one prompt on the encoder's device. Raise ValueError when it is too long."""
         ids, mask = self.ids([prompt])
         encoding = self.tokenizer.encode(prompt)
-        unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]
         device = self.encoder.device
         features, mask = self(ids.to(device), mask.to(device))
-        return Encoded(features, mask, unknown)
+        return Encoded(features, mask, unknown_words(self.tokenizer, prompt, encoding))
 
 
 def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:

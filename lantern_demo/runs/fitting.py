@@ -19,10 +19,12 @@ window's size.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +101,6 @@ class Calibration:
         if kind not in CANDIDATES:
             return ()
         rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
-        if kind is DynamicTree:  # older files also have trees of one level
-            rows = [row for row in rows if row[1] > 0]
         return tuple(row for row in rows if kind is not ZipAR or row[2] <= most_changed)
 
 
@@ -131,17 +131,15 @@ def read_calibration(folder: Path | None) -> Calibration | None:
 
 def choose(kind: Any, rows: Rows, seconds: Seconds) -> Choice:
     """Return the drafts of a kind with the most tokens a second, by the rows of a calibration."""
-    tokens = static_trees(rows, seconds) if kind is StaticTree else counted_drafts(kind, rows)
+    if kind is StaticTree:
+        tokens = static_trees(rows, seconds)
+    else:
+        count = len(CANDIDATES[kind].values[0])
+        tokens = {kind(*row[:count]): row[count] for row in rows}
     measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
     best = max(tokens, key=lambda drafts: tokens[drafts] / measured[drafts])
     told = f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms"
     return Choice(best, f"fitted: {describe_drafts(best)}; {told} with {METHODS[CANDIDATES[kind].counted].label}")
-
-
-def counted_drafts(kind: Any, rows: Rows) -> dict[DraftConfig, float]:
-    """Return the drafts of a calibration's rows, each with its tokens a step."""
-    count = len(CANDIDATES[kind].values[0])
-    return {kind(*row[:count]): row[count] for row in rows}
 
 
 def static_trees(accept: Rows, seconds: Seconds) -> dict[DraftConfig, float]:
@@ -150,19 +148,10 @@ def static_trees(accept: Rows, seconds: Seconds) -> dict[DraftConfig, float]:
     cost = plane(dict(zip(PROBES, seconds([StaticTree(paths) for paths in PROBES]), strict=True)))
 
     def proposal(share: float) -> tuple[TreePath, ...]:
-        return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
+        return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES)
 
     proposed = [*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))]
     return {StaticTree(paths): 1 + sum(chances(accept, paths)) for paths in proposed}
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A tree, the tokens a step and the seconds a step that are expected of it."""
-
-    paths: tuple[TreePath, ...]
-    tokens: float
-    seconds: float
 
 
 def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> Iterable[tuple[TreePath, float]]:
@@ -188,49 +177,46 @@ def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> It
         offer((*path[:-1], path[-1] + 1), parent)
 
 
-def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
+def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> tuple[TreePath, ...]:
     """Return the tree of at most `nodes` nodes, without the root, with the most expected tokens a second. accept [depth][draw]:
     see the module's docstring. Raises ValueError when no draft is ever accepted."""
-    best: Fitted | None = None
+    best: tuple[TreePath, ...] = ()
+    most = 0.0
     for depth in range(1, len(accept) + 1):
         paths: list[TreePath] = []
         tokens = 1.0
         for path, chance in grow_static(accept, depth, nodes):
             paths.append(path)
             tokens += chance
-            deepest = max(map(len, paths))
-            inner = len({p[:-1] for p in paths})
-            seconds = cost(1 + len(paths), deepest, inner)
-            if best is None or tokens / seconds > best.tokens / best.seconds:
-                best = Fitted(tuple(sorted(paths, key=lambda p: (len(p), p))), tokens, seconds)
-    if best is None:
+            rate = tokens / cost(*size_of(paths))
+            if rate > most:
+                best, most = tuple(paths), rate
+    if not best:
         raise ValueError("accept has no chance above 0: no draft was ever accepted")
-    return best
+    return tuple(sorted(best, key=lambda p: (len(p), p)))
+
+
+def size_of(paths: Sequence[TreePath]) -> tuple[int, int, int]:
+    """Return the nodes of a tree with the root, its depth, and the nodes that are drafted from."""
+    return 1 + len(paths), max(map(len, paths)), len({path[:-1] for path in paths})
 
 
 def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
     """Return the chance [depth][draw] that a draw is the accepted one, counted over steps with static trees. A visited node
     counts for those of its draws that the tree has. Depths that were never visited are left out."""
-    tried: list[list[int]] = []
-    accepted: list[list[int]] = []
+    tried, accepted = Counter[tuple[int, int]](), Counter[tuple[int, int]]()  # by depth and draw
     for step in steps:
-        children: dict[int, list[int]] = {}
-        for node, parent in enumerate(step.parents):
-            if node:
-                children.setdefault(parent, []).append(node)
         for depth, node in enumerate(step.path):
-            offered = children.get(node, [])
-            if not offered:
-                break
-            for table in (tried, accepted):
-                while len(table) <= depth:
-                    table.append([])
-                table[depth].extend([0] * (len(offered) - len(table[depth])))
-            following = step.path[depth + 1] if depth + 1 < len(step.path) else None
-            for draw, child in enumerate(offered):
-                tried[depth][draw] += 1
-                accepted[depth][draw] += child == following
-    return [[a / t for a, t in zip(*rows, strict=True)] for rows in zip(accepted, tried, strict=True)]
+            children = [child for child, parent in enumerate(step.parents) if child and parent == node]
+            for draw, child in enumerate(children):
+                tried[depth, draw] += 1
+                accepted[depth, draw] += child in step.path
+    found: list[list[float]] = []
+    for depth, draw in sorted(tried):
+        if draw == 0:
+            found.append([])
+        found[depth].append(accepted[depth, draw] / tried[depth, draw])
+    return found
 
 
 class StepCosts:
@@ -258,13 +244,7 @@ class StepCosts:
 
 def chances(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> list[float]:
     """Return the chance that verification reaches each path."""
-    found = []
-    for path in paths:
-        chance = 1.0
-        for level, draw in enumerate(path):
-            chance *= accept[level][draw]
-        found.append(chance)
-    return found
+    return [prod(accept[level][draw] for level, draw in enumerate(path)) for path in paths]
 
 
 def covered(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> bool:
@@ -275,9 +255,9 @@ def covered(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> b
 def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
     """Fit seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least
     squares."""
-    rows = [(1.0, 1.0 + len(paths), float(max(map(len, paths))), float(len({p[:-1] for p in paths}))) for paths in measured]
     columns = [0, 1, 2, 3]
-    table, wanted = torch.tensor(rows, dtype=torch.float64), torch.tensor(list(measured.values()), dtype=torch.float64)
+    table = torch.tensor([(1, *size_of(paths)) for paths in measured], dtype=torch.float64)
+    wanted = torch.tensor(list(measured.values()), dtype=torch.float64)
     while True:  # a negative share is noise, since no node makes a step shorter: drop it
         share = torch.linalg.lstsq(table[:, columns], wanted[:, None]).solution[:, 0]
         if bool((share >= 0).all()) or len(columns) == 1:
@@ -286,7 +266,7 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
     shares = dict(zip(columns, share.tolist(), strict=True))
 
     def cost(nodes: int, depth: int, inner: int) -> float:
-        return max(1e-6, sum(shares.get(i, 0.0) * x for i, x in enumerate((1.0, float(nodes), float(depth), float(inner)))))
+        return max(1e-6, sum(shares.get(i, 0.0) * x for i, x in enumerate((1, nodes, depth, inner))))
 
     return cost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,6 @@ from lantern_demo.settings.knobs import lists_settings
 from lantern_demo.settings.settings import Settings, methods_of
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
-
-
-@dataclass(frozen=True)
-class DrafterMissing:
-    """The method needs a drafter, and the model has none."""
-
-    method: str
-    missing: bundled.NoDrafter
-
-    def sentence(self) -> str:
-        return f"method {self.method} needs a drafter, and {self.missing}"
 
 
 class Pipeline(Session):
@@ -62,10 +51,9 @@ class Pipeline(Session):
         return text
 
     @property
-    def unavailable(self) -> dict[str, DrafterMissing]:
+    def unavailable(self) -> dict[str, bundled.NoDrafter]:
         """The methods that cannot decode with this model, by id, each with the reason and the remedy."""
-        missing = self.networks.no_drafter
-        return {} if missing is None else _need_a_drafter(missing)
+        return _without_drafter(self.networks.no_drafter)
 
     @property
     def available_methods(self) -> list[str]:
@@ -81,7 +69,7 @@ class Pipeline(Session):
         """Return the methods. Raises ValueError when this model cannot be decoded with one of them."""
         for method in methods:
             if method.id in self.unavailable:
-                raise ValueError(self.unavailable[method.id].sentence())
+                raise ValueError(f"method {method.id} needs a drafter, and {self.unavailable[method.id]}")
         return methods
 
     def request(
@@ -219,19 +207,17 @@ def load(
 
 def info_of(model: str | Path) -> ModelInfo:
     """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
-    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
-    return _local_info(Path(model)) if local else model_info(model)
+    if isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir()):
+        folder = Path(model)
+        told = "A model from a local folder."
+        return ModelInfo(folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder)
+    return model_info(model)
 
 
-def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
+def unavailable_methods(info: ModelInfo) -> dict[str, bundled.NoDrafter]:
     """As `Pipeline.unavailable`, for a model on offer that is not loaded."""
-    return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
+    return _without_drafter(None if checkpoints.has_drafter(info) else checkpoints.why_no_drafter(info))
 
 
-def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:
-    return {method.id: DrafterMissing(method.id, missing) for method in METHODS.values() if method.needs_drafter}
-
-
-def _local_info(folder: Path) -> ModelInfo:
-    """Return the entry of a model folder; its sizes are read when it is loaded."""
-    return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)
+def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoDrafter]:
+    return {} if missing is None else {method.id: missing for method in METHODS.values() if method.needs_drafter}

@@ -26,10 +26,9 @@ from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings, renamed, without_retired
+from lantern_demo.settings.settings import Settings
 from lantern_demo.version import __version__
 
-VERSIONS = ("0.1", "0.2")  # readable versions: 0.2 draws other pictures for a seed than 0.1, since noise is shared
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
 # Sentences for faults that pydantic describes in programmers' terms.
 SAID = {
@@ -41,16 +40,6 @@ SAID = {
     "dataclass_type": "must be an object",
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
-}
-# Values that the entries of older records lack.
-LATER: dict[str, Any] = {
-    "threads": None,
-    "threads_reason": "",
-    "schedule": "in turn",
-    "schedule_reason": "",
-    "engine_reason": "",
-    "waited_seconds": None,
-    "noise": "independent",
 }
 # The settings that determine a draft tree.
 OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
@@ -87,8 +76,8 @@ def depth_of(value: Any, deepest: int) -> int:
 
 
 def _version(told: str) -> str:
-    if ".".join(told.split(".")[:2]) not in VERSIONS:
-        raise ValueError(f"the record is of version {told!r}; this program reads those of {', '.join(VERSIONS)}")
+    if told.split(".")[:2] != __version__.split(".")[:2]:
+        raise ValueError(f"the record is of version {told!r}, and this program has version {__version__}; draw the prompt again")
     return told
 
 
@@ -106,14 +95,12 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings. A knob newer than the record gets its default, or the fixed value from before it existed."""
-    found, usual = without_retired(found), Settings().as_dict()
-    if not {name for name in usual if not KNOBS[name].later} <= set(found) <= set(usual):
+    usual = Settings().as_dict()
+    if set(found) != set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
     if empty := [name for name in found if found[name] is None and usual[name] is not None]:
         raise ValueError(f"{empty[0]} must have a value")
-    before = {name: knob.before for name, knob in KNOBS.items() if knob.before is not None}
-    return Settings(**(before | found)).as_dict()
+    return Settings(**found).as_dict()
 
 
 Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]  # of a model; the page does not show them
@@ -123,8 +110,6 @@ Words = Annotated[Many[Line], Field(max_length=1000)]
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the libraries in use."""
-
     python: Name
     torch: Name
     transformers: Name
@@ -168,7 +153,7 @@ class Events:
     score, and the threshold that the score had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
     the token that the target itself drew there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1:
     neither), and the number of members, the draft included. `places` has the position of each token in the picture, in the
-    order they came; None: raster order. Older records have `judged` instead of `trials`.
+    order they came; None: raster order.
     """
 
     places: Many[Whole] | None = None
@@ -177,8 +162,7 @@ class Events:
     milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
     kinds: Annotated[str, Field(max_length=MOST_TOKENS)]
     trees: Many[Annotated[Tree, AfterValidator(_rooted)]]
-    trials: Many[Many[list[Any]]] | None = None
-    judged: Many[Many[list[Any]]] | None = None
+    trials: Many[Many[list[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,14 +198,8 @@ def _consistent(entry: Entry) -> Entry:
     tokens, steps, events = entry.tokens, entry.steps, entry.events
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
-    committed, moments, trials = events.committed, events.milliseconds, events.judged if events.trials is None else events.trials
-    if trials is None:
-        raise ValueError("trials must be given")
-    lists: dict[str, Any] = vars(events) | {
-        "trials": trials,
-        "accepted_lengths": entry.accepted_lengths,
-        "token_ids": entry.token_ids,
-    }
+    committed, moments, trials = events.committed, events.milliseconds, events.trials
+    lists: dict[str, Any] = vars(events) | {"accepted_lengths": entry.accepted_lengths, "token_ids": entry.token_ids}
     lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
     lengths |= dict.fromkeys(("token_ids", "kinds", "places"), tokens)
     for name, length in lengths.items():
@@ -256,15 +234,6 @@ def _named(found: Any) -> Any:
     return found
 
 
-def _as_now(found: Any) -> Any:
-    """Return an entry with the values that older entries lack."""
-    if not isinstance(found, dict):
-        return found
-    if "price" in found and isinstance(events := found.get("events"), dict) and "places" in events:
-        raise ValueError("is older than the count of what rows drawn side by side change; draw it anew")
-    return LATER | renamed(found)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """A run or a comparison: its entries by method, in the `order` they ran."""
@@ -280,9 +249,7 @@ class Record:
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
     order: Annotated[Many[Line], Field(min_length=1)]
     how_timed: Annotated[str, Field(max_length=1000), READABLE]
-    methods: Annotated[
-        dict[str, Annotated[Entry, BeforeValidator(_as_now), AfterValidator(_consistent)]], BeforeValidator(_named)
-    ]
+    methods: Annotated[dict[str, Annotated[Entry, AfterValidator(_consistent)]], BeforeValidator(_named)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON-able values."""
@@ -354,21 +321,14 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    model: str,
-    trained: dict[str, Any],
-    sources: dict[str, dict[str, Any]],
-    prompt: str,
-    unknown: list[str],
-    warning: str | None,
-    settings: Settings,
-    entry: Entry,
+    model: Model, prompt: str, unknown: list[str], warning: str | None, settings: Settings, entry: Entry
 ) -> dict[str, Any]:
     """Return the record of a run, JSON-able."""
     return Record(
         lantern_demo=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
-        model=Model(model, trained, sources),
+        model=model,
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,

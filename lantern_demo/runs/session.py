@@ -43,10 +43,10 @@ from lantern_demo.runs.fitting import (
     calibration_folder,
     read_calibration,
 )
-from lantern_demo.runs.record import Entry, events_of, image_hash, run_record
+from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
-from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, smaller_drafts, why_these_drafts
-from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, why_these_drafts
+from lantern_demo.settings.knobs import MAX_LANTERN_K, WINDOW
 from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
@@ -229,8 +229,8 @@ class Session:
             image_sha256=image_hash(image),
             events=events_of(steps),
         )
-        trained, sources, told = self.networks.trained, self.networks.sources, warning(self.info, read.prompt)
-        record = run_record(self.info.id, trained, sources, read.prompt, encoded.unknown, told, settings, entry)
+        model, told = Model(self.info.id, self.networks.trained, self.networks.sources), warning(self.info, read.prompt)
+        record = run_record(model, read.prompt, encoded.unknown, told, settings, entry)
         yield Generation(method.id, image, outcome.tokens, entry, record)
 
     def _numbers(self, config: Config, choice: Choice, outcome: Decoded, clock: Clock) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def as_image(pixels: Tensor) -> Image.Image:
 
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
     """Return a smaller tree if the error is a lack of memory. Return None for another error, or if no tree is smaller."""
-    policy = smaller_drafts(method)
+    policy = drafts_of(method.drafts, Settings(tree="small", window=2, zipar_window=WINDOW))
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None
     return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

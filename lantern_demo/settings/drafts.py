@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
-from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.window import Window
 from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, WINDOW
@@ -26,11 +25,6 @@ def drafts_of(kind: type[DraftConfig], settings: Settings) -> DraftConfig:
     if issubclass(kind, ZipAR):
         return kind(settings.zipar_window or WINDOW)
     return kind()
-
-
-def smaller_drafts(method: Method) -> DraftConfig:
-    """Return the drafts of a method where memory is short."""
-    return drafts_of(method.drafts, Settings(tree="small", window=2, zipar_window=WINDOW))
 
 
 def are_fitted(kind: type[DraftConfig], settings: Settings) -> bool:

@@ -29,6 +29,7 @@ WINDOW = 8  # positions of a window, or of a lead between rows, where nothing is
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
+MAX_DEPTH, MAX_NODES = 8, 128  # of a dynamic tree: levels below the first drafts, and nodes with the root
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
 _SHORT = reprlib.Repr()
@@ -61,14 +62,6 @@ class Limit:
         return int(value) if self.whole else float(value)
 
 
-def _everybody(_: Method) -> bool:
-    return True
-
-
-def _has_a_tree(method: Method) -> bool:
-    return method.needs_drafter
-
-
 def _drafts_by(*kinds: type[DraftConfig]) -> Callable[[Method], bool]:
     return lambda method: issubclass(method.drafts, kinds)
 
@@ -89,14 +82,11 @@ class Knob:
     step: float | None = None  # of the page's slider; None for a field
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # allows None, the value of the draft tree
-    reads: Callable[[Method], bool] = _everybody  # whether a method reads it
+    reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
     swept: tuple[Any, ...] = ()  # values at which sweeps measure speed and quality
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
-    explore: str = ""  # its name in the explorer
-    symbol: str = ""  # before a value in a picture
+    symbol: str = ""  # before a value that the explorer tried
     short: str = ""  # its name among the knobs of its method; empty: the whole name
-    later: bool = False  # older run records lack it
-    before: Any = None  # the value of these records, where it is not the default
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
     fitted: bool = False  # 0 means that it is chosen for the machine
 
@@ -154,8 +144,6 @@ class Knobs:
         "shared: all methods draw with the same noise for each token, so exact ones draw vanilla's picture. independent: each "
         "method draws by its paper's rejection sampling, as LANTERN++ always does.",
         choices=NOISE,
-        later=True,
-        before="independent",
     )
     lantern_k: int = knob(
         100,
@@ -166,7 +154,6 @@ class Knobs:
         swept=(10, 100, 1000),
         explored=(0, 10, 30, 100, 300),
         sets="k",
-        explore="LANTERN's k",
         symbol="k",
         short="k",
     )
@@ -180,7 +167,6 @@ class Knobs:
         reads=_accepts_by(Lantern),
         swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
         explored=(0.0, 0.05, 0.1, 0.2, 0.4),
-        explore="LANTERN's delta",
         symbol="\u03b4",
         short="delta",
         bounds=True,
@@ -192,7 +178,6 @@ class Knobs:
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(LanternPlusPlus),
         swept=(10, 30, 100),
-        symbol="k",
         short="k",
         sets="k",
     )
@@ -206,7 +191,6 @@ class Knobs:
         reads=_accepts_by(LanternPlusPlus),
         swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
         explored=(1.0, 2.0, 4.0, 10.0, 30.0),
-        explore="LANTERN++'s lambda",
         symbol="\u03bb",
         short="lambda",
         bounds=True,
@@ -221,7 +205,6 @@ class Knobs:
         reads=_drafts_by(OptTree),
         swept=(0.05, 0.1, 0.2, 0.3),
         short="chance",
-        later=True,
         fitted=True,
     )
     window: int = knob(
@@ -232,8 +215,6 @@ class Knobs:
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
         swept=(4, 8, 16),
-        symbol="w",
-        later=True,
         fitted=True,
     )
     zipar_window: int = knob(
@@ -246,11 +227,9 @@ class Knobs:
         reads=_drafts_by(ZipAR),
         swept=(2, 3, 4, 6, 8),
         explored=(2, 3, 4, 6, 8),
-        explore="ZipAR's window",
         symbol="w",
         short="window",
         bounds=True,
-        later=True,
         fitted=True,
     )
     zipar_changed: float = knob(
@@ -262,7 +241,6 @@ class Knobs:
         step=0.01,
         reads=_drafts_by(ZipAR),
         short="changed",
-        later=True,
     )
     tree: str = knob(
         FIT,
@@ -271,7 +249,7 @@ class Knobs:
         "paper was published for GPUs. The others are static trees, with which EAGLE-2 and LANTERN use the small dynamic one. "
         "Write a tree of your own as paths such as 0 1 00, where 00 is the first child of the first child.",
         choices=TREES,
-        reads=_has_a_tree,
+        reads=lambda method: method.needs_drafter,
     )
     draft_top_k: int | None = knob(
         None,
@@ -285,7 +263,7 @@ class Knobs:
         None,
         "Dynamic tree: depth (0: of the draft tree)",
         "How many levels it grows below its first drafts.",
-        Limit(0, 8, whole=True),
+        Limit(0, MAX_DEPTH, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),
     )
@@ -293,7 +271,7 @@ class Knobs:
         None,
         "Dynamic tree: nodes (0: of the draft tree)",
         "How many nodes are kept for checking, the root counted.",
-        Limit(2, 128, whole=True),
+        Limit(2, MAX_NODES, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),
     )
@@ -343,6 +321,4 @@ def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
 
 def seed_of(value: Any) -> int:
     """Return a requested seed as int. Raises ValueError naming the allowed range."""
-    limit = KNOBS["seed"].limit
-    assert limit is not None
-    return int(limit.check("seed", value))
+    return int(Limit(0, MAX_SEED, whole=True).check("seed", value))

@@ -10,7 +10,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
-from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, Knobs, shown
+from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, MAX_DEPTH, MAX_NODES, SMALL_STATIC, TREES, Knobs, shown
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 
@@ -54,7 +54,6 @@ class Settings(Knobs):
 
     @property
     def static_paths(self) -> tuple[Path, ...]:
-        """The paths of the static tree."""
         if self.tree in (FIT, "small"):
             return SMALL_STATIC
         named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
@@ -88,54 +87,18 @@ def by_name(values: Any) -> dict[str, Any]:
 
 def _own_paths(value: Any) -> tuple[Path, ...]:
     """Return the static tree of a text of paths. Raises ValueError for a text that is no tree or too large a tree."""
-    deepest, most = _highest("draft_depth") + 1, _highest("draft_nodes")
+    deepest = MAX_DEPTH + 1
     try:
-        if not isinstance(value, str) or len(value) > most * (deepest + 1) or not set(value) <= set("0123456789 "):
+        if not isinstance(value, str) or len(value) > MAX_NODES * (deepest + 1) or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
         policy = StaticTree(read_paths(value))
-        if policy.nodes > most or len(policy.paths[-1]) > deepest:
-            raise ValueError(f"a tree has at most {most} nodes with the root, {deepest} deep")
+        if policy.nodes > MAX_NODES or len(policy.paths[-1]) > deepest:
+            raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {deepest} deep")
     except ValueError as error:
         raise ValueError(
             f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {shown(value)}: {error}"
         ) from None
     return policy.paths
-
-
-def _highest(name: str) -> int:
-    limit = KNOBS[name].limit
-    assert limit is not None
-    return int(limit.high)
-
-
-# Settings that older records and links may name, each with the value that changed nothing.
-RETIRED: dict[str, Any] = {
-    "cool_delta": 2.0,
-    "cool_mu": 0.0,
-    "typical_epsilon": 0.09,
-    "ensemble_weight": 0.7,
-    "gsd_delta": 0.15,
-    "coupling": "gumbel",
-    "guess": "left",
-    "residual": "set",
-}
-RENAMED = {"dice": ("noise", {"same": "shared", "own": "independent"})}  # of older records and links
-UNREAD = {"zipar_price"}  # it chose a window, and a record also has that window
-
-
-def renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values under the current names of their settings."""
-    old = {name: (RENAMED[name][0], RENAMED[name][1].get(str(value), value)) for name, value in values.items() if name in RENAMED}
-    return dict(old.values()) | {name: value for name, value in values.items() if name not in old}
-
-
-def without_retired(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values of settings without the retired ones. Raises ValueError for a retired value that changed something."""
-    values = renamed(values)
-    for name, usual in RETIRED.items():
-        if values.get(name, usual) != usual:
-            raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")
-    return {name: value for name, value in values.items() if name not in RETIRED and name not in UNREAD}
 
 
 def method_of(value: Any) -> Method:

@@ -16,7 +16,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,22 @@ from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.models.text import PromptEncoder, TextEncoder
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.scenes import caption, sample_scenes, vocabulary
 from lantern_demo.training import run
-from lantern_demo.training.captioned import Captions, scene_reader, training_scenes
-from lantern_demo.training.own import Batch, OwnPictures, encode_prompts
+from lantern_demo.training.own import OwnPictures, encode_prompts
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
-HELD = 240  # scenes for validation only
 SHARD = 64  # pictures that a target draws at once
+
+
+def scene_reader(width: int, prefix: int) -> TextEncoder:
+    """Return a new text encoder for captions of scenes: at most `prefix` - 1 words as features of `width` numbers."""
+    words = word_tokenizer(vocabulary())
+    return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
@@ -60,17 +65,6 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
-@dataclass
-class Pictures:
-    """The training data of a drafter: a frozen target with its prompt encoder, and pictures with their prompts."""
-
-    target: Teacher
-    encoder: PromptEncoder
-    own: OwnPictures
-    batch: Callable[[int], Batch]  # the batch of a step
-    held_out: list[tuple[Tensor, list[str]]]  # token ids and prompts, never trained on
-
-
 def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
     """Return the drafter's sizes that the command line requests. End the program with a sentence if the target cannot have
     them."""
@@ -80,35 +74,19 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
         raise SystemExit(str(error)) from None
 
 
-def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
-    """Return lantern scenes, in turn with pictures that the target draws if --own is set."""
-    folder = Path(args.target)
-    target, text = load_target(folder, opts.device)
-    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
-    if (folder / "config.json").exists():
-        ids, attributes = training_scenes(opts.out, bundled.load(folder, opts.device).tokenizer, args.scenes, opts)
-    else:
-        ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
-    words, count = Captions(attributes), len(ids) - HELD
+def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
+    """Return pictures that a target from a folder draws from captions of random lantern scenes."""
+    target, text = load_target(Path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
-        return words(torch.tensor([rng.randrange(count) for _ in range(number)]), rng)
+        scenes = sample_scenes(number, rng.randrange(2**31))
+        return [caption(scenes, index, rng, omit=0.06) for index in range(number)]
 
-    own = OwnPictures(opts.out, opts.rank, target, text, prompts, args.own, SHARD, sampling)
-
-    def batch(step: int) -> Batch:
-        rng = random.Random(opts.batch_seed(step))
-        if own.shards and (step % 2 or args.keep_states):
-            return own.batch(opts.batch, step, opts.steps, rng)
-        rows = torch.tensor([rng.randrange(count) for _ in range(opts.batch)])
-        return ids[rows], words(rows, rng), None
-
-    held = [(ids[rows], words(rows, random.Random(0))) for rows in torch.arange(count, len(ids)).split(24)]
-    return Pictures(target, text, own, batch, held)
+    return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
 
 
-def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
+def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
     """Return pictures that a published target draws, of random classes or of captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
@@ -132,19 +110,11 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     def prompts(number: int, rng: random.Random) -> list[str]:
         return rng.choices(choices, k=number)
 
-    own = OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
-
-    def batch(step: int) -> Batch:
-        return own.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
-
-    return Pictures(target, encoder, own, batch, [own.shard("held-out")])
+    return OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
 
 
 def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
-    """Keep the target's states with its own pictures. End the program with a sentence if there are no such pictures, or no
-    room."""
-    if not own.shards:
-        raise SystemExit(f"--keep-states is for pictures that the target draws: --own must be {SHARD} or more")
+    """Keep the target's states with its own pictures. End the program with a sentence if there is no room."""
     ids, prompts = own.shard(0)
     one = 2 * states(ids[:1], prompts[:1]).numel()  # bytes
     wanted, free = opts.world * own.shards * SHARD * one, shutil.disk_usage(opts.out).free
@@ -161,9 +131,10 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
 class Lesson:
     """The loss of a drafter, with guidance around `top`."""
 
-    def __init__(self, pictures: Pictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
+    def __init__(self, own: OwnPictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
         """guided: the drafter reads guided states."""
-        self.pictures, self.target, self.opts, self.guided, self.top = pictures, pictures.target, opts, guided, top
+        self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
+        self.held_out = own.shard("held-out")  # never trained on
         self.first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
         self.cast = torch.autocast(opts.device.type, torch.bfloat16)
         parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
@@ -173,7 +144,7 @@ class Lesson:
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
         """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
         with self.cast:
-            condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
+            condition = self.target.condition(*encode_prompts(self.own.encoder, captions, self.opts.device), True)
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
             return self.forward(ids, condition.features, condition.mask)[:, -(self.first + 1 + tokens.shape[1]) :]
 
@@ -213,20 +184,20 @@ class Lesson:
 
     def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """As in `run.train`."""
-        tokens, captions, kept = self.pictures.batch(step)
+        seed = self.opts.batch_seed(step)
+        tokens, captions, kept = self.own.batch(self.opts.batch, step, self.opts.steps, random.Random(seed))
         both = self.states(tokens, captions) if kept is None else kept
-        g = torch.Generator().manual_seed(self.opts.batch_seed(step))
+        g = torch.Generator().manual_seed(seed)
         scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(self.opts.device)
         loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate(self) -> dict[str, float]:
         """As in `run.train`."""
-        sums, held_out = torch.zeros(PASSES), self.pictures.held_out
-        for tokens, captions in held_out:
-            scale = torch.full((len(tokens),), self.top, device=self.opts.device)
-            sums += torch.stack(self.compare(tokens, self.states(tokens, captions), scale, noise=0.0)[1]).cpu()
-        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(held_out)).tolist())}
+        tokens, captions = self.held_out
+        scale = torch.full((len(tokens),), self.top, device=self.opts.device)
+        _, overlaps = self.compare(tokens, self.states(tokens, captions), scale, noise=0.0)
+        return {f"held_out_overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
 
 def guide(rows: Tensor, scale: Tensor) -> Tensor:
@@ -236,11 +207,9 @@ def guide(rows: Tensor, scale: Tensor) -> Tensor:
 
 
 def command_line() -> argparse.Namespace:
-    """Parse the command line."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
-    parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")
-    parser.add_argument("--own", type=int, default=0, help="pictures that the target draws to train on; a published one 20,000")
+    parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")
     parser.add_argument(
         "--captions", type=Path, help="a file of captions, one a line, for a published model that draws from text"
     )
@@ -248,22 +217,12 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
     )
-    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; 1024, or a published target's own")
+    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
-    parser.add_argument(
-        "--feature-layers",
-        type=int,
-        nargs="+",
-        default=[],
-        metavar="BLOCK",
-        help="blocks of the target to read too, counted from 1",
-    )
-    parser.add_argument(
-        "--keep-states",
-        action="store_true",
-        help="train on the target's own pictures alone (--own), and keep its states of them on disk",
-    )
+    layers = "blocks of the target to read too, counted from 1"
+    parser.add_argument("--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers)
+    parser.add_argument("--keep-states", action="store_true", help="keep the target's states of its own pictures on disk")
     return parser.parse_args()
 
 
@@ -296,14 +255,16 @@ def main() -> None:
     published = info if info is not None and info.published else None
     if info is not None and not published:
         args.target = str(info.folder)
-    pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
-    target, preset = pictures.target, published.preset if published else {}
-    sizes = asked_sizes(target.config, args.ffn or (target.config.ffn if published else 1024), args)
+    own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
+    if not own.shards:
+        raise SystemExit(f"--own must be {SHARD} or more, got {args.own}")
+    target, preset = own.target, published.preset if published else {}
+    sizes = asked_sizes(target.config, args.ffn or target.config.ffn, args)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
-    lesson = Lesson(pictures, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
+    lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
     if args.keep_states:
-        keep_states(pictures.own, target, lesson.states, opts)
+        keep_states(own, target, lesson.states, opts)
     run.train(drafter, opts, lesson.batch_loss, lesson.validate)
     if published and opts.rank == 0:
         checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)

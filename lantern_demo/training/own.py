@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.training.teaching import Teacher
 
@@ -62,9 +63,8 @@ class OwnPictures:
                 prompts = self.prompts(self.size, random.Random(seed))
                 features, mask = encode_prompts(self.encoder, prompts, self.target.rope.device)
                 ids = sample_batch(self.target, features, mask, self.sampling, seed).to(torch.int16)
-                part = path.with_suffix(".part")
-                torch.save((ids, prompts), part)
-                part.replace(path)
+                with replacing(path) as part:
+                    torch.save((ids, prompts), part)
             self._read[name] = torch.load(path, weights_only=True)
         return self._read[name]
 
@@ -77,9 +77,8 @@ class OwnPictures:
             if not path.exists():
                 ids, prompts = self.shard(number)
                 made = [self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu() for i in range(0, self.size, PART)]
-                part = path.with_suffix(".part")
-                torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
-                part.replace(path)
+                with replacing(path) as part:
+                    torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
             self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read when needed
         return self._kept[number]
 

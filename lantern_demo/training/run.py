@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from lantern_demo.models.files.disk_cache import replacing
+
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
 
@@ -175,19 +177,16 @@ class _Run:
             self.model.train()
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Add a line to the log."""
         if self.opts.rank == 0:
             line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
             with (self.opts.out / "log.jsonl").open("a") as f:
                 f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
 
     def save(self, step: int) -> None:
-        """Write the checkpoint."""
         if self.opts.rank == 0:
             state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
-            part = self.last.with_suffix(".part")
-            torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
-            part.replace(self.last)  # a run killed while it saves keeps the previous checkpoint
+            with replacing(self.last) as part:  # a run killed while it saves keeps the previous checkpoint
+                torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:

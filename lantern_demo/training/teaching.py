@@ -42,7 +42,7 @@ class Learner(Protocol):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing over S slots, `lead` of them in front of the picture's -> outputs [B, S, H] a pass. tokens [B, S]
         has the token after each slot's state, 0 in front of the picture; hidden is [B, S, (1 + F) H]. See
-        `models.common.unrolled`."""
+        `models.decoder.DecoderDrafter.train_passes`."""
 
 
 def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, feature_layers: Sequence[int] = ()) -> DrafterSizes[Any]:

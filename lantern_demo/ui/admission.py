@@ -4,7 +4,6 @@ memory. Clients take turns."""
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from lantern_demo.ui.gradio_patches import (
 )
 from lantern_demo.ui.service import on_space
 
+DEVICE = "device"  # the concurrency id of the calls that decode: they take turns
 WAITING = 20  # requests that may wait for the device
 OF_ONE_CLIENT = 5  # requests of one client that may wait or run
 ELSEWHERE = 200  # page events that may wait for anything but the device; each is short
@@ -72,9 +72,8 @@ def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
     return JSONResponse({"error": sentence, "detail": found}, status_code=422)
 
 
-def guard(page: gr.Blocks, device: str) -> None:
-    """Check each request before it joins the queue of a page; `device` is the concurrency id of the runs on the device. No
-    request has the server fetch anything."""
+def guard(page: gr.Blocks) -> None:
+    """Check each request before it joins the queue of a page. No request has the server fetch anything."""
 
     def check(asked: Joining) -> None:
         if asked.event is None:
@@ -85,11 +84,17 @@ def guard(page: gr.Blocks, device: str) -> None:
             raise Refused(400, texts.wrong_count(asked.event.name, names, len(asked.values), len(labels)))
         for label, value in zip(labels, asked.values, strict=True):
             if (depth := depth_of(value, DEEPEST)) > DEEPEST:
-                raise Refused(400, texts.too_deep(label or "a value", DEEPEST))
+                raise Refused(400, texts.TOO_DEEP.format(name=label or "a value", most=DEEPEST))
             if asked.event.public and depth and holds_file(value):
-                raise Refused(400, texts.no_file(str(label)))
-        if asked.event.concurrency_id == device:
-            _check_room(page, device, client_of(asked.request, asked.session))
+                raise Refused(400, texts.NO_FILE.format(name=label))
+        if asked.event.concurrency_id != DEVICE:
+            return
+        client, waits = client_of(asked.request, asked.session), waiting(page, DEVICE)
+        of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, DEVICE))
+        if of_client >= OF_ONE_CLIENT:
+            raise Refused(429, texts.TOO_MANY_OF_YOURS.format(pending=of_client, most=OF_ONE_CLIENT))
+        if waits >= WAITING:
+            raise Refused(503, texts.QUEUE_FULL.format(waiting=waits))
 
     guard_queue(page, check, client_of)
     drop_lost_messages(page)
@@ -103,10 +108,10 @@ class Looks:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._times = clock, OrderedDict[str, deque[float]]()
 
-    def refusal(self, page: gr.Blocks, device: str, request: HttpRequest) -> str | None:
+    def refusal(self, page: gr.Blocks, request: HttpRequest) -> str | None:
         """Return why a request may not look now, or None. Waiting runs come first, and a client may look LOOKS times in
         LOOK_SECONDS."""
-        if waiting(page, device):
+        if waiting(page, DEVICE):
             return texts.LOOK_LATER
         client, now = client_of(request, None), self._clock()
         times = self._times.pop(client, deque(maxlen=LOOKS))
@@ -117,16 +122,6 @@ class Looks:
             return texts.LOOK_SLOWER
         times.append(now)
         return None
-
-
-def _check_room(page: gr.Blocks, device: str, client: str) -> None:
-    """Raise Refused if too many requests wait, or if this client has too many."""
-    of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, device))
-    if of_client >= OF_ONE_CLIENT:
-        raise Refused(429, texts.too_many_of_yours(of_client, OF_ONE_CLIENT))
-    waits = waiting(page, device)
-    if waits >= WAITING:
-        raise Refused(503, texts.queue_full(waits))
 
 
 def client_of(request: HttpRequest, session: str | None) -> str:
@@ -144,18 +139,20 @@ def client_of(request: HttpRequest, session: str | None) -> str:
 
 
 class SmallRequests:
-    """ASGI middleware that answers 413 to a request with a body of more than `largest` bytes."""
+    """ASGI middleware that answers 413 to a request with a body of more than LARGEST_BODY bytes."""
 
-    def __init__(self, app: ASGIApp, largest: int = LARGEST_BODY) -> None:
-        self.app, self.largest = app, largest
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        sentence = texts.TOO_LARGE.format(megabytes=LARGEST_BODY // 2**20)
         stated = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not stated.isdigit() or int(stated) > self.largest:
-            await self._answer(send)
+        if not stated.isdigit() or int(stated) > LARGEST_BODY:
+            refusal = JSONResponse({"error": sentence, "detail": sentence}, status_code=413, headers={"Connection": "close"})
+            await refusal(scope, receive, send)
             return
         read = 0
 
@@ -163,19 +160,8 @@ class SmallRequests:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self.largest:  # sent in pieces, without a length
-                raise HTTPException(413, texts.too_large(self.largest))
+            if read > LARGEST_BODY:  # sent in pieces, without a length
+                raise HTTPException(413, sentence)
             return message
 
         await self.app(scope, counted, send)
-
-    async def _answer(self, send: Send) -> None:
-        sentence = texts.too_large(self.largest)
-        body = json.dumps({"error": sentence, "detail": sentence}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})

@@ -23,12 +23,12 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
 from lantern_demo.settings.settings import Settings, by_name
-from lantern_demo.ui import texts
+from lantern_demo.ui import admission, texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
 from lantern_demo.ui.service import Frame, Service
 
-DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # calls that decode take turns
+ON_DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
 # The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
@@ -184,8 +184,8 @@ def _models(service: Service) -> Callable[..., Any]:
 def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page being built."""
     for endpoint, queue in (
-        (_draw(service), DEVICE),
-        (_compare(service), DEVICE),
+        (_draw(service), ON_DEVICE),
+        (_compare(service), ON_DEVICE),
         (_models(service), {"concurrency_limit": None}),
     ):
         document(page, gr.api(endpoint, **queue), endpoint)
@@ -229,7 +229,6 @@ def answers(
     images: dict[str, Any] = {}
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    unsaved: dict[str, str] = {}
     try:
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
             for event in events:
@@ -243,16 +242,15 @@ def answers(
                     failed[event.method] = event.message
                 else:
                     path = saved(write_picture, Path(folder), event)
-                    if path is None:
-                        unsaved[event.method] = texts.not_saved(event.method)
-                    else:
+                    if path is not None:
                         images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
-            record, notes = merge_records(records), {"failed": failed, "not_saved": unsaved}
+            record = merge_records(records)
+            unsaved = {name: texts.NOT_SAVED.format(method=name) for name in record["order"] if name not in images}
             found = {name: images[name] for name in record["order"] if name in images}
-            yield found, record | {name: note for name, note in notes.items() if note}
+            yield found, record | {name: note for name, note in (("failed", failed), ("not_saved", unsaved)) if note}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:

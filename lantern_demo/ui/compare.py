@@ -21,38 +21,19 @@ from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import (
-    Updates,
-    Widgets,
-    asked,
-    kept,
-    numbers_of,
-    pack,
-    scratch,
-    setting_value,
-    stage_of,
-    status_html,
-)
+from lantern_demo.ui.components import Updates, Widgets, asked, kept, pack, results_of, scratch, setting_value, status_html
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
-from lantern_demo.ui.run_state import Lane, Shown, Token
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
-from lantern_demo.ui.service import PROMPT, Frame, Service
+from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
+from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 
 
 def draw(
-    service: Service,
-    w: Widgets,
-    prompt: Any,
-    model: Any,
-    methods: Any,
-    seed: Any,
-    locked: Any,
-    result: Shown,
-    *knobs: Any,
+    service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, locked: Any, result: Shown, *knobs: Any
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress. `knobs` are in the order of `knobs.ON_THE_FORM`.
 
@@ -100,9 +81,8 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
     """Show in `told` at once that the run waits for the device. During a run, when Enter starts nothing, its status stays."""
-    if shown.running:
-        return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
-    return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
+    begun = {} if shown.running else {told: status_html(texts.ASKED, "busy"), w.before: shown.run}
+    return begun | w.busy(True)
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
@@ -122,11 +102,8 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
-        updates[w.result] = shown
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        images = {name: picture_of(it) for name, it in shown.pictures.items()}
-        updates |= numbers_of(w.results, service, shown.record, images, kept_as)
-        updates |= stage_of(w, shown, live(shown.record))
+        updates |= results_of(w, service, shown, "live", kept_as=kept_as)
     return updates
 
 
@@ -155,24 +132,24 @@ def _events(
     lane and at most one picture, however much has been drawn."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
-    no_room = False
-    sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # tokens of the latest answers
-    began = False
+    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)  # before each of the latest answers, the tokens of each method
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             pictures: dict[str, str] = {}
+            if isinstance(event, Frame) and not event.lanes:  # a run can be stopped only between two answers
+                yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
+                continue
+            starts.append({method: len(tokens) for method, tokens in shown.told.items()})
             if isinstance(event, Frame):
-                if not event.lanes:  # a run can be stopped only between two answers
-                    yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
-                    continue
-                pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
+                if not shown.told:
+                    updates[w.status] = _through(lanes)
+                if event.picture is not None:
+                    method, data = event.picture
+                    pictures = {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
-                if not began:
-                    updates[w.status] = _through(lanes)
-                began = True
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
                 if any(lane.committed for lane in lanes.values()):  # otherwise methods are still being warmed up
@@ -184,33 +161,22 @@ def _events(
                 pictures = {event.method: shown.pictures[event.method]}
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
                 updates[w.status] = _through(lanes)
-                file = saved(kept, w.results.sheet, write_picture, folder, event)
-                if file is None:
-                    no_room = True
-                else:
+                file = saved(kept, w.sheet, write_picture, folder, event)
+                if file is not None:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
-            yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
-    yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
+            fresh = {method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()}
+            yield {**updates, w.stage: _live(shown, pictures, fresh)}
+    yield {w.status: _closing_words(service, shown, expected)}
 
 
 def _made_ready(what: str) -> str:
-    return texts.READING if what == PROMPT else texts.warming_up(LABELS[what])
+    return texts.READING if what == PROMPT else texts.WARMING_UP.format(label=LABELS[what])
 
 
 def _through(lanes: dict[str, Lane]) -> str:
     """Return the status line with the number of finished methods."""
     done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
-
-
-def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
-    """Return the tokens of several answers by method, in the order they came."""
-    fresh: dict[str, list[Token]] = {}
-    for tokens in sent:
-        for method, new in tokens.items():
-            fresh.setdefault(method, []).extend(new)
-    return fresh
 
 
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
@@ -240,19 +206,14 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _address(data: bytes) -> str:
-    return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
-
-
-def _closing_words(
-    service: Service, lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool
-) -> str:
+def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | None) -> str:
+    record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = texts.finished(record["settings"]["seed"], len(lanes) - len(finished))
+    text = texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))
     notes, offer = drawn_without(service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"])
-    notes += [texts.NO_ROOM] if no_room else []
+    notes += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
 import gradio as gr
-from PIL import Image
 
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
@@ -21,8 +20,8 @@ from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.recorded import FinishedRuns
-from lantern_demo.ui.run_state import Shown, Source
-from lantern_demo.ui.run_view import lane_view, results_view, stem, table
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import lane_view, picture_of, results_view, stem, table
 from lantern_demo.ui.service import Service
 
 Result = TypeVar("Result")
@@ -91,20 +90,6 @@ def answer(elem_id: str, words: str = "") -> Answer:
 
 
 @dataclass(frozen=True)
-class Results:
-    """The components that show a finished run."""
-
-    table: gr.HTML
-    record: gr.DownloadButton
-    sheet: gr.DownloadButton
-    again: gr.Button
-    link: gr.Textbox
-
-    def all(self) -> list[Any]:
-        return [self.table, self.record, self.sheet, self.again, self.link]
-
-
-@dataclass(frozen=True)
 class Widgets:
     """The components that a run changes."""
 
@@ -114,14 +99,19 @@ class Widgets:
     stop: gr.Button
     explore: gr.Button
     stage: gr.HTML  # the lanes
-    results: Results
+    table: gr.HTML
+    record: gr.DownloadButton
+    sheet: gr.DownloadButton
+    again: gr.Button
+    link: gr.Textbox
     finished: FinishedRuns  # the runs that links can name
     shown: gr.State  # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     before: gr.State  # `Shown.run` of the lanes when a run was last requested; None once that was stopped
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
     def all(self) -> list[Any]:
-        return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
+        results = [self.table, self.record, self.sheet, self.link, self.result]
+        return [self.seed, *self.buttons(), *results, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
         """Return the components that change during a run. They are few: Gradio rebuilds all outputs of an event for every
@@ -129,7 +119,7 @@ class Widgets:
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, self.explore, self.results.again]
+        return [self.draw, self.stop, self.explore, self.again]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable only Stop while something runs, and all other buttons otherwise."""
@@ -176,18 +166,26 @@ def setting_value(name: str, value: Any) -> Any:
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
-def numbers_of(
-    w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image], kept_as: str | None = None
+def results_of(
+    w: Widgets, service: Service, shown: Shown, source: str, sweeps: dict[str, Any] | None = None, kept_as: str | None = None
 ) -> Updates:
-    """Return the table, the files and the link of a run; `kept_as` is its name among the runs that the service keeps."""
-    preset = (
-        Settings(**service.offered()[record["model"]["id"]].preset) if record["model"]["id"] in service.offered() else Settings()
-    )
+    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and the link. `source` is
+    one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps."""
+    record = shown.record
+    assert record is not None
+    view = results_view(record, shown.pictures, source, shown.run, sweeps)
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
+    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
+    model, offered = record["model"]["id"], service.offered()
+    preset = Settings(**offered[model].preset) if model in offered else Settings()
+    images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
         record_file = saved(kept, w.record, write_record, Path(folder), record)
-        sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, pictures)
+        sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, images)
     return {
+        w.result: shown,
+        w.stage: pack(view),
         w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}),
         w.record: record_file,
         w.sheet: sheet_file,
@@ -198,15 +196,6 @@ def numbers_of(
 def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
     """Return the path that `write` returns, copied to the folder of the button's files."""
     return keep_file(button, write(*arguments))
-
-
-def stage_of(w: Widgets, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None) -> Updates:
-    """Show a finished run on the stage, with the lanes that did not finish."""
-    assert shown.record is not None
-    view = results_view(shown.record, shown.pictures, source, shown.run, sweeps)
-    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
-    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
-    return {w.stage: pack(view)}
 
 
 def scratch() -> TemporaryDirectory[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from textwrap import wrap
 from typing import Any
 
@@ -29,7 +30,7 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
     draw = ImageDraw.Draw(sheet)
     for i, line in enumerate(prompt):
         draw.text((MARGIN, MARGIN + 40 * i), line, INK, title)
-    draw.text((MARGIN, top - 38), texts.sheet_facts(record), SOFT, small)
+    draw.text((MARGIN, top - 38), texts.of_run(texts.SHEET_FACTS, record), SOFT, small)
     for i, name in enumerate(names):
         x = MARGIN + i * (TILE + GAP)
         entry = record["methods"][name]
@@ -45,7 +46,16 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
 
 def text_chunks(record: dict[str, Any], method: str | None = None) -> PngInfo:
     """Return the text chunks of a PNG: prompt, seed, method, model, settings and the program's version."""
+    settings = record["settings"]
+    facts = {
+        "Software": f"lantern-demo {record['lantern_demo']}",
+        "prompt": record["prompt"],
+        "seed": str(settings["seed"]),
+        "model": record["model"]["id"],
+        "settings": json.dumps(settings),
+        "version": record["lantern_demo"],
+    }
     info = PngInfo()
-    for key, value in texts.picture_facts(record, method).items():
+    for key, value in (facts if method is None else facts | {"method": method}).items():
         info.add_text(key, value)
     return info

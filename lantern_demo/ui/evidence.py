@@ -68,14 +68,6 @@ class Evidence:
     greedy: bool = False
 
     kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
-    reason: ClassVar[str] = ""  # why a changed token was accepted, where the rule's words do not explain it
-
-    def case(self, kept: str | None) -> str:
-        """Return the key of a trial in `cases`. kept: the letter that records have for an accepted draft, None for a refused
-        one."""
-        if kept == "e" and isinstance(self.rule, Lantern):
-            return "alone"
-        return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
     def cases(self) -> dict[str, dict[str, Any]]:
         """Return the sentence of every case, and the labels and values of its numbers. A sentence without numbers is filled with
@@ -135,10 +127,14 @@ class Evidence:
         return {
             "first": "The first token: the model draws it itself after reading the prompt.",
             "e": kept,
-            "r": f"{alone} {self.reason or explained(self.rule).because}",
+            "r": f"{alone} {self.reason()}",
             "t": "The model drew this token itself: no draft reached this position.",
             "refused": refused,
         }
+
+    def reason(self) -> str:
+        """Return why a changed token was accepted."""
+        return explained(self.rule).because
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
         """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case, and the values that its
@@ -153,9 +149,11 @@ class Evidence:
         return found
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        """Turn a record's row into a row of `trials`. kept: as in `case`."""
+        """Turn a record's row into a row of `trials`. kept: the letter that records have for an accepted draft, None for a
+        refused one."""
         node, own, stands, limit = trial
-        case = self.case(kept)
+        exact = "alone" if isinstance(self.rule, Lantern) else "exact"
+        case = {"e": exact, "r": "relaxed"}.get(kept or "", "refused")
         return [node, case, own, own if case == "alone" else stands, limit]
 
 
@@ -179,10 +177,13 @@ class Undrafted(Evidence):
 
 class Compared(Evidence):
     """The sentences for shared noise: a draft is compared with the token that the model itself draws at its position. At
-    temperature 0 that is the likeliest token."""
+    temperature 0 that is the likeliest token. With LANTERN a draft also stands for the neighbours that may lend to it."""
 
     kept_as = "compared"
-    reason = "The model itself drew another token here, and the draft stands for it."
+
+    @property
+    def near(self) -> bool:
+        return isinstance(self.rule, Lantern)
 
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
@@ -197,52 +198,35 @@ class Compared(Evidence):
 
     def sentence(self) -> str:
         kept = "it is the model's likeliest token" if self.greedy else "the model itself drew it"
-        return f"A draft is accepted when {kept} at its position{self.also()}"
+        also = f", or one of its neighbours. These are {neighbours_of(self.rule)}." if self.near else "."
+        return f"A draft is accepted when {kept} at its position{also}"
 
     def note(self) -> str:
         return ""
 
-    def also(self) -> str:
-        """Name the other tokens for which the rule accepts a draft."""
-        return "."
+    def reason(self) -> str:
+        which = ", a neighbour of this draft" if self.near else ""
+        return f"The model itself drew another token here{which}, and the draft stands for it."
 
     def because(self) -> dict[str, str]:
         told = super().because()
         if self.greedy:
             return told
+        nor = ", or had it among its neighbours" if self.near else ""
         return told | {
             "e": "The model itself drew this very token here. After the same tokens vanilla draws it too, with the same noise.",
-            "r": self.reason,
-            "refused": f"The model drew this token itself, and no draft tried here was the same{self.nor()}.",
+            "r": self.reason(),
+            "refused": f"The model drew this token itself, and no draft tried here was the same{nor}.",
         }
-
-    def nor(self) -> str:
-        """Name the same tokens for refused drafts."""
-        return ""
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
         node, drawn, near, tokens = trial
         case = "refused" if near < 0 else "relaxed" if near else "exact"
-        return [node, case, drawn, self.where(near, tokens - 1)]
+        return [node, case, drawn, self.where(near, tokens - 1) if self.near else ""]
 
     def where(self, near: int, others: int) -> str:
         """Describe the rank of the model's own draw among the draft's neighbours that count. near: its rank from 1, or -1 for
         none of them. others: the number of these neighbours."""
-        return ""
-
-
-class ComparedNear(Compared):
-    """The sentences for LANTERN with shared noise: a draft also stands for the neighbours that may lend to it."""
-
-    reason = "The model itself drew another token here, a neighbour of this draft, and the draft stands for it."
-
-    def also(self) -> str:
-        return f", or one of its neighbours. These are {neighbours_of(self.rule)}."
-
-    def nor(self) -> str:
-        return ", or had it among its neighbours"
-
-    def where(self, near: int, others: int) -> str:
         if not others:
             return ", and the draft has no neighbours that count"
         if others == 1:
@@ -265,7 +249,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
         return Undrafted(rule, greedy)
     # At temperature 0 drafts are compared too, though there is no noise to share.
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
-        return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
+        return Compared(rule, greedy)
     return Evidence(rule, greedy)
 
 
@@ -273,11 +257,3 @@ def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
-    """Return the trials of an older record, which holds [node, p, near, limit] of each.
-
-    near: the probability of the neighbours, or 0 where p alone was enough and is the counted probability.
-    """
-    return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -20,11 +21,10 @@ ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of each show
 
 
 def write(path: Path, data: bytes) -> str:
-    """Write a file so that nobody ever reads half of it, and return its path. Raise OSError."""
-    _check_room(path)
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_bytes(data)
-    part.replace(path)
+    """Write a file and return its path. Raise OSError, also for a disk that is nearly full."""
+    if shutil.disk_usage(path.parent).free < ROOM:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    path.write_bytes(data)
     return str(path)
 
 
@@ -38,18 +38,12 @@ def saved(write: Callable[..., str], *arguments: Any) -> str | None:
         return None
 
 
-def _check_room(path: Path) -> None:
-    if shutil.disk_usage(path.parent).free < ROOM:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-
 def write_picture(folder: Path, generation: Generation) -> str:
     """Save a finished picture as PNG; its text chunks hold prompt, seed, method, model, settings and version."""
-    path = folder / f"{stem(generation.method)}.png"
-    _check_room(path)
+    buffer = io.BytesIO()
     # Twice as fast as the usual level, and 2 % larger.
-    generation.image.save(path, pnginfo=text_chunks(generation.record, generation.method), compress_level=4)
-    return str(path)
+    generation.image.save(buffer, "PNG", pnginfo=text_chunks(generation.record, generation.method), compress_level=4)
+    return write(folder / f"{stem(generation.method)}.png", buffer.getvalue())
 
 
 def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> str:

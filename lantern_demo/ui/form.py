@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -14,20 +13,14 @@ from lantern_demo.models.registry import PAPER
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Answer, Results, Updates, answer, component, field_value, prose, status_html
+from lantern_demo.ui.components import Answer, Updates, answer, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explorer
 
-FIRST = (
-    "lantern_k",
-    "lantern_delta",
-    "lanternpp_k",
-    "lanternpp_lambda",
-    "tree",
-    "noise",
-)  # settings that a reader of the papers looks for
+# Settings that a reader of the papers looks for.
+FIRST = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
 
 
 def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Checkbox]:
@@ -70,7 +63,8 @@ def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) ->
     """Set the knobs to a model's preset, and report it."""
     info = service.offered()[model]
     values = Settings(**info.preset)
-    return {told: status_html(texts.reset_to(info.title)), **{knob: field_value(name, values) for name, knob in knobs.items()}}
+    filled = {knob: field_value(name, values) for name, knob in knobs.items()}
+    return {told: status_html(texts.RESET_TO.format(title=info.title)), **filled}
 
 
 def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
@@ -111,20 +105,13 @@ def _knob(name: str, value: Any) -> Any:
     return gr.Number(precision=0, **common)  # for a value out of range Gradio would show a message that fades
 
 
-@dataclass(frozen=True)
-class Folds:
-    """The folds below the cards."""
-
-    results: Results
-    searching: Explorer
-    others: gr.HTML
-    upload: gr.UploadButton
-    said: Answer  # of the upload
+Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
 
 
-def folds() -> Folds:
+def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
     """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record and link, the check, and
-    timing."""
+    timing. Return the results in the order of `Widgets`, the explorer, the other methods' chooser, the upload of a record, and
+    its answer."""
     with gr.Column(elem_id="results"):
         with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
             component("turn", ["turn"], elem_id="turn")
@@ -149,7 +136,7 @@ def folds() -> Folds:
         )
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    return Folds(Results(table, record, sheet, again, link), searching, others, upload, said)
+    return (table, record, sheet, again, link), searching, others, upload, said
 
 
 def in_repository(path: str = "") -> str | None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.knobs import KNOBS, shown
-from lantern_demo.settings.settings import RETIRED, Settings, methods_of, renamed, without_retired
+from lantern_demo.settings.settings import Settings, methods_of
 
 RUN = "run"  # the name of a kept run
 LONGEST = 40  # characters of a number
@@ -49,8 +49,8 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
 
     Parameters of other names are ignored: other sites add theirs.
     """
-    known = {"prompt", "model", "methods", "seed", *CHOSEN, *RETIRED}
-    given = {name: value for name, value in renamed(dict(parameters)).items() if name in known}
+    known = {"prompt", "model", "methods", "seed", *CHOSEN}
+    given = {name: value for name, value in parameters.items() if name in known}
     if not given:
         return None
     refused: dict[str, str] = {}
@@ -73,7 +73,7 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
     changes = {name: _value(name, value) for name, value in given.items()}
     while changes:
         try:
-            asked.settings = asked.settings.with_changes(**without_retired(changes))
+            asked.settings = asked.settings.with_changes(**changes)
             break
         except ValueError as error:  # its first word names a setting, perhaps one that the link does not change
             name = str(error).partition(" ")[0]

@@ -6,7 +6,7 @@ Nothing of a run is kept for this: the page sends the picture's tokens, and cell
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import guide, probabilities
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import Settings
@@ -51,38 +51,12 @@ class Place(NamedTuple):
     tree: list[Node] | None
 
 
-class Squares:
-    """Squares of one picture with other tokens in it, side by side; equal pictures are decoded once."""
-
-    def __init__(self, pipe: Pipeline, tokens: list[int]) -> None:
-        self._pipe, self._tokens, self._images = pipe, tokens, dict[tuple[int, ...], Image.Image]()
-        self.found: list[Image.Image] = []
-
-    def add(self, cell: int, replaced: dict[int, int]) -> int | None:
-        """Add the surroundings of a cell with tokens replaced by cell. Return the number of the square, or None past the
-        picture's end."""
-        if cell >= len(self._tokens):
-            return None
-        tokens = tuple(replaced.get(place, token) for place, token in enumerate(self._tokens))
-        if tokens not in self._images:
-            self._images[tokens] = self._pipe.decode_image(list(tokens))
-        self.found.append(_square(self._images[tokens], cell, self._pipe.info.grid))
-        return len(self.found) - 1
-
-    def strip(self) -> Image.Image:
-        size = self.found[0].width
-        strip = Image.new("RGB", (len(self.found) * size, size))
-        for i, square in enumerate(self.found):
-            strip.paste(square, (i * size, 0))
-        return strip
-
-
 class LookAlikes:
     """Decodes cells on request, while nothing runs on the device."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._probs: OrderedDict[Any, list[list[tuple[int, float]]]] = OrderedDict()
+        self._liked = lru_cache(KEPT)(_likeliest)
         self._one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
@@ -114,8 +88,8 @@ class LookAlikes:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
         tokens, cell, drafts = (asked.get(name) for name in ("tokens", "cell", "drafts"))
-        cells, beside = [cell], asked.get("beside", [])
-        if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places) or not _ids(drafts, codes):
+        beside = asked.get("beside", [])
+        if not _ids(tokens, codes) or len(tokens) != places or not _is_id(cell, places) or not _ids(drafts, codes):
             raise ValueError("the place must have the tokens of a picture, one of its cells, and drafts")
         if not _ids(beside, codes):
             raise ValueError("beside must be a list of tokens")
@@ -123,62 +97,49 @@ class LookAlikes:
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
         tree = None if asked.get("tree") is None else _tree(asked["tree"], codes, places)
-        return Place(
-            pipe,
-            Settings(**given),
-            pipe.check_prompt(asked.get("prompt")),
-            tokens,
-            cells[0],
-            drafts[:DRAFTS],
-            beside[:BESIDE],
-            tree,
-        )
+        settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
+        return Place(pipe, settings, prompt, tokens, cell, drafts[:DRAFTS], beside[:BESIDE], tree)
 
     def _decoded(self, place: Place) -> dict[str, Any]:
         pipe, cell, tree = place.pipe, place.cell, place.tree
         with torch.inference_mode():
             table = pipe.neighbours(place.settings.neighbours)
             rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
-            liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
-        wanted = list(
-            dict.fromkeys(
-                [place.tokens[cell], *place.beside, *(token for row in rows for token in row), *(token for token, _ in liked)]
-            )
-        )
-        drawn = Squares(pipe, place.tokens)
-        for token in wanted:
-            drawn.add(cell, {cell: token})
-        nodes = None if tree is None else [drawn.add(*place) for place in tree]
+            liked = self._liked(pipe, place.prompt, place.settings.sampling(), tuple(place.tokens))[cell]
+        drafted = [token for row in rows for token in row]
+        wanted = list(dict.fromkeys([place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]))
+        nodes = [Node(cell, {cell: token}) for token in wanted] + (tree or [])
+        inside = [node for node in nodes if node.cell < len(place.tokens)]
+        numbers = iter(range(len(wanted), len(inside)))
         return {
-            "picture": webp_address(drawn.strip()),
-            "squares": len(drawn.found),
+            "picture": webp_address(_strip(pipe, place.tokens, inside)),
+            "squares": len(inside),
             "tokens": wanted,
             "drafts": rows,
             "liked": liked,
-            "tree": nodes,
+            "tree": tree and [next(numbers) if node.cell < len(place.tokens) else None for node in tree],
         }
 
-    def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
-        """Return the model's likeliest tokens by cell, each with its probability given all tokens before; none for the first
-        cell."""
-        key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
-        if key not in self._probs:
-            encoded = pipe.read(prompt).encoded
-            condition = pipe.networks.target.condition(encoded.features, encoded.mask, settings.cfg_scale != 1)
-            config = Config(METHODS["vanilla"], len(tokens), settings.sampling(), device=pipe.device)
-            liked: list[list[tuple[int, float]]] = [[]]
-            for logits in own_logits(pipe.target, condition, tokens, config):
-                probs = probabilities(guide(logits, settings.cfg_scale), settings.sampling())
-                top = probs.topk(min(LIKED, probs.shape[-1]))
-                liked += [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
-            self._probs[key] = liked
-            while len(self._probs) > KEPT:
-                self._probs.popitem(last=False)
-        return self._probs[key]
+
+def _likeliest(pipe: Pipeline, prompt: str, sampling: Sampling, tokens: tuple[int, ...]) -> list[list[tuple[int, float]]]:
+    """Return the model's likeliest tokens by cell, each with its probability given all tokens before; none for the first cell."""
+    encoded = pipe.read(prompt).encoded
+    condition = pipe.networks.target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1)
+    config = Config(METHODS["vanilla"], len(tokens), sampling, device=pipe.device)
+    liked: list[list[tuple[int, float]]] = [[]]
+    for logits in own_logits(pipe.target, condition, list(tokens), config):
+        probs = probabilities(guide(logits, sampling.cfg_scale), sampling)
+        top = probs.topk(min(LIKED, probs.shape[-1]))
+        liked += [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+    return liked
+
+
+def _is_id(value: Any, limit: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x < limit for x in value)
+    return isinstance(value, list) and all(_is_id(x, limit) for x in value)
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
@@ -186,20 +147,36 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
     root's cell}. Raise ValueError for anything else."""
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
-    roots = [at]
     if (
         not _ids(tokens, codes)
         or not _ids(parents, NODES)
-        or not _ids(roots, places)
+        or not _is_id(at, places)
         or not 1 <= len(tokens) == len(parents) <= NODES
         or any(parent >= node for node, parent in enumerate(parents) if node)
     ):
         raise ValueError(f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place")
-    nodes = [Node(roots[0], {roots[0]: tokens[0]})]
+    nodes = [Node(at, {at: tokens[0]})]
     for token, parent in zip(tokens[1:], parents[1:], strict=True):
         cell, before = nodes[parent].cell + 1, nodes[parent].tokens
         nodes.append(Node(cell, before | {cell: token}))
     return nodes
+
+
+def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
+    """Return the surroundings of each node's cell in the picture with the node's tokens in it, side by side. Equal pictures are
+    decoded once."""
+    images: dict[tuple[int, ...], Image.Image] = {}
+    squares = []
+    for cell, replaced in nodes:
+        drawn = tuple(replaced.get(place, token) for place, token in enumerate(tokens))
+        if drawn not in images:
+            images[drawn] = pipe.decode_image(list(drawn))
+        squares.append(_square(images[drawn], cell, pipe.info.grid))
+    size = squares[0].width
+    strip = Image.new("RGB", (len(squares) * size, size))
+    for i, square in enumerate(squares):
+        strip.paste(square, (i * size, 0))
+    return strip
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:

@@ -10,7 +10,7 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component, pack
+from lantern_demo.ui.components import component
 from lantern_demo.ui.run_view import COLOURS
 
 
@@ -24,16 +24,14 @@ def method_chooser(usual: bool) -> gr.HTML:
 def methods_view(usable: Iterable[Method], chosen: Sequence[str], usual: bool) -> dict[str, Any]:
     """Return a chooser's value: its methods, and the ids of those that are on."""
     methods = [method for method in usable if method.default == usual]
-    shown = [{"id": m.id, "label": m.label, "sentence": texts.method_sentence(m), "colour": COLOURS[m.id]} for m in methods]
+    shown = [
+        {"id": m.id, "label": m.label, "sentence": texts.METHOD_SENTENCES.get(m.id, m.summary), "colour": COLOURS[m.id]}
+        for m in methods
+    ]
     told = {"legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
     if not usual:
         told = {"legend": texts.OTHERS_TITLE, "note": texts.OTHERS_INFO, "draw": texts.DRAW_OTHERS}
     return {"methods": shown, "chosen": [method.id for method in methods if method.id in chosen], **told}
-
-
-def packed_methods(usable: Sequence[Method], chosen: Sequence[str]) -> list[str]:
-    """Return the values of both choosers."""
-    return [pack(methods_view(usable, chosen, usual)) for usual in (True, False)]
 
 
 def chosen_of(value: Any) -> Any:

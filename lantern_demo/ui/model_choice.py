@@ -14,7 +14,7 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
-from lantern_demo.ui.method_panel import packed_methods
+from lantern_demo.ui.method_panel import methods_view
 from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.service import Service
 
@@ -22,10 +22,11 @@ FIRST_CLASS = "goldfish (1)"
 
 
 @dataclass(frozen=True)
-class ModelWidgets:
-    """The components that depend on the model."""
+class Form:
+    """The fields that a visitor fills in, and the parts of the page that depend on the model."""
 
-    model: gr.State  # the id of the model that they are set for
+    model: gr.Dropdown
+    set_for: gr.State  # the id of the model that the parts below are set for
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
@@ -33,18 +34,15 @@ class ModelWidgets:
     examples: gr.HTML
     methods: tuple[gr.HTML, gr.HTML]  # of the comparison, and the others
     knobs: dict[str, Any]
+    seed: gr.Number
+    locked: gr.Checkbox  # whether Draw keeps the seed when nothing else is changed
 
     def all(self) -> list[Any]:
-        return [
-            self.model,
-            self.note,
-            self.prompt,
-            self.label,
-            self.builder,
-            self.examples,
-            *self.methods,
-            *self.knobs.values(),
-        ]
+        return [self.model, self.seed, *self.of_model()]
+
+    def of_model(self) -> list[Any]:
+        by_kind = [self.prompt, self.label, self.builder, self.examples]
+        return [self.set_for, self.note, *by_kind, *self.methods, *self.knobs.values()]
 
 
 def class_box() -> gr.Dropdown:
@@ -63,7 +61,7 @@ def class_box() -> gr.Dropdown:
 
 def choose(
     service: Service,
-    w: ModelWidgets,
+    form: Form,
     model: str,
     prompt: str | None = None,
     methods: list[str] | None = None,
@@ -75,19 +73,18 @@ def choose(
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
     values = settings or Settings(**info.preset)
+    usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
     return {
-        w.model: model,
-        w.note: gr.update(value=prose(note(service, model))),
-        w.prompt: gr.update(value=text, visible=not by_class),
-        w.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
+        form.set_for: model,
+        form.note: gr.update(value=prose(note(service, model))),
+        form.prompt: gr.update(value=text, visible=not by_class),
+        form.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
         if by_class
         else gr.update(visible=False),
-        w.builder: pack(builder_view(info)),
-        w.examples: gr.update(visible=info.folder is not None),
-        **dict(
-            zip(w.methods, packed_methods(usable_methods(service, info), chosen_methods(service, info, methods)), strict=True)
-        ),
-        **{knob: field_value(name, values) for name, knob in w.knobs.items()},
+        form.builder: pack(builder_view(info)),
+        form.examples: gr.update(visible=info.folder is not None),
+        **{box: pack(methods_view(usable, chosen, usual)) for box, usual in zip(form.methods, (True, False), strict=True)},
+        **{knob: field_value(name, values) for name, knob in form.knobs.items()},
     }
 
 
@@ -101,29 +98,27 @@ def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None)
     return default_methods(usable) if methods is None else [method.id for method in usable if method.id in methods]
 
 
-def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:
+def choose_another(service: Service, form: Form, model: str, before: str) -> dict[Any, Any]:
     """Return the updates of `choose`, or none if the model is the one from before. Gradio also reports a choice that leaves the
     box unchanged, and the visitor's input for that model must stay."""
-    return {w.model: gr.skip()} if model == before else choose(service, w, model)
+    return {form.set_for: gr.skip()} if model == before else choose(service, form, model)
 
 
 def note(service: Service, model: str) -> str:
     """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run here, if it cannot. The
     Markdown has only our own words."""
     info = service.offered()[model]
-    lines = [
-        info.description,
-        *([info.licence] if info.licence else []),
-        *([texts.suiting(info.prompts)] if info.prompts else []),
-    ]
+    lines = [info.description, info.licence]
+    if info.prompts:
+        lines.append(texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts)))
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
         lines.append(texts.needs(gib(needs["download_bytes"]), memory))
     missing = service.unavailable(info)
     if missing:
-        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())).missing))
+        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
     unmet = service.unmet(info)
     if unmet:
-        lines.append(texts.unmet(unmet))
-    return "  \n".join(lines)
+        lines.append(texts.UNMET.format(reason=unmet))
+    return "  \n".join(line for line in lines if line)

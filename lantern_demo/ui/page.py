@@ -14,13 +14,11 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import Response
-from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import admission, log, texts
-from lantern_demo.ui.api import DEVICE, REFUSALS, add_endpoints
+from lantern_demo.ui.api import ON_DEVICE, REFUSALS, add_endpoints
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
     STYLES,
@@ -35,7 +33,6 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import (
-    Folds,
     choices,
     drawer_foot,
     drawer_head,
@@ -48,15 +45,14 @@ from lantern_demo.ui.form import (
 )
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
-from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.method_panel import method_chooser
-from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
-from lantern_demo.ui.palettes import PALETTES, palettes
+from lantern_demo.ui.model_choice import Form, choose, choose_another, class_box
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.recorded import MEGABYTES, SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
-from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
+from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, cards, recorded_runs
+from lantern_demo.ui.restore import first_view, from_link, load_record, show_example, show_first
+from lantern_demo.ui.routes import routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
@@ -76,10 +72,7 @@ OWN_LINK = """(link) => {
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-# A run was requested or loaded far below the stage: see web/race.js.
-RACE_IN_VIEW = "() => raceInView()"
 EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
-LOADED_IN_VIEW = "(refusal) => loadedInView(refusal)"
 # Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
 AS_SHOWN = """(...asked) => {
   const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
@@ -87,6 +80,8 @@ AS_SHOWN = """(...asked) => {
   if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
   return asked;
 }"""
+# The examples follow every change of the prompt: an example stays marked only with its own prompt.
+PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }"
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 
 
@@ -118,15 +113,14 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
-        below = folds()
+        results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")
         states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
-        w = Widgets(said.words, seed, draw_button, stop_button, below.searching.start, stage, below.results, *states)
-        choosers = (methods, below.others)
-        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, choosers, knobs)
-        form = Form(model_box, by_model, seed, locked)
-        _wire_runs(page, service, w, form, below.searching, said)
-        _wire_restoring(page, service, w, form, examples, below)
+        w = Widgets(said.words, seed, draw_button, stop_button, searching.start, stage, *results, *states)
+        by_kind = prompt, label, builder, examples
+        form = Form(model_box, gr.State(service.default), model_note, *by_kind, (methods, others), knobs, seed, locked)
+        _wire_runs(page, service, w, form, searching, said)
+        _wire_restoring(page, service, w, form, upload, uploaded)
         _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
             button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
@@ -142,7 +136,7 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
-    admission.guard(page, DEVICE["concurrency_id"])
+    admission.guard(page)
     forget_calls(page)
     # For every answer Gradio's page visits all components that show any event's progress, and counts time on them: one is
     # enough.
@@ -219,13 +213,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(GZipMiddleware, minimum_size=1000),
                 Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
-            "routes": [
-                Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
-                Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
-                Route(SWEEPS, sweeps),
-                Route("/look.js", lambda _: Response(page.lantern_look, media_type="text/javascript")),
-                Route(PALETTES, palettes(page.lantern_service)),
-            ],
+            "routes": routes(page, page.lantern_service),
         },
         **options,
     )
@@ -250,10 +238,22 @@ def theme() -> gr.themes.Base:
     )
 
 
+def failed(page: gr.Blocks, told: Any, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
+    """Settle a run that broke off or was refused, and report in `told` a run that never began. Gradio itself only shows a passing
+    message."""
+    never_began = shown.run == before and not shown.exploring
+    updates = end(shown)
+    if never_began:
+        waits = waiting(page, admission.DEVICE)
+        sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
+        updates[told] = status_html(sentence, "error")
+    return updates
+
+
 def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
     """Wire Draw, Run again, Explore and Stop."""
-    prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
-    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **DEVICE}
+    knobs = list(form.knobs.values())
+    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **ON_DEVICE}
 
     def wire(
         triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, said: Answer, js: str | None = None
@@ -261,25 +261,25 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         """Wire one run. `outputs` are the components that it changes, without those of `said`."""
         told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
-        pressed.then(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+        pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
+
         # `then` also follows Stop.
-        failed = partial(_failed, page, w, told, end)
-        for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
+        for after, settles, more in ((running.then, end, []), (running.failure, partial(failed, page, told, end), [w.before])):
             settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
-            settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
+            settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running
 
-    asked = [prompt, form.model, form.by_model.methods[0], form.seed, form.locked, w.result, *knobs]
+    asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
-    w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
-    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
+    drawing = wire([w.draw.click, form.prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
+    w.again.click(None, js="() => raceInView()", **QUIET)  # see web/race.js
+    repeating = wire([w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
         [w.explore.click],
         partial(explore, service, w, searching),
-        [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
+        [w.shown, searching.knob, form.prompt, form.model, form.seed, *knobs],
         [w.shown, searching.plot],
         partial(rest, w, searching),
         searching.answer,
@@ -295,60 +295,30 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
-        if refused := looks.refusal(page, DEVICE["concurrency_id"], http_request(request)):
+        if refused := looks.refusal(page, http_request(request)):
             return {"error": refused}
         return alikes.look(asked)
 
     return look
 
 
-def _failed(
-    page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
-) -> Updates:
-    """Settle a run that broke off or was refused, and report a run that never began. Gradio itself only shows a passing
-    message."""
-    never_began = shown.run == before and not shown.exploring
-    updates = end(shown)
-    if never_began:
-        waits = waiting(page, DEVICE["concurrency_id"])
-        updates[told] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
-    return updates
-
-
-def _wire_restoring(
-    page: gr.Blocks,
-    service: Service,
-    w: Widgets,
-    form: Form,
-    examples: gr.HTML,
-    below: Folds,
-) -> None:
-    """Wire examples, records and the choice of a model."""
+def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, upload: gr.UploadButton, said: Answer) -> None:
+    """Wire examples, records, whose upload `said` reports, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
         return show_example(service, w, form, shown, getattr(event, "index", None))
 
-    shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
-    shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
-    # The examples follow every change of the prompt: an example stays marked only with its own prompt.
-    form.by_model.prompt.change(
-        None,
-        [form.by_model.prompt],
-        None,
-        js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
-        **QUIET,
+    shown = form.examples.pick(picked, [w.shown], outputs, **AT_ONCE)
+    shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
+    form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
+    loaded = upload.upload(
+        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **ON_DEVICE
     )
-    said = below.said
-    loaded = below.upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, below.upload], [said.words, *outputs], **QUIET, **DEVICE
-    )
-    below.upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
-    loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [said.words], None, js=LOADED_IN_VIEW, **QUIET)
-    form.model.input(
-        partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
-    )
+    upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
+    loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
+    loaded.then(None, [said.words], None, js="(refusal) => loadedInView(refusal)", **QUIET)
+    form.model.input(partial(choose_another, service, form), [form.model, form.set_for], form.of_model(), **AT_ONCE)
 
 
 def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML) -> None:
@@ -361,11 +331,11 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
             return linked
         updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
         if service.offered()[service.default].kind == "class":
-            updates |= choose(service, form.by_model, service.default)
+            updates |= choose(service, form, service.default)
         return updates
 
     def arrive() -> Iterator[str]:
-        if not service.ready:
+        if service.state == "loading":
             yield status_html(texts.LOADING_FIRST, "busy")
         try:
             service.wait()
@@ -373,7 +343,7 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
     page.load(None, js="() => settingsDrawer()", **QUIET)

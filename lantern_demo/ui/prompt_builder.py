@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import NOUNS, cannot_draw, phrasebook
+from lantern_demo.prompt_words import cannot_draw, phrasebook
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Offer, component, status_html
 
@@ -38,5 +38,5 @@ def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[lis
         return [], None
     book = phrasebook(info)
     if book is None:
-        return [texts.unknown_words(words)], None
-    return [], Offer(texts.drawn_without(words, NOUNS[1]), book.nearest(prompt))
+        return [texts.UNKNOWN_WORDS.format(words=", ".join(words))], None
+    return [], Offer(texts.drawn_without(words), book.nearest(prompt))

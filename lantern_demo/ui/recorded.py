@@ -7,27 +7,21 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from lantern_demo.runs.record import parsed
-from lantern_demo.ui import texts
-from lantern_demo.ui.evidence import trials_of_older
-from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
 THUMBNAIL_QUALITY = 60  # of WebP
-SWEEPS = "/recorded/{name}/sweeps"
+SWEEPS = "/recorded/{name}/sweeps"  # where the page's sliders get them
 MEGABYTES = 4  # of a record that a visitor uploads
-DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
 @dataclass(frozen=True)
@@ -38,10 +32,6 @@ class Recorded:
     pictures: dict[str, str]
     sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
     name: str = ""  # of an example's file
-
-    @property
-    def source(self) -> Source:
-        return Source("recorded", texts.recorded_on(self.record))
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
@@ -55,25 +45,12 @@ class Recorded:
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
     """Return all recorded examples, in the order of their file names."""
-    return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
-
-
-def sweeps(request: Request) -> JSONResponse:
-    """GET /recorded/{name}/sweeps: the recorded sweeps of an example, for the page's sliders."""
-    found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
-    if not found:
-        return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
-    return JSONResponse(found, headers={"Cache-Control": f"max-age={DAY}"})
+    return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
     """Write an example."""
     path.write_bytes(pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps))
-
-
-def read(path: Path) -> Recorded:
-    """Return an example that `save` wrote. Raise ValueError for an invalid record."""
-    return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
@@ -82,9 +59,10 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
 
-def unpack(data: bytes) -> Recorded:
+def unpack(data: bytes, name: str = "") -> Recorded:
+    """Return a run that `pack` packed. Raise ValueError for an invalid record."""
     whole = json.loads(gzip.decompress(data))
-    return Recorded(checked(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+    return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name)
 
 
 def read_record(data: bytes) -> dict[str, Any]:
@@ -95,19 +73,7 @@ def read_record(data: bytes) -> dict[str, Any]:
         found = json.loads(data.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ValueError("this is not a run record: not a JSON file that can be read") from None
-    return checked(found)
-
-
-def checked(found: Any) -> dict[str, Any]:
-    """Return a record of the known fields of a parsed one; an older one gets today's fields. Raise ValueError as `read_record`
-    does."""
-    record = parsed(found)
-    for entry in record["methods"].values():
-        events = entry["events"]
-        judged = events.pop("judged", None)
-        if "trials" not in events:
-            events["trials"] = trials_of_older(judged)
-    return record
+    return parsed(found)
 
 
 def _no_number(name: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,27 +13,14 @@ from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
-from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
-from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
+from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
+from lantern_demo.ui.model_choice import Form, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, read_record, recorded_runs
-from lantern_demo.ui.run_state import Shown, Source
+from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
 
 FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
-
-
-@dataclass(frozen=True)
-class Form:
-    """The fields that a visitor fills in."""
-
-    model: gr.Dropdown
-    by_model: ModelWidgets
-    seed: gr.Number
-    locked: gr.Checkbox  # whether Draw keeps the seed when nothing else is changed
-
-    def all(self) -> list[Any]:
-        return [self.model, self.seed, *self.by_model.all()]
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
@@ -45,8 +31,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
-    filled = _filled(service, form, run.record) if run.record["model"]["id"] in service.offered() else {}
-    return _presented(service, w, run, run.source, {w.status: status_html(texts.READY_EXAMPLE), **filled})
+    shows = _presented(service, w, run, "recorded")
+    return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_EXAMPLE)}
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
@@ -55,7 +41,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
     view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
-        view = results_view(run.record, pictures, run.source, sweeps=run.sweeps_told)
+        view = results_view(run.record, pictures, "recorded", sweeps=run.sweeps_told)
         apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")} for lane in view["lanes"]]
     return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
 
@@ -63,8 +49,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
 def show_first(service: Service, w: Widgets) -> Updates:
     """Return the numbers and files of the first recorded run, which is on the stage already. The form stays: the visitor may be
     typing."""
-    run = recorded_runs()[0]
-    shown = _presented(service, w, run, run.source, {})
+    shown = _presented(service, w, recorded_runs()[0], "recorded")
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
@@ -78,18 +63,17 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
             raise ValueError("there was no file")
         record = read_record(data)
     except ValueError as error:
-        return {told: status_html(texts.refused_record(str(error)), "error")}
+        return {told: status_html(texts.REFUSED_RECORD.format(why=error), "error")}
     notes, pictures = [], {}
     try:
         images = service.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
         pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
         notes += _redrawn(service, record, images)
     except ValueError as error:
-        notes.append(texts.no_pictures(str(error)))
-    source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
-    filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
+        notes.append(texts.NO_PICTURES.format(why=error))
+    shows = _presented(service, w, Recorded(record, pictures), "loaded")
     status = status_html(texts.READY_LOADED, notes=notes)
-    return _presented(service, w, Recorded(record, pictures), source, {told: "", w.status: status, **filled})
+    return {**shows, **_filled(service, form, record), told: "", w.status: status}
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
@@ -109,9 +93,8 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     offered = service.offered()
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
     if run is not None:
-        filled = _filled(service, form, run.record)
-        source = Source("live", texts.kept(run.record))
-        return _presented(service, w, run, source, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
+        shows = _presented(service, w, run, "kept", parameters[link.RUN])
+        return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_RUN)}
     read = link.read(parameters, service.default, offered)
     if read is None and not named:
         return None
@@ -119,16 +102,16 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     if not named and not asked.refused and (example := _example_of(asked)) is not None:
         return show_example(service, w, form, Shown(), example)
     refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
-    told = [texts.READY_GONE] * named + [texts.refused_link(why) for why in refused.values()]
-    fields = {**form.by_model.knobs, "seed": form.seed}
+    told = [texts.READY_GONE] * named + [texts.REFUSED_LINK.format(why=why) for why in refused.values()]
+    fields = {**form.knobs, "seed": form.seed}
     info = offered[asked.model]
     return {
-        **choose(service, form.by_model, info.id, asked.prompt, asked.methods, asked.settings),
+        **choose(service, form, info.id, asked.prompt, asked.methods, asked.settings),
         **{fields[name]: gr.update(info=f"{why} {fields[name].info}") for name, why in refused.items() if name in fields},
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(" ".join([*told, texts.READY_LINK if read else texts.READY]), "error" if refused else "info"),
         w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens),
-        w.results.link: "?" + urlencode(dict(parameters)),
+        w.link: "?" + urlencode(dict(parameters)),
         form.model: info.id,
     }
 
@@ -136,23 +119,21 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
 def _example_of(asked: link.Asked) -> int | None:
     """Return the index of the recorded run that a link requests, or None."""
     wanted = (asked.model, asked.prompt, asked.methods, asked.settings.as_dict())
-    for index, run in enumerate(recorded_runs()):
-        record = run.record
-        if (record["model"]["id"], record["prompt"], record["order"], record["settings"]) == wanted:
-            return index
-    return None
+    records = [run.record for run in recorded_runs()]
+    drawn = [(record["model"]["id"], record["prompt"], record["order"], record["settings"]) for record in records]
+    return drawn.index(wanted) if wanted in drawn else None
 
 
-def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more: Updates, kept_as: str | None = None) -> Updates:
+def _presented(service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
-    images = {name: picture_of(address) for name, address in run.pictures.items()}
-    numbers = numbers_of(w.results, service, run.record, images, kept_as)
-    return {w.result: now, **numbers, **stage_of(w, now, source, run.sweeps_told), **more}
+    return results_of(w, service, now, source, run.sweeps_told, kept_as)
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
-    """Return the form's updates for a recorded run."""
+    """Return the form's updates for a recorded run; none if its model is not on offer."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
-    filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
+    if model not in service.offered():
+        return {}
+    filled = choose(service, form, model, record["prompt"], record["order"], settings)
     return {form.model: model, form.seed: settings.seed, **filled}

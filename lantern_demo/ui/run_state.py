@@ -1,4 +1,4 @@
-"""The state of a run on a visitor's page: the lanes of its methods, and the source of the run."""
+"""The state of a run on a visitor's page: the lanes of its methods, and its results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lantern_demo.runs.race import Request
-from lantern_demo.ui.service import Progress
+from lantern_demo.ui.service import Progress, Token
 
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
-
-
-Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,6 @@ class Lane:
 
     def stopped(self) -> Lane:
         return replace(self, phase="stopped") if self.running else self
-
-
-@dataclass(frozen=True)
-class Source:
-    """The source of a shown run: drawn just now, recorded with the code, or loaded from a visitor's file."""
-
-    kind: Literal["live", "recorded", "loaded"]
-    text: str
 
 
 @dataclass

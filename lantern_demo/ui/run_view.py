@@ -18,7 +18,7 @@ from lantern_demo.runs.describe import describe_run, rule_values, tree_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
-from lantern_demo.ui.run_state import Lane, Source
+from lantern_demo.ui.run_state import Lane
 
 # In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish, and a violet. Further methods
 # begin again at the front.
@@ -91,10 +91,12 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
 
 def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
     """Describe the disturbances of a method's time, if any. `vanilla` is the entry that its speedup is relative to."""
-    told = [texts.waited(entry)] if entry["disturbed"] else []
+    told = []
     long, usual = stalls(entry)
     if long:
-        told.insert(0, texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+        told.append(texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+    if entry["disturbed"]:
+        told.append(texts.WAITED.format(share=entry["waited_seconds"] / entry["decode_seconds"]))
     return " ".join(told)
 
 
@@ -117,18 +119,15 @@ def picture_of(address: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(address.split(",", 1)[1]))).convert("RGB")
 
 
-def live(record: dict[str, Any]) -> Source:
-    return Source("live", texts.LIVE.format(device=record["device"], seed=record["settings"]["seed"], prompt=record["prompt"]))
-
-
 def results_view(
     record: dict[str, Any],
     pictures: dict[str, str],
-    source: Source,
+    source: str,
     run: str | None = None,
     sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the stage's value for a finished run. `run`: the id of a live one; `sweeps`: as `Recorded.sweeps_told`."""
+    """Return the stage's value for a finished run. `source`: one of `texts.SOURCES`; `run`: the id of a live one; `sweeps`: as
+    `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
@@ -143,7 +142,10 @@ def results_view(
         "model": record["model"]["id"],
         "settings": record["settings"],
         "grid": isqrt(len(lanes[0]["tokens"])),
-        "source": {"kind": source.kind, "text": source.text},
+        "source": {
+            "kind": "live" if source == "kept" else source,
+            "text": texts.of_run(texts.SOURCES[source], record),
+        },
         "lanes": lanes,
         "sweeps": sweeps,
     }
@@ -182,14 +184,13 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
 
 def table(record: dict[str, Any]) -> list[list[str]]:
     """Return a row of text per method, in the order of `texts.TABLE_HEAD`."""
-    settings = Settings(**record["settings"])
-    return [_row(name, entry, settings) for name, entry in record["methods"].items()]
+    return [_row(entry, Settings(**record["settings"])) for entry in record["methods"].values()]
 
 
-def _row(name: str, entry: dict[str, Any], settings: Settings) -> list[str]:
+def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
     rule = rule_values(entry, settings)
     return [
-        LABELS[name],
+        LABELS[entry["method"]],
         f"{entry['decode_seconds']:.3f}",
         f"{entry['tokens_per_second']:.1f}",
         str(entry["steps"]),

@@ -25,10 +25,11 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
+from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import pick_device, unused_gpu
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.runs.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.runs.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import same_decoder
 from lantern_demo.runs.stats import Generation, MethodFailed
@@ -50,6 +51,7 @@ REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # the first part to be made ready
 
 Result = TypeVar("Result")
+Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,8 +63,7 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
-    # since the frame before: the position, e, r or t for how it was accepted, and the token
-    fresh: tuple[tuple[int, str, int], ...] = ()
+    fresh: tuple[Token, ...] = ()  # since the frame before
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,6 @@ class Frame:
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
     ready: str | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a method's run ended, for the log."""
-
-    kind: Literal["drawn", "failed", "stopped"]
-    seconds: float = 0.0  # of decoding, when drawn
-    why: str = ""  # it failed
-
-    def words(self) -> str:
-        return {"drawn": f"{self.seconds:.2f} s", "failed": f"failed ({self.why})", "stopped": "stopped"}[self.kind]
 
 
 class Service:
@@ -119,37 +108,37 @@ class Service:
 
     def _load_first(self, model: str | Path) -> None:
         try:
-            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
-            self._first_info = pipe.info
-            self._prepare(pipe)
-            self._loaded[self.default] = pipe
+            self._load(model, self.default)
         except ValueError as error:  # `wait` raises it
             self._first.set_exception(error)
-        except BaseException as error:
-            _LOG.exception("the model could not be loaded")
-            self._first.set_exception(ValueError(texts.load_failed(self.default, error)))
         else:
             self._first.set_result(None)
 
-    def _prepare(self, pipe: Pipeline) -> None:
-        """Choose trees and warm up before a visitor waits for it. A device that is only lent for runs is not there yet."""
-        if not on_zero_gpu():
-            with self._turn:
-                self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                self._worker.submit(pipe.palette).result()
-        # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of one
-        # of the first races.
-        gc.collect()
-        gc.freeze()
+    def _load(self, model: str | Path, name: str) -> None:
+        """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
+        try:
+            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
+            if name == self.default:
+                self._first_info = pipe.info
+            if not on_zero_gpu():  # a device that is only lent for runs is not there yet
+                with self._turn:
+                    self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
+                    self._worker.submit(pipe.palette).result()
+            # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of
+            # one of the first races.
+            gc.collect()
+            gc.freeze()
+            self._loaded[name] = pipe
+        except ValueError:
+            raise
+        except BaseException as error:  # such as too little memory; the loaded models go on
+            _LOG.exception("model %s could not be loaded", name)
+            raise ValueError(texts.load_failed(name, error)) from error
 
     def wait(self) -> None:
         """Wait until the model that the program was started with is loaded and prepared. Raise ValueError, as `load` does, if
         it cannot be."""
         self._first.result()
-
-    @property
-    def ready(self) -> bool:
-        return self._first.done()
 
     @property
     def state(self) -> Literal["loading", "ready", "failed"]:
@@ -183,15 +172,8 @@ class Service:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
-                try:
-                    pipe = _in_own_thread(lambda: load(model, self._device, threads=self._threads))
-                    self._prepare(pipe)
-                    self._loaded[model] = pipe
-                except ValueError:
-                    raise
-                except Exception as error:  # such as too little memory; the loaded models go on
-                    _LOG.exception("model %s could not be loaded", model)
-                    raise ValueError(texts.load_failed(model, error)) from error
+                with ThreadPoolExecutor(1) as thread:  # it ends with the load, and its helpers too: see `__init__`
+                    thread.submit(self._load, model, model).result()
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
@@ -208,7 +190,7 @@ class Service:
         device = pick_device(self._device)
         return requirements_unmet(info, device, info.dtype("auto", device))
 
-    def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
+    def unavailable(self, info: ModelInfo) -> dict[str, NoDrafter]:
         """Return the methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:
@@ -231,19 +213,16 @@ class Service:
         methods.
         """
         with self._turn:  # a caller that waited in the worker would block the one before
-            frames, outcomes, start = (
-                self._leased(request, previews),
-                dict.fromkeys(request.methods, Outcome("stopped")),
-                perf_counter(),
-            )
+            frames, start = self._leased(request, previews), perf_counter()
+            outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
                         self.counters.add(item.record)
-                        outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
+                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = Outcome("failed", why=item.message)
+                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
             finally:
                 self._compute(frames.close)
@@ -350,21 +329,15 @@ class Service:
         return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
 
 
-def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
-    """Return the result of a call in a thread that ends with it, and its helpers too: see `Service.__init__`."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(call).result()
-
-
-def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None:
-    kinds = {outcome.kind for outcome in outcomes.values()}
+def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
+    kinds = {outcome.split(" ")[0] for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
         request.model,
         request.seed,
         of_prompt(request.prompt),
         "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()),
+        ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items()),
         seconds,
     )
 
@@ -396,14 +369,10 @@ def on_space() -> bool:
 
 def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
     """Return a preview (JPEG), or None if it fails: the run goes on without one."""
+    buffer = io.BytesIO()
     try:
-        return jpeg(pipe.preview(tokens))
+        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
     except Exception as error:
         _LOG.warning("no preview: %s", sentence(error))
         return None
-
-
-def jpeg(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85)
     return buffer.getvalue()

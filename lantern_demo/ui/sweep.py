@@ -35,6 +35,10 @@ class Sweep:
     def values(self) -> tuple[float, ...]:
         return KNOBS[self.setting].explored
 
+    @property
+    def title(self) -> str:
+        return texts.EXPLORE_TITLE.format(setting=short_name(self.setting), method=METHODS[self.method].label)
+
 
 # By the setting's short name, those that bound a relaxation first.
 SWEEPS = {
@@ -57,7 +61,7 @@ class Explorer:
 def explorer() -> Explorer:
     with gr.Column(elem_id="explorer"):
         with gr.Row(elem_id="explore-row"):
-            choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
+            choices = [(f"{METHODS[sweep.method].label}'s {name}", name) for name, sweep in SWEEPS.items()]
             knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
         told = answer("explore-told")
@@ -97,12 +101,13 @@ def explore(
     }
     try:
         yield from _points(service, e, sweep, requests)
-        yield {e.answer.words: status_html(texts.explored(requests[0].seed)), w.shown: replace(shown, exploring=False)}
+        told = status_html(texts.EXPLORED.format(seed=requests[0].seed))
     except gr.Error:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a sweep failed")
-        yield {e.answer.words: status_html(texts.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
+        told = status_html(texts.internal_error(error), "error")
+    yield {e.answer.words: told, w.shown: replace(shown, exploring=False)}
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
@@ -113,13 +118,7 @@ def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
 
 
 def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
-    method = METHODS[sweep.method]
-    value: dict[str, Any] = {
-        "points": [],
-        "picture": None,
-        "colour": COLOURS[method.id],
-        "title": texts.explore_title(method.label, sweep.setting),
-    }
+    value: dict[str, Any] = {"points": [], "picture": None, "colour": COLOURS[sweep.method], "title": sweep.title}
     baseline = 0.0
     for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
         done: dict[str, Generation] = {}
@@ -133,7 +132,7 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
                     done[event.method] = event
         if "vanilla" in done:
             baseline, value["picture"] = done["vanilla"].stats.decode_seconds, picture_address(done["vanilla"].image)
-        found = done[method.id]
+        found = done[sweep.method]
         value["points"].append(_point(sweep, setting, found) | {"speedup": baseline / found.stats.decode_seconds})
         yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
 
@@ -153,11 +152,4 @@ def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[st
     for value in sweep.values:
         done = pipe.generate(prompt, sweep.method, seed=seed, **{sweep.setting: value})
         points.append(_point(sweep, value, done) | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens})
-    method = METHODS[sweep.method]
-    return {
-        "knob": name,
-        "setting": sweep.setting,
-        "title": texts.explore_title(method.label, sweep.setting),
-        "colour": COLOURS[method.id],
-        "points": points,
-    }
+    return {"knob": name, "setting": sweep.setting, "title": sweep.title, "colour": COLOURS[sweep.method], "points": points}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.prompt_words import USUAL
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, short_name
+from lantern_demo.prompt_words import NOUNS, USUAL
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
@@ -115,12 +114,15 @@ OTHER_DECODER = (
     "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
 )
 LOADING_FIRST = "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
-LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
-RECORDED = "A recording of {date} on {device}: {prompt}"
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
-KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
-LOADED = "A loaded record. It names {device} and {date}; none of it was measured here."
+# What is shown: a run drawn just now, one drawn before, which a link names, an example, or a visitor's file.
+SOURCES = {
+    "live": "Drawn just now on {device}, with seed {seed}: {prompt}",
+    "kept": "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}",
+    "recorded": "A recording of {date} on {device}: {prompt}",
+    "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
+}
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
@@ -133,6 +135,25 @@ NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the cards show why."
+
+SUITING = "Prompts that suit it: {prompts}."  # Markdown
+UNMET = "**It cannot run here:** {reason}"
+WARMING_UP = "Getting {label} ready; this is not timed."
+WAITED = "It waited for a processor for {share:.0%} of its seconds."
+UNKNOWN_WORDS = "The model does not know these words and drew without them: {words}."
+RESET_TO = "All of these are again as {title} has them."
+QUEUE_FULL = "Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
+TOO_MANY_OF_YOURS = "You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
+TOO_DEEP = "{name} is nested too deeply; at most {most} levels are read."
+NO_FILE = "{name} must not be a file; the settings are texts, numbers and lists."
+TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
+NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
+REFUSED_RECORD = "This file cannot be shown: {why}."
+REFUSED_LINK = "The link asks for what is not allowed: {why}"
+NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
+EXPLORE_TITLE = "What {setting} buys in {method}"
+EXPLORED = "Explored five values, with seed {seed}."
+SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 METHOD_SENTENCES = {
     "vanilla": "One pass for every token. The baseline.",
@@ -239,7 +260,7 @@ WEB: dict[str, Any] = {
             "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
             "One pass of the model checks all of them at once. Without drafts it would draw one token.",
             "This token was changed: only the relaxed rule accepted it, as its neighbours in the codebook count. Here they are.",
-            "So one pass added {added} tokens. The card counts the changed tokens of the whole picture: {changed} of {of}.",
+            "So one pass added {added} of the picture's tokens. The card counts all changed tokens: {changed} of {of}.",
         ],
     },
     "stage": "The race",
@@ -321,10 +342,6 @@ WEB: dict[str, Any] = {
 }
 
 
-def method_sentence(method: Method) -> str:
-    return METHOD_SENTENCES.get(method.id, method.summary)
-
-
 def badge(method: Method) -> str:
     """Return in two words whether a method keeps the model's distribution."""
     return BADGES.get(method.id, "exact" if method.lossless else "not exact")
@@ -348,27 +365,15 @@ def stopped_at(committed: int, total: int) -> str:
     return f"stopped at {committed} of {total}" if committed else "stopped before the start"
 
 
-def recorded_on(record: dict[str, Any]) -> str:
-    return RECORDED.format(
-        device=one_thread(record["device"]),
-        date=record["created"][:10],
-        prompt=record["prompt"],
-    )
-
-
-def kept(record: dict[str, Any]) -> str:
-    return KEPT.format(
+def of_run(sentence: str, record: dict[str, Any]) -> str:
+    """Fill a record's facts into one of SOURCES, or into SHEET_FACTS."""
+    return sentence.format(
         model=record["model"]["id"],
-        device=one_thread(record["device"]),
+        device=record["device"],
         date=record["created"][:10],
         seed=record["settings"]["seed"],
         prompt=record["prompt"],
     )
-
-
-def one_thread(device: str) -> str:
-    """Return a device's name in today's spelling; older records have another plural."""
-    return device.replace("(1 threads)", "(1 thread)")
 
 
 def to_visitor(message: str) -> str:
@@ -392,21 +397,8 @@ def unavailable(labels: list[str], missing: NoDrafter) -> str:
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
-def suiting(prompts: Sequence[str]) -> str:
-    """Name prompts that suit a model; Markdown."""
-    return f"Prompts that suit it: {'; '.join(f'*{prompt}*' for prompt in prompts)}."
-
-
-def unmet(reason: str) -> str:
-    return f"**It cannot run here:** {reason}"
-
-
 def loading(title: str, published: bool) -> str:
     return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if published else "")
-
-
-def warming_up(label: str) -> str:
-    return f"Getting {label} ready; this is not timed."
 
 
 def through(done: int, total: int) -> str:
@@ -421,11 +413,6 @@ def stalled(long: float, usual: float, speedup: float | None) -> str:
     """Report that single steps took far longer than the rest, and the run's seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
-
-
-def waited(entry: dict[str, Any]) -> str:
-    share = entry["waited_seconds"] / entry["decode_seconds"]
-    return f"It waited for a processor for {share:.0%} of its seconds."
 
 
 def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
@@ -452,14 +439,10 @@ def starting(seed: int, anew: bool) -> str:
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
-def unknown_words(words: Sequence[str]) -> str:
-    return f"The model does not know these words and drew without them: {', '.join(words)}."
-
-
-def drawn_without(words: Sequence[str], nouns: str) -> str:
+def drawn_without(words: Sequence[str]) -> str:
     """Report the words that a model of one thing ignored."""
     quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this model draws only {nouns}."
+    return f"Drawn without {quoted}: this model draws only {NOUNS[1]}."
 
 
 def internal_error(error: BaseException) -> str:
@@ -480,18 +463,6 @@ def knobs_of(methods: Sequence[Method]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def reset_to(title: str) -> str:
-    return f"All of these are again as {title} has them."
-
-
-def queue_full(waiting: int) -> str:
-    return f"Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
-
-
-def too_many_of_yours(pending: int, most: int) -> str:
-    return f"You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
-
-
 def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> str:
     if not names:
         return f"This event takes {wanted} values, got {got}."
@@ -499,34 +470,6 @@ def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> st
         f"/{name} takes {wanted} values in this order: {', '.join(names)}; got {got}. "
         f"By name they may be left out: post an object to /gradio_api/call/v2/{name}."
     )
-
-
-def too_deep(name: str, most: int) -> str:
-    return f"{name} is nested too deeply; at most {most} levels are read."
-
-
-def no_file(name: str) -> str:
-    return f"{name} must not be a file; the settings are texts, numbers and lists."
-
-
-def too_large(most: int) -> str:
-    return f"The request is too large; at most {most // 2**20} MB are read."
-
-
-def not_saved(method: str) -> str:
-    return f"the picture of {method} could not be saved: the disk is full; free some space"
-
-
-def refused_record(why: str) -> str:
-    return f"This file cannot be shown: {why}."
-
-
-def refused_link(why: str) -> str:
-    return f"The link asks for what is not allowed: {why}"
-
-
-def no_pictures(why: str) -> str:
-    return f"Its pictures cannot be drawn from its tokens: {why}."
 
 
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
@@ -540,36 +483,7 @@ def exploring(done: int, total: int) -> str:
     return "Exploring: drawing with vanilla, then the first value." if not done else f"Exploring: {done} of {total} values drawn."
 
 
-def explored(seed: int) -> str:
-    return f"Explored five values, with seed {seed}."
-
-
-def explore_title(label: str, setting: str) -> str:
-    return f"What {short_name(setting)} buys in {label}"
-
-
-def sheet_facts(record: dict[str, Any]) -> str:
-    return (
-        f"seed {record['settings']['seed']}  \u00b7  {record['model']['id']}  \u00b7  {record['device']}  \u00b7  "
-        f"{record['created'][:10]}"
-    )
-
-
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
     changed = f"{changed_of(entry)} of {entry['tokens']} changed"
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", changed]
-
-
-def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
-    """Return the text chunks of a PNG by key."""
-    settings = record["settings"]
-    facts = {
-        "Software": f"lantern-demo {record['lantern_demo']}",
-        "prompt": record["prompt"],
-        "seed": str(settings["seed"]),
-        "model": record["model"]["id"],
-        "settings": json.dumps(settings),
-        "version": record["lantern_demo"],
-    }
-    return facts if method is None else facts | {"method": method}

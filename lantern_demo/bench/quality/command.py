@@ -17,8 +17,7 @@ from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.report import Report, markdown
-from lantern_demo.bench.quality.scenes import load_classifier_of, truth
-from lantern_demo.bench.quality.statistics import RESAMPLES
+from lantern_demo.bench.quality.scenes import SEEDS, load_classifier_of, truth
 from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
@@ -27,7 +26,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 
-PICTURES, SWEPT, SEEDS = 1000, 200, 2  # of a point, of one with a knob moved, and of each caption
+PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,13 +44,6 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for numbers of pictures that are not whole captions, or only one caption."""
-    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
-        if count % SEEDS or count == SEEDS:
-            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
-
-
 def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
     """Return the entry of `play` with the picture's `tvd` (see `lantern_demo.bench.tvd`), None at temperature 0."""
     method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
@@ -64,7 +56,7 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
 def run(args: argparse.Namespace) -> Report:
     """Draw, measure and return the report. Raises ValueError for invalid arguments, RuntimeError if a method fails."""
     pipe = load(args.model, args.device, args.dtype)
-    scenes = truth(max(args.pictures, args.sweep_pictures) // SEEDS, SEEDS)
+    scenes = truth(max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
     counts = {point.name: args.sweep_pictures if point.group == "sweep" else args.pictures for point in points}
@@ -76,16 +68,18 @@ def run(args: argparse.Namespace) -> Report:
     pipe.threads.use()  # as its runs do
     contestants: dict[str, Contestant] = {p.name: partial(measured, pipe, p) for p in points if p.group != "again"}
     rounds = measure(contestants, scenes.captions[: args.rounds])
-    front = scene_front(pipe, classifier, scenes, RESAMPLES, drawn, gains(pipe, points, drawn, rounds))
+    front = scene_front(pipe, classifier, scenes, drawn, gains(pipe, points, drawn, rounds))
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": SEEDS, "rounds": len(rounds)}
     told = {"created": now(), "machine": machine_of(pipe.device), "threads": pipe.threads.count, "products": pipe.products}
     return {**told, **identity, **asked, **front}
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the command. Raises ValueError for invalid arguments."""
+    """Run the command. Raises ValueError for invalid arguments, such as pictures that are not whole captions."""
     args = parser().parse_args(argv)
-    check(args)
+    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
+        if count % SEEDS or count == SEEDS:
+            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
     report = run(args)
     text = markdown(report)
     files = write(args.out / "front.json", report, text)

@@ -12,9 +12,10 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.quality.points import Point
-from lantern_demo.bench.report import digest_of, write_file
+from lantern_demo.bench.report import digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.models.files.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import method_of
@@ -76,7 +77,7 @@ def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None
     left = [job for job in jobs if (job.point.name, job.picture) not in done]
     call = partial(picture_of, pipe) if processes == 1 else partial(_drawn_by, model)
     if file is not None:
-        write_file(file, "".join(json.dumps(record) + "\n" for record in records))
+        put(file, "".join(json.dumps(record) + "\n" for record in records))
     for record in tqdm(spread(call, left, processes), desc="pictures", total=len(left)):
         records.append(record)
         if file is not None:

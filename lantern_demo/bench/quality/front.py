@@ -1,27 +1,49 @@
-"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses of its pictures."""
+"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses of its pictures.
+
+The reference is vanilla's pictures of the same seeds, and the floor is vanilla's pictures with other seeds. The loss by a measure
+is its value less the reference's, with the bootstrap interval over captions. With shared noise, a picture and vanilla's of its
+seed form a pair: their difference varies far less than either.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy
+import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from lantern_demo.bench.quality import tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
-from lantern_demo.bench.quality.measuring import MEASURES, Judge, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.scenes import Right, SceneSet
-from lantern_demo.bench.quality.statistics import LEVEL, wilson
+from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
+from lantern_demo.bench.quality.statistics import LEVEL, compared, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.scenes import ATTRIBUTES
 
-Drawn = dict[str, list[Record]]  # by point, its pictures
+Records = dict[str, list[Record]]  # by point, its pictures
 Row = dict[str, Any]
+Readings = dict[str, NDArray[Any]]  # of N pictures: whether an attribute is right [N], and "nll", the mean nats per token [N]
 
 
-def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
+class Told(NamedTuple):
+    """The title of a measure, and its better direction."""
+
+    title: str
+    better: Literal["lower", "higher", ""]
+
+
+MEASURES: dict[str, Told] = {
+    ALL: Told("everything asked for is found", "higher"),
+    "nll": Told("nats a token under the target", ""),
+}
+
+
+def gains(pipe: Pipeline, points: list[Point], records: Records, rounds: list[dict[str, Any]]) -> dict[str, Row]:
     """Return the description and gains of every point.
 
     Tokens per step are over all its pictures, the rest is from the rounds. The floor has the gains of vanilla."""
@@ -29,9 +51,9 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
     rows = {}
     for point in points:
         told = speeds["vanilla" if point.group == "again" else point.name]
-        records = drawn.get(point.name, [])
-        steps = sum(record["steps"] for record in records)
-        per_step = sum(len(record["tokens"]) - 1 for record in records) / steps if steps else told["mean_accepted_length"]
+        pictures = records.get(point.name, [])
+        steps = sum(record["steps"] for record in pictures)
+        per_step = sum(len(record["tokens"]) - 1 for record in pictures) / steps if steps else told["mean_accepted_length"]
         rows[point.name] = {
             "name": point.name,
             "label": point.label,
@@ -41,7 +63,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
             "knob": point.knob,
             "settings": point.settings,
             "preset": {**pipe.defaults.as_dict(), **point.settings},
-            "pictures": len(records),
+            "pictures": len(pictures),
             "speed": {
                 "tokens_per_step": per_step,
                 "c": told["c"],
@@ -53,43 +75,52 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
     return rows
 
 
+@torch.inference_mode()
+def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]) -> Readings:
+    """Read the pictures of token ids, which belong to the first of the scenes' prompts."""
+    networks, given, count = pipe.networks, torch.tensor(ids), len(ids)
+    nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling())
+    wanted = {name: values[:count] for name, values in scenes.wanted.items()}
+    return {**read(classifier, drawn(networks, given), wanted), "nll": nats.numpy()}
+
+
 def scene_front(
-    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
+    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, records: Records, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
-    true, again = look_at_truth(pipe, classifier, scenes)
-    seen = {
-        name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
-        for name, records in tqdm(drawn.items(), desc="looking", unit="point")
-        if records
+    true = {
+        "true": draw_truth(scenes.scenes, pipe.device, pipe.info.image_size),
+        "again": drawn(pipe.networks, true_tokens(pipe.networks, scenes.scenes)),  # through the tokenizer
     }
-    judges = dict[int, Judge]()
+    seen = {
+        name: look(pipe, classifier, scenes, [record["tokens"] for record in pictures])
+        for name, pictures in tqdm(records.items(), desc="looking", unit="point")
+        if pictures
+    }
     for name, row in tqdm(rows.items(), desc="measuring", unit="point"):
         row |= {"right": None, "measures": {}}
         if name not in seen or name == FLOOR:
             continue
-        row["right"] = right_of(seen[name].right)
-        count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
-        if count not in judges:
-            vanilla, floor = (some.first(count) for some in (seen["vanilla"], seen[FLOOR]))
-            judges[count] = Judge(vanilla, floor, scenes.groups[:count], resamples)
-        row["measures"] = {
-            key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
-            for key, d in judges[count].losses(seen[name].first(count), name == "vanilla").items()
-        }
+        row["right"] = right_of(seen[name])
+        count = min(len(seen[some]["nll"]) for some in (name, "vanilla", FLOOR))
+        reference = seen[FLOOR if name == "vanilla" else "vanilla"]
+        for key in MEASURES:
+            ours, theirs = (readings[key][:count] for readings in (seen[name], reference))
+            row["measures"][key] = compared(ours, theirs, scenes.groups[:count])._asdict()
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
-        "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
-        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR].right)},
+        "truth": {name: {"right": right_of(read(classifier, images, scenes.wanted))} for name, images in true.items()},
+        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }
 
 
-def right_of(found: Right) -> dict[str, Any]:
+def right_of(found: Readings) -> dict[str, Any]:
     """Return the share of pictures in which each attribute matches the request, with Wilson's interval."""
     told = {}
-    for name, values in found.items():
+    for name in (*ATTRIBUTES, ALL):
+        values = found[name]
         right, of = int(values.sum()), len(values)
         told[name] = {"right": right, "of": of, "share": float(numpy.mean(values)), "interval": list(wilson(right, of))}
     return told

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.drafts import settings_of
-from lantern_demo.settings.knobs import KNOBS, short_name, swept_by
-from lantern_demo.settings.settings import Settings, method_of
+from lantern_demo.settings.knobs import short_name, swept_by
 
 # main: a method at the preset; again: vanilla with other seeds, the noise floor; sweep: one knob moved.
 Group = Literal["main", "again", "sweep"]
@@ -36,15 +34,11 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():
-        for knob, value in _moves(method, base.with_changes(**own)):
-            said = f"{method} {short_name(knob)} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
-            points.append(Point(said, method, {**own, knob: value}, "sweep", knob))
+        start = base.with_changes(**own)
+        # The first value of a bound is exact decoding with the method's own tree. It isolates the effect of the tree.
+        for knob, values in swept_by(METHODS[method]).items():
+            for value in values:
+                if value != getattr(start, knob):
+                    said = f"{method} {short_name(knob)} {value:g}"
+                    points.append(Point(said, method, {**own, knob: value}, "sweep", knob))
     return points
-
-
-def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
-    # The first value of a bound is exact decoding with the method's own tree. It isolates the effect of the tree.
-    for knob, values in swept_by(method_of(method)).items():
-        for value in values:
-            if value != getattr(base, knob):
-                yield knob, value

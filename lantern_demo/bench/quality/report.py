@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lantern_demo.bench.quality.measuring import MEASURES
+from lantern_demo.bench.quality.front import MEASURES
 from lantern_demo.bench.quality.scenes import ALL
 from lantern_demo.bench.report import number, table
 from lantern_demo.scenes import ATTRIBUTES

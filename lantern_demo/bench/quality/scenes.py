@@ -18,63 +18,62 @@ from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
 POOL = 4096  # number of captions
+SEEDS = 2  # true scenes, and pictures, of each caption
 BATCH = 50
 ALL = "all"  # the name of all attributes together
 
 
 @dataclass(frozen=True)
 class SceneSet:
-    """Captions that name every attribute, with `seeds` true scenes of each. Picture i has caption i // seeds."""
+    """P true scenes, SEEDS of each caption, which names every attribute. Scene i has caption i // SEEDS."""
 
-    seeds: int
-    scenes: Scenes  # of every picture [captions * seeds]
-    captions: list[str]  # one of each caption
+    scenes: Scenes
 
     @property
-    def pictures(self) -> int:
-        return len(self.captions) * self.seeds
+    def captions(self) -> list[str]:
+        """Return one caption for every SEEDS scenes."""
+        return self.prompts[::SEEDS]
 
     @property
     def prompts(self) -> list[str]:
         """Return the caption of each picture."""
-        return [caption for caption in self.captions for _ in range(self.seeds)]
+        return [full_caption(*classes) for classes in torch.stack(list(self.wanted.values()), 1).tolist()]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
-        """Return the index of each picture's caption [pictures]."""
-        return numpy.arange(self.pictures) // self.seeds
+        """Return the index of each picture's caption [P]."""
+        return numpy.arange(len(self.scenes.count)) // SEEDS
 
     @property
     def wanted(self) -> dict[str, Tensor]:
-        """Return the requested class index of each picture [pictures], by attribute."""
+        """Return the requested class index of each picture [P], by attribute."""
         return self.scenes.attributes()
 
 
-def truth(captions: int, seeds: int) -> SceneSet:
-    """Sample `captions` held-out captions, each with `seeds` true scenes of the same attributes that differ otherwise.
+def truth(pictures: int) -> SceneSet:
+    """Sample held-out captions for `pictures` pictures, with SEEDS true scenes of each that differ in all but the attributes.
 
-    A smaller set has the first captions of a larger one. Two captions may be equal. Raises ValueError for fewer than 1 of
-    either, or more than POOL captions.
+    A smaller set has the first captions of a larger one. Two captions may be equal. Raise ValueError for more than POOL
+    captions.
     """
-    if not 1 <= captions <= POOL or seeds < 1:
-        raise ValueError(f"captions must be 1 to {POOL} and seeds at least 1, got {captions} and {seeds}")
-    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(captions)).attributes()
-    wanted = {name: values.repeat_interleave(seeds) for name, values in asked.items()}
-    said = [full_caption(*kind) for kind in torch.stack(list(asked.values()), 1).tolist()]
-    return SceneSet(seeds, sample_scenes(captions * seeds, HELD_OUT + OFFSET + 1, wanted), said)
+    if pictures > SEEDS * POOL:
+        raise ValueError(f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}")
+    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(pictures // SEEDS)).attributes()
+    wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
+    return SceneSet(sample_scenes(pictures, HELD_OUT + OFFSET + 1, wanted))
 
 
 @torch.inference_mode()
-def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE) -> Tensor:
-    """Draw the true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
-    parts = torch.arange(scenes.pictures).split(BATCH)
-    images = torch.cat([render(scenes.scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
+def draw_truth(scenes: Scenes, device: torch.device, size: int = SIZE) -> Tensor:
+    """Draw true pictures [P, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
+    parts = torch.arange(len(scenes.count)).split(BATCH)
+    images = torch.cat([render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
 
 
 @torch.inference_mode()
-def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
-    """Encode the scenes, drawn at the image tokenizer's size, as token ids [pictures, N] on its device."""
+def true_tokens(networks: Networks, scenes: Scenes) -> Tensor:
+    """Encode the scenes, drawn at the image tokenizer's size, as token ids [P, N] on its device."""
     device = networks.tokenizer.codebook.device
     images = draw_truth(scenes, device, networks.tokenizer.size)
     return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
@@ -84,7 +83,8 @@ def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
 def drawn(networks: Networks, tokens: Tensor) -> Tensor:
     """Decode token ids [B, N] to pictures [B, 3, image_size, image_size] in [0, 1], on the CPU.
 
-    Pictures of true tokens bound the quality of a model's pictures."""
+    Pictures of true tokens bound the quality of a model's pictures.
+    """
     device = networks.tokenizer.codebook.device
     return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
@@ -95,9 +95,9 @@ Right = dict[str, NDArray[numpy.bool_]]
 
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
-    """Read images [B, 3, H, W] in [0, 1], of which the class index wanted of each attribute [B] is given.
+    """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index [B] of each attribute.
 
-    Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
+    Raise ValueError if `wanted` has another number of pictures or lacks an attribute.
     """
     for name in ATTRIBUTES:
         if name not in wanted or len(wanted[name]) != len(images):
@@ -110,7 +110,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 
 
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """Load the classifier of a model folder. Raises ValueError without one."""
+    """Load the classifier of a model folder. Raise ValueError if it has none."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
     return load_classifier(folder, device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.cpu import LeanLayer, paired
 from lantern_demo.models.decoder import SequenceLayer
-from lantern_demo.models.lean import LeanSequence, Packing
+from lantern_demo.models.lean import LeanSequence
 from lantern_demo.models.machine.matmul import Matmul
 
 
@@ -38,18 +38,14 @@ class NormedHeads:
 
 
 class LeanAnole(LeanSequence):
-    """An Anole target on a CPU."""
-
     original: Anole
 
     def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, release)
-        super().__init__(target, packing, layers)
-        self.logits_of = packing.matmul(target.lm_head)
+        super().__init__(target, kind, release, layers)
+        self.logits_of = self.packing.matmul(target.lm_head)
 
-    def layer(self, block: SequenceLayer, packing: Packing) -> LeanLayer:
-        layer = super().layer(block, packing)
+    def layer(self, block: SequenceLayer) -> LeanLayer:
+        layer = super().layer(block)
         layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
         return layer
 

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
-from lantern_demo.models.decoder import Attention, HeadNorm, SequenceLayer, SequenceTarget, sequence_angles
+from lantern_demo.models.common import Condition, Network, TargetSizes
+from lantern_demo.models.decoder import Attention, HeadNorm, SequenceLayer, SequenceSizes, SequenceTarget
 from lantern_demo.models.llama import wide
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
@@ -24,7 +24,7 @@ BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
 
 
 @dataclass(frozen=True)
-class AnoleSizes(NetworkSizes[Network]):
+class AnoleSizes(SequenceSizes[Network]):
     """Sizes that a target and its drafter share; the defaults are the published ones."""
 
     dim: int = 4096
@@ -37,15 +37,9 @@ class AnoleSizes(NetworkSizes[Network]):
     rope_base: float = 10000.0
     eps: float = 1e-5
 
-    def rope_table(self) -> Tensor:
-        """As `NetworkSizes.rope_table`: a drafter's slot stands at its target's position."""
-        return sequence_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
-
 
 @dataclass(frozen=True)
 class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
-    """Sizes of an Anole transformer."""
-
     layers: int = 32
 
     def build(self) -> Anole:
@@ -80,8 +74,6 @@ class AnoleAttention(Attention):
 
 
 class AnoleLayer(SequenceLayer):
-    """A decoder layer of a target or of its drafter."""
-
     attention = AnoleAttention
 
 

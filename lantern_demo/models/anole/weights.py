@@ -10,13 +10,12 @@ Formats:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, AnoleConfig
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, read_config, renaming
+from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, eps_and_theta, read_config, renaming
 
 
 def _image_rows(name: str, shapes: Shapes) -> Rows | None:
@@ -48,20 +47,13 @@ def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
     """Return the fields of a target's configuration that its config.json sets. Raise CheckpointError for another model's."""
     path = located.beside("config.json")
     said = read_config(path)
-    heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
-    check_config(path, said, {**heads, "vocab_size": sizes.embeddings, "swin_norm": False})
-    return _eps_and_theta(said, sizes)
+    check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)
+    return eps_and_theta(said, sizes)
 
 
 def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]:
     """As `target_facts`, for a drafter, whose config.json may be missing."""
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
-    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
-    return {**_eps_and_theta(said, sizes), "bias": bool(said.get("bias", sizes.bias))}
-
-
-def _eps_and_theta(said: Mapping[str, Any], sizes: AnoleConfig | AnoleDrafterConfig) -> dict[str, Any]:
-    """Read eps and the rotary base from a Chameleon's config.json; newer libraries write the base one level down."""
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
+    check_config(path, said, sizes.heads)
+    return {**eps_and_theta(said, sizes), "bias": bool(said.get("bias", sizes.bias))}

@@ -23,7 +23,6 @@ from torch import Tensor
 
 
 def root() -> Path:
-    """Return the folder of the cache."""
     return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
 
 
@@ -45,15 +44,22 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def put(path: Path, text: str) -> None:
-    """Write a small file so that no reader ever sees half of it. Raise OSError."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file that replaces `path` once it is written, so that no reader ever sees half of it. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
-        unfinished.write_text(text)
+        yield unfinished
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a text file as in `replacing`. Raise OSError."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def choice_file(name: str, *circumstances: object) -> Path:
@@ -84,12 +90,6 @@ def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
     with suppress(SafetensorError, OSError, KeyError):  # not there yet, or damaged
         return load_file(path)[name]
     made = make()
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(SafetensorError, OSError), replacing(path) as unfinished:  # a full disk must not stop a run
         save_file({name: made.cpu().contiguous()}, unfinished)
-        unfinished.replace(path)
-    except (SafetensorError, OSError):  # it can be made again; a full disk must not stop a run
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
     return made

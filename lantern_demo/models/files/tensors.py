@@ -20,6 +20,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from lantern_demo.models.common import NetworkSizes
+
 CONTAINERS = ("model", "module", "state_dict")  # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHOWN = 3  # faults that an error spells out
@@ -127,14 +129,21 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
         raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
 
 
-def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
+def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int | bool) -> None:
     """Check the values of a config.json: tensors of another model may have the same shapes.
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
-    for key, value in wanted.items():
+    for key, value in {"num_attention_heads": heads, "num_key_value_heads": heads, **wanted}.items():
         if said.get(key, value) != value:
             raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
+
+
+def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes[Any]) -> dict[str, float]:
+    """Read eps and the rotary base from a library's config.json; newer versions write the base one level down. The sizes have
+    the values that it leaves out."""
+    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
 
 
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:

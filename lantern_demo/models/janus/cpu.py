@@ -7,19 +7,15 @@ from torch import Tensor
 
 from lantern_demo.models.cpu import by_rows
 from lantern_demo.models.janus.target import Janus
-from lantern_demo.models.lean import LeanSequence, Packing
+from lantern_demo.models.lean import LeanSequence
 
 
 class LeanJanus(LeanSequence):
-    """A Janus-Pro on a CPU."""
-
     original: Janus
 
     def __init__(self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, release)
-        super().__init__(target, packing, layers)
-        entry, head = target.image_embedding, target.image_head
+        super().__init__(target, kind, release, layers)
+        entry, head, packing = target.image_embedding, target.image_head, self.packing
         self.entry = packing.affine(entry.fc1), packing.affine(entry.fc2)
         self.exit = packing.affine(head.proj_out), packing.affine(head.vision_head)
 

@@ -17,10 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
 from lantern_demo.models.janus.target import ImageEmbedding, Janus, JanusSizes
-from lantern_demo.models.llama import rotations
 
 
 @dataclass(frozen=True)
@@ -69,14 +68,3 @@ class JanusDrafter(SequenceDrafter):
         self.image_embedding.load_state_dict(target.image_embedding.state_dict())
         self.image_embedding.requires_grad_(False)
         self.norm.weight.data.copy_(target.norm.weight)
-
-    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Run teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], where state i precedes token i ->
-        outputs [B, S, H] a pass; see `common.unrolled`."""
-        embedded, rotation = self.embed(tokens).type_as(hidden), rotations(self.rope[None, : tokens.shape[1]])
-
-        def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rotation)
-
-        return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
-from lantern_demo.models.decoder import SequenceLayer, SequenceTarget, sequence_angles
+from lantern_demo.models.common import Condition, Network, TargetSizes
+from lantern_demo.models.decoder import SequenceLayer, SequenceSizes, SequenceTarget
 
 PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and the vocabulary's size
 # The published files also hold a SigLIP that reads pictures, mostly 24 layers of width 1024.
@@ -26,7 +26,7 @@ READS_PICTURES = {"vision_model": (24, 12, 1024, 1024)}
 
 
 @dataclass(frozen=True)
-class JanusSizes(NetworkSizes[Network]):
+class JanusSizes(SequenceSizes[Network]):
     """Sizes that a target and its drafter share; the defaults are those of Janus-Pro-7B."""
 
     dim: int = 4096
@@ -39,15 +39,9 @@ class JanusSizes(NetworkSizes[Network]):
     rope_base: float = 10000.0
     eps: float = 1e-6
 
-    def rope_table(self) -> Tensor:
-        """As `NetworkSizes.rope_table`: a drafter's slot stands at its target's position."""
-        return sequence_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
-
 
 @dataclass(frozen=True)
 class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
-    """Sizes of a Janus-Pro."""
-
     layers: int = 30
     embeddings: int = TEXT_VOCABULARY  # the text's vocabulary
     pad: int = PAD  # id of the padding of unconditional rows

@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError, Layout, check_config, read_config, renaming
+from lantern_demo.models.files.tensors import CheckpointError, Layout, check_config, eps_and_theta, read_config, renaming
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.tokenizer import VQ_NAMES
 
@@ -49,12 +49,8 @@ def target_facts(sizes: JanusConfig, located: Located) -> dict[str, Any]:
     """Return the fields of a target's configuration that its config.json sets. Raise CheckpointError for another model's."""
     path = located.beside("config.json")
     said = read_config(path)
-    wanted = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
-    wanted |= {"hidden_size": sizes.dim, "num_hidden_layers": sizes.layers, "vocab_size": sizes.embeddings}
     found = said.get("language_config") or said.get("text_config")  # DeepSeek's name and the library's
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} says nothing of a language model: it belongs to another model")
-    check_config(path, found, wanted)
-    # Newer library versions write theta one level down. DeepSeek's file has neither: the library's LLaMA has these values.
-    theta = (found.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {"eps": float(found.get("rms_norm_eps", sizes.eps)), "rope_base": float(found.get("rope_theta", theta))}
+    check_config(path, found, sizes.heads, hidden_size=sizes.dim, num_hidden_layers=sizes.layers, vocab_size=sizes.embeddings)
+    return eps_and_theta(found, sizes)  # DeepSeek's file has neither: the library's LLaMA has those of the sizes

@@ -27,7 +27,7 @@ from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.machine.device import DTYPES, half
 from lantern_demo.models.machine.matmul import OF_FORMAT
 from lantern_demo.models.machine.sixteen import sixteen_bits_for_prompts
-from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
+from lantern_demo.models.text import END, PAD, Encoded, left_pad, unknown_words
 
 LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released
 LENGTH = 120  # positions of a caption, the end mark included
@@ -186,10 +186,8 @@ class CaptionEncoder:
 
     def _unread(self, text: str, encoding: Encoding) -> list[str]:
         """Return the words that the vocabulary lacks, and those that were cut off."""
-        unknown = self.tokenizer.token_to_id(UNKNOWN)
-        lacking = [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
         cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
-        return lacking + cut
+        return unknown_words(self.tokenizer, text, encoding) + cut
 
 
 def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype | None) -> CaptionEncoder:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope
-from lantern_demo.models.lean import LeanDecoder, Packing
+from lantern_demo.models.lean import LeanDecoder
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import Block, LlamaGen
 from lantern_demo.models.machine.matmul import matmul
@@ -26,17 +26,15 @@ class LeanTarget(LeanDecoder):
     original: LlamaGen
 
     def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """See `LeanDecoder` and `Packing`."""
-        packing = Packing(kind, release)
-        super().__init__(target, packing, layers)
-        self.output = packing.matmul(target.output)
+        super().__init__(target, kind, release, layers)
+        self.output = self.packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
-        packing.take(target.tok_embeddings)
+        self.packing.take(target.tok_embeddings)
         if release:
             target.cls_embedding.float()
 
-    def layer(self, block: Block, packing: Packing) -> LeanLayer:
-        a, f, eps = block.attention, block.feed_forward, self.config.eps
+    def layer(self, block: Block) -> LeanLayer:
+        a, f, eps, packing = block.attention, block.feed_forward, self.config.eps, self.packing
         return LeanLayer(
             Norm(block.attention_norm.weight, eps),
             packing.matmul(a.wqkv),

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.common import DrafterSizes, RMSNorm
 from lantern_demo.models.decoder import DecoderDrafter
-from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, rotations
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention
 from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate_pairs
 
 
@@ -130,15 +130,3 @@ class Drafter(DecoderDrafter):
     def learn_from(self, target: LlamaGen) -> None:
         """As `Learner.learn_from`: it starts with its target's embeddings."""
         self.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
-
-    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Run teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
-        `common.unrolled`. `tokens[:, i]` is the token at position i + 1, 0 in the prefix."""
-        self.config.check_states(hidden)
-        embedded, rotation = self.embed_tokens(tokens).type_as(hidden), rotations(self.rope[: tokens.shape[1]])[None]
-
-        def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            x = self.fuse(embedded, before)
-            return x, *self.layer.self_attn.project(x, rotation)
-
-        return unrolled(hidden, passes, read, self.layer.finish)

@@ -21,8 +21,6 @@ from lantern_demo.models.llama import Attention, FeedForward, Layer, wide
 
 @dataclass(frozen=True)
 class LlamaGenConfig(TargetSizes["LlamaGen"]):
-    """Sizes of a LlamaGen transformer."""
-
     dim: int = 256
     layers: int = 12
     heads: int = 4
@@ -45,8 +43,8 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
         return rope_table(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
-def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
-    """Return rotary angles [prefix + grid * grid + beyond, head_dim / 2, 2], (cos, sin) last. Half of the pairs turn with the
+def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Return rotary angles [prefix + grid * grid + BEYOND, head_dim / 2, 2], (cos, sin) last. Half of the pairs turn with the
     row, half with the column. Rows of the prefix and past the end are zero, not the identity: see the module's docstring."""
     half = head_dim // 2
     frequency = base ** (-torch.arange(0, half, 2)[: half // 2].float() / half)
@@ -55,7 +53,7 @@ def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, bey
     columns = angle[None].expand(grid, grid, -1)
     both = torch.cat((rows, columns), -1).flatten(0, 1)
     table = torch.stack((both.cos(), both.sin()), -1)
-    return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(beyond, *table.shape[1:])))
+    return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(BEYOND, *table.shape[1:])))
 
 
 def rotate_pairs(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:

@@ -61,8 +61,7 @@ def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
         return {}
     path = located.beside("config.json")
     said = read_config(path)
-    grid = {"block_size": sizes.tokens, "cls_token_num": sizes.prefix}
-    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads, **grid})
+    check_config(path, said, sizes.heads, block_size=sizes.tokens, cls_token_num=sizes.prefix)
     return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "rope_base": float(said.get("rope_base", TEMPLATE_ROPE))}
 
 
@@ -70,5 +69,5 @@ def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
     """As `target_facts`, for a drafter, whose config.json may be missing."""
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
-    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
+    check_config(path, said, sizes.heads)
     return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "bias": bool(said.get("bias", sizes.bias))}

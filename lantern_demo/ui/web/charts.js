@@ -1,13 +1,21 @@
 // A run in numbers: its speedup against what it changed, and tokens over time.
 
-/** Speedup against what was changed. */
+/** Speedup against changed tokens, with a label for each point. points: [{ changed, speedup, label }], with `colour` and `place` of their
+ * markers; `joined`: the colour of a line through all of them, and of their markers. */
+function speedups(points, words, joined = null) {
+  const { group, x, y, left, right } = axes(Math.max(10, ...points.map((p) => p.changed)), Math.max(1.1, ...points.map((p) => p.speedup)), words.changedAxis, words.speedupAxis, 14);
+  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
+  const at = points.map((p) => ({ x: x(p.changed), y: y(p.speedup), text: p.label }));
+  if (joined) drawing.append(svg("polyline", { points: at.map((p) => `${p.x},${p.y}`).join(" "), fill: "none", stroke: joined, "stroke-width": 1.5, "stroke-dasharray": "4 3" }));
+  points.forEach((p, i) => drawing.append(marker(p.place ?? i, at[i].x, at[i].y, joined ?? p.colour)));
+  drawing.append(...labels(at, left, right));
+  return drawing;
+}
+
 function changedChart(lanes, words) {
   const known = lanes.filter((lane) => lane.speedup !== null);
   if (!known.length) return figure(words.changedTitle, null, el("p", { class: "note" }, words.noBaseline));
-  const { group, x, y, left, right } = axes(Math.max(10, ...known.map((lane) => lane.changed)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.changedAxis, words.speedupAxis, 14);
-  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
-  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.changed), y(lane.speedup), lane.colour));
-  drawing.append(...labels(known.map((lane) => ({ x: x(lane.changed), y: y(lane.speedup), text: lane.label })), left, right));
+  const drawing = speedups(known.map((lane) => ({ ...lane, place: lanes.indexOf(lane) })), words);
   const told = known.map((lane) => say(words.changedPoint, { method: lane.label, speedup: times(lane.speedup), count: lane.changed, of: lane.tokens.length })).join("; ");
   return figure(words.changedTitle, told, drawing, words.changedNote);
 }

@@ -20,6 +20,19 @@ function tokensAt(lane, time) {
   return steps ? lane.committed[steps - 1] : 0;
 }
 
+/** The changed tokens of a lane, the nearest to the middle of the picture first. */
+function changedTokens(lane, grid) {
+  const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
+  return lane.kinds.flatMap((kind, token) => (kind === "r" ? [token] : [])).sort((a, b) => away(a) - away(b));
+}
+
+/** The cell of a picture that an event points at. */
+function cellAt(canvas, grid, event) {
+  const box = canvas.getBoundingClientRect();
+  const at = (offset, size) => Math.min(grid - 1, Math.max(0, Math.floor((offset / size) * grid)));
+  return at(event.clientY - box.top, box.height) * grid + at(event.clientX - box.left, box.width);
+}
+
 function drawMark(g, kind, x, y, cell) {
   const unit = cell * 0.24;
   g.lineWidth = Math.max(1, cell * 0.06);

@@ -1,7 +1,7 @@
 // A look at a token: what it is and why, what the drafts look like in its place, and the steps that led there.
 
 function lookPanel(words, root, hooks) {
-  const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: point, onkeydown: steer });
+  const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: (event) => select(lane, cellAt(big, view.grid, event)), onkeydown: steer });
   const picker = el("select", { "aria-label": words.pick, onchange: () => select(lanes[Number(picker.value)], cell) });
   const [title, spoken] = [el("h3"), el("p", { class: "spoken", "aria-live": "polite" })];
   const [about, alike, steps, record, counts] = [el("div", { class: "about" }), el("div", { class: "alike" }), el("div", { class: "steps" }), el("div"), el("div")];
@@ -123,12 +123,6 @@ function lookPanel(words, root, hooks) {
     hooks.goTo(lane, phase === "accept" ? now : Math.max(0, now - 1));
     tellSteps();
     steps.querySelector(".next").focus({ preventScroll: true });
-  }
-
-  function point(event) {
-    const box = big.getBoundingClientRect();
-    const at = (offset, size) => Math.min(view.grid - 1, Math.max(0, Math.floor((offset / size) * view.grid)));
-    select(lane, at(event.clientY - box.top, box.height) * view.grid + at(event.clientX - box.left, box.width));
   }
 
   function steer(event) {

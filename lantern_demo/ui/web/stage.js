@@ -42,7 +42,7 @@ function lane(view) {
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, sample, keep, wipe), bar,
     el("p", { class: "passes" }, passes, fewer), el("p", { class: "seconds" }, took, gain), number, ran);
-  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look?.open && light(cellAt(made, event)));
+  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look?.open && light(cellAt(canvas, state.grid, event)));
   picture.addEventListener("pointerleave", () => !look?.open && light(-1));
   return made;
 }
@@ -272,12 +272,6 @@ function light(cell) {
   draw();
 }
 
-function cellAt(one, event) {
-  const box = one.canvas.getBoundingClientRect();
-  const at = (offset, size) => Math.min(state.grid - 1, Math.max(0, Math.floor((offset / size) * state.grid)));
-  return at(event.clientY - box.top, box.height) * state.grid + at(event.clientX - box.left, box.width);
-}
-
 /** The panel for a look, with its scripts and what they tell of the page's first run, comes when somebody first looks -> whether it is there. */
 function looks() {
   coming ??= new Promise((done, failed) => document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }))).then(() => {
@@ -291,7 +285,7 @@ function looks() {
 async function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  const cell = pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data);
+  const cell = pointed ? cellAt(one.canvas, state.grid, event) : state.cell >= 0 ? state.cell : telling(one.data);
   if ((await looks()) && played().includes(one)) lookAt(one, cell);
 }
 
@@ -315,11 +309,7 @@ function unfolded() {
 }
 
 /** The token to begin with: one that only relaxation accepted, as near to the middle as there is, or the middle. */
-function telling(data) {
-  const away = (token) => Math.hypot((token % state.grid) - state.grid / 2, Math.floor(token / state.grid) - state.grid / 2);
-  const loose = data.kinds.flatMap((kind, token) => (kind === "r" ? [token] : []));
-  return loose.sort((a, b) => away(a) - away(b))[0] ?? (state.grid * (state.grid + 1)) / 2;
-}
+const telling = (data) => changedTokens(data, state.grid)[0] ?? (state.grid * (state.grid + 1)) / 2;
 
 function closed() {
   for (const one of state.lanes) one.root.removeAttribute("data-chosen");

@@ -3,10 +3,8 @@
 /** Where to look: a changed token in a step that added three tokens, where there is one, next to the middle of the picture. */
 function tellingStep(data, grid) {
   const added = (token) => data.committed[stepOf(data, token)] - data.committed[stepOf(data, token) - 1];
-  const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
-  const loose = data.kinds.flatMap((kind, token) => (kind === "r" ? [token] : []));
-  const three = loose.filter((token) => added(token) === 3);
-  return (three.length ? three : loose).sort((a, b) => away(a) - away(b))[0];
+  const loose = changedTokens(data, grid);
+  return loose.find((token) => added(token) === 3) ?? loose[0];
 }
 
 function tour({ lanes, grid, root, open, ended }) {
