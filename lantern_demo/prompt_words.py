@@ -18,6 +18,8 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
     reading = read(prompt)
     if not reading.drawable:
         return f"This model draws {len(NOUNS)} things, and the prompt names none of them.", nearest(prompt)
+    if reading.second is not None:
+        return f"This model draws one kind of thing at a time, and the prompt also names: {reading.second}.", nearest(prompt)
     if reading.number is not None:
         return f'This model draws one to three of a thing, and the prompt has the number "{reading.number}".', nearest(prompt)
     return None

@@ -1,7 +1,7 @@
 """The words of the bundled model's scenes: write captions, and read the requests of a prompt.
 
-A scene shows one to three things of one kind, or two of different kinds. They are on a lake, hills or a plain, at dusk, night
-or dawn, with or without a moon. Its attributes are class indices by the names of ATTRIBUTES.
+A scene shows one to three things of one kind on a lake, hills or a plain, at dusk, night or dawn, with or without a moon. Its
+attributes are class indices by the names of ATTRIBUTES.
 `examples/make_bundled_model/render.py` draws scenes.
 """
 
@@ -59,14 +59,12 @@ def _noun(line: str) -> Noun:
 
 _LINES = Path(__file__).with_name("nouns.txt").read_text("utf-8").splitlines()
 NOUNS = tuple(_noun(line) for line in _LINES if not line.startswith("#"))
-NONE = len(NOUNS)  # the class of `second` without a second kind
 
 PLACES = ("lake", "hills", "plain")
 TIMES = ("dusk", "night", "dawn")
 # The classes of every attribute, in the order of their indices.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "noun": tuple(noun.name for noun in NOUNS),
-    "second": (*(noun.name for noun in NOUNS), "none"),
     "count": tuple(str(n + 1) for n in range(MAX_COUNT)),
     "place": PLACES,
     "time": TIMES,
@@ -96,7 +94,6 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("under the moon", "with a full moon", "with a moon", "in the moonlight"),
     ),
 }
-AND = ("and", "and", "and", "with", "beside", "next to")
 SOME = ("", "", "some")  # before a mass noun
 LEADS = ("", "", "", "a picture of", "a photo of", "a drawing of", "an image of")
 TAILS = ("", "", "", "", ", softly lit")
@@ -122,25 +119,17 @@ def caption(scene: Mapping[str, int], rng: random.Random, omit: float = 0.0, key
     """Write a random caption of a scene, given by class indices.
 
     Place, time and moon are left out with probability `omit`, all together and then each alone. A keyword replaces a noun's
-    name with probability `keywords`, if the noun has any. Two kinds are named from left to right. A caption has at most 27
-    words.
+    name with probability `keywords`, if the noun has any. A caption has at most 27 words.
     """
-
-    def thing(index: int, count: int) -> str:
-        noun = NOUNS[index]
-        named = len(noun.phrases) == 1 or rng.random() >= keywords
-        phrase = noun.phrases[0] if named else rng.choice(noun.phrases[1:])
-        return _things(noun, count, rng.choice(WORDINGS["count"][count]), rng.choice(SOME), phrase)
-
-    subject = thing(scene["noun"], scene["count"])
-    if scene["second"] != NONE:
-        subject = f"{subject} {rng.choice(AND)} {thing(scene['second'], 0)}"
+    noun, count = NOUNS[scene["noun"]], scene["count"]
+    named = len(noun.phrases) == 1 or rng.random() >= keywords
+    phrase = noun.phrases[0] if named else rng.choice(noun.phrases[1:])
+    subject = _things(noun, count, rng.choice(WORDINGS["count"][count]), rng.choice(SOME), phrase)
     bare = rng.random() < omit
     place, time, moon = ("" if bare or rng.random() < omit else rng.choice(WORDINGS[part][scene[part]]) for part in AFTER_NOUN)
     parts = [subject, time, place] if rng.random() < 0.25 else [subject, place, time]
     parts += ["and", moon] if moon == "no moon" else [moon]
-    text = " ".join(filter(None, (rng.choice(LEADS), *parts)))
-    return text if scene["second"] != NONE else text + rng.choice(TAILS)
+    return " ".join(filter(None, (rng.choice(LEADS), *parts))) + rng.choice(TAILS)
 
 
 def _plainly(noun: int, count: int) -> str:
@@ -149,18 +138,14 @@ def _plainly(noun: int, count: int) -> str:
 
 def full_caption(scene: Mapping[str, int]) -> str:
     """Write the plainest caption that names every attribute of a scene."""
-    things = [_plainly(scene["noun"], scene["count"])]
-    if scene["second"] != NONE:
-        things.append(_plainly(scene["second"], 0))
-    return " ".join((" and ".join(things), *(WORDINGS[part][scene[part]][0] for part in AFTER_NOUN)))
+    return " ".join((_plainly(scene["noun"], scene["count"]), *(WORDINGS[part][scene[part]][0] for part in AFTER_NOUN)))
 
 
 def some_scene(rng: random.Random) -> dict[str, int]:
-    """Return the attributes of a random scene. Seven of ten show one thing."""
-    noun, second = rng.sample(range(NONE), 2)
-    lot = rng.random()
-    count = 2 if 0.13 <= lot < 0.20 else 1 if 0.20 <= lot < 0.30 else 0
-    scene = {"noun": noun, "second": second if lot < 0.13 else NONE, "count": 0 if NOUNS[noun].mass else count}
+    """Return the attributes of a random scene. Eight of ten show one thing."""
+    noun = rng.randrange(len(NOUNS))
+    count = rng.choices(range(MAX_COUNT), (80, 12, 8))[0]
+    scene = {"noun": noun, "count": 0 if NOUNS[noun].mass else count}
     return scene | {part: rng.randrange(len(ATTRIBUTES[part])) for part in AFTER_NOUN}
 
 
@@ -169,17 +154,17 @@ def vocabulary() -> tuple[str, ...]:
     """Return every word that a caption can contain, sorted."""
     phrases = [phrase for noun in NOUNS for forms in noun.phrases for phrase in forms]
     phrases += [phrase for classes in WORDINGS.values() for wordings in classes for phrase in wordings]
-    return tuple(sorted({*" ".join((*phrases, *AND, *SOME, *LEADS)).split(), "an", ",", "softly", "lit"}))
+    return tuple(sorted({*" ".join((*phrases, *SOME, *LEADS)).split(), "an", "and", ",", "softly", "lit"}))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: class indices of the attributes that it names, the words that mean nothing in it, and the first
-    number of things that no scene has."""
+    """The requests of a prompt."""
 
-    said: Mapping[str, int]
-    unknown: tuple[str, ...]
-    number: str | None
+    said: Mapping[str, int]  # class indices of the attributes that it names
+    unknown: tuple[str, ...]  # words that mean nothing in it
+    number: str | None  # the first number of things that no scene has
+    second: str | None  # the name of a second kind of thing
 
     @property
     def drawable(self) -> bool:
@@ -212,7 +197,7 @@ def read(prompt: str) -> Reading:
     """Read the requests of a prompt, as far as its words are known.
 
     The longest phrase counts: a fire truck is no fire. A noun right before another one qualifies it: an orange cat is a cat.
-    The first two different nouns are requested, one of each. `ui/web/phrases.js` reads a prompt in the same way.
+    `ui/web/phrases.js` reads a prompt in the same way.
     """
     plain = unicodedata.normalize("NFKC", prompt).lower().replace("-", " ")
     words = [word for word, _ in Whitespace().pre_tokenize_str(plain)]
@@ -247,11 +232,8 @@ def read(prompt: str) -> Reading:
         at += max(length, 1)
     if nouns:
         said["noun"], said["count"] = nouns[0]
-        said["second"] = NONE
-        others = [index for index, _ in nouns[1:] if index != nouns[0][0]]
-        if others:
-            said["second"], said["count"] = others[0], 0
-    return Reading(said, tuple(unknown), refused)
+    second = next((NOUNS[index].name for index, _ in nouns if index != nouns[0][0]), None)
+    return Reading(said, tuple(unknown), refused, second)
 
 
 USUAL = "a cat on a lake at dusk under the moon"  # supplies the attributes that a prompt lacks; the page begins with it
@@ -278,7 +260,7 @@ def view() -> dict[str, Any]:
     known = " ".join(phrase for words in _phrases() for phrase in words).split()
     others = sorted({*vocabulary()}.difference(known))
     return {
-        "nouns": [packed(i) for i in range(NONE)],
+        "nouns": [packed(i) for i in range(len(NOUNS))],
         "parts": parts,
         "words": others,
         "usual": read(USUAL).said,

@@ -46,7 +46,7 @@ from PIL import Image
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.session import Session
-from lantern_demo.scenes import NONE, caption, nearest, read, some_scene, view, vocabulary
+from lantern_demo.scenes import caption, nearest, read, some_scene, view, vocabulary
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served
@@ -595,9 +595,9 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
         )
     for text, one in zip(prompts, found, strict=True):
         reading = read(text)
-        said = {part: None if part == "second" and index == NONE else index for part, index in reading.said.items()}
         words = [word for word in dict.fromkeys(reading.unknown) if not all(category(letter).startswith("P") for letter in word)]
-        expected = {"said": said, "nearest": nearest(text), "unknown": words, "number": reading.number}
+        told = {"unknown": words, "number": reading.number, "second": reading.second}
+        expected = {"said": reading.said, "nearest": nearest(text), **told}
         assert one == expected, text
 
 

@@ -45,6 +45,7 @@ def test_the_bundled_models_vocabulary_is_that_of_captions() -> None:
         ("\u7ea2\u706f\u7b3c", "draws 300 things, and the prompt names none", USUAL),
         ("five cats at night", 'has the number "five"', "two cats on a lake at night under the moon"),
         ("7 owls", 'has the number "7"', "two owls on a lake at dusk under the moon"),
+        ("two cats and an owl", "also names: owl", "two cats on a lake at dusk under the moon"),
         ("a cat", None, None),
         ("Kittens", None, None),
         ("two fluffy owls", None, None),

@@ -16,7 +16,6 @@ from torch import Tensor
 from examples.make_bundled_model import emoji, render, tokenizer
 from lantern_demo.scenes import (
     ATTRIBUTES,
-    NONE,
     NOUNS,
     WORDINGS,
     caption,
@@ -31,7 +30,7 @@ from lantern_demo.scenes import (
 
 def of(count: int, **said: int | Tensor) -> dict[str, Tensor]:
     """Return attributes of `count` scenes: one thing on a lake, except for those in `said`."""
-    wanted = {name: torch.zeros(count, dtype=torch.int64) for name in ATTRIBUTES} | {"second": torch.full((count,), NONE)}
+    wanted = {name: torch.zeros(count, dtype=torch.int64) for name in ATTRIBUTES}
     return wanted | {name: torch.as_tensor(value).expand(count) for name, value in said.items()}
 
 
@@ -66,33 +65,33 @@ def test_every_name_and_keyword_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "noun", "second", "count"),
+    ("prompt", "noun", "count"),
     [
-        ("Kittens", "cat", "none", "2"),
-        ("3 mice", "mouse", "none", "3"),
-        ("a fire truck", "fire truck", "none", "1"),
-        ("an orange cat", "cat", "none", "1"),
-        ("a cat and an owl on a plain at dusk under the moon", "cat", "owl", "1"),
-        ("two sheep", "sheep", "none", "2"),
-        ("a bow and arrow", "bow and arrow", "none", "1"),
-        ("a cat and a cat", "cat", "none", "1"),
-        ("three very fluffy cats", "cat", "none", "3"),
-        ("two cats and dogs", "cat", "dog", "1"),
-        ("a picture of cats", "cat", "none", "2"),
-        ("a four-leaf clover", "clover", "none", "1"),
-        ("a cat at seven in the morning", "cat", "none", "1"),
-        ("\uff43\uff41\uff54", "cat", "none", "1"),
+        ("Kittens", "cat", "2"),
+        ("3 mice", "mouse", "3"),
+        ("a fire truck", "fire truck", "1"),
+        ("an orange cat", "cat", "1"),
+        ("two sheep", "sheep", "2"),
+        ("a bow and arrow", "bow and arrow", "1"),
+        ("a cat and a cat", "cat", "1"),
+        ("three very fluffy cats", "cat", "3"),
+        ("two cats and dogs", "cat", "2"),
+        ("a picture of cats", "cat", "2"),
+        ("a four-leaf clover", "clover", "1"),
+        ("a cat at seven in the morning", "cat", "1"),
+        ("\uff43\uff41\uff54", "cat", "1"),
     ],
 )
-def test_what_people_type(prompt: str, noun: str, second: str, count: str) -> None:
+def test_what_people_type(prompt: str, noun: str, count: str) -> None:
     said = read(prompt).said
-    assert [ATTRIBUTES[part][said[part]] for part in ("noun", "second", "count")] == [noun, second, count]
+    assert [ATTRIBUTES[part][said[part]] for part in ("noun", "count")] == [noun, count]
 
 
 def test_unknown_words_are_told_and_the_nearest_prompt_has_none() -> None:
     assert read("a robot dancing by the lake").unknown == ("robot", "dancing")
     assert read("four cats").number == "four" and not read("a four leaf clover").unknown
     assert read("a cat at 7").number is None and read("an owl near mountains, full moon").said["moon"] == 1
+    assert read("an orange cat and an owl").second == "owl" and read("a cat and a kitten").second is None
     assert not read("a robot at night").drawable and read("owls").drawable
     assert nearest("2 fluffy kittens in a field at noon") == "two cats on a plain at dusk under the moon"
     assert nearest("a robot at night without a moon") == "a cat on a lake at night without a moon"
@@ -101,7 +100,7 @@ def test_unknown_words_are_told_and_the_nearest_prompt_has_none() -> None:
 def test_plurals_and_articles() -> None:
     plurals = {"fox": "foxes", "butterfly": "butterflies", "monkey": "monkeys", "peach": "peaches", "cat": "cats"}
     assert {one: plural_of(one) for one in plurals} == plurals
-    scene = {"second": NONE, "count": 0, "place": 2, "time": 1, "moon": 0}
+    scene = {"count": 0, "place": 2, "time": 1, "moon": 0}
     for name, said in {"owl": "an owl", "unicorn": "a unicorn", "hourglass": "an hourglass", "popcorn": "popcorn"}.items():
         text = full_caption(scene | {"noun": ATTRIBUTES["noun"].index(name)})
         assert text == f"{said} on a plain at night without a moon"
@@ -177,11 +176,9 @@ def test_scenes_hold_what_their_attributes_say() -> None:
     for name, values in attributes.items():
         assert values.min() >= 0 and values.max() < len(ATTRIBUTES[name])
         assert torch.equal(render.sample_scenes(2000, 4, attributes).attributes()[name], values), "wanted ones are drawn"
-    there, two = scenes.kind != NONE, scenes.second != NONE
+    there = scenes.kind != render.NONE
     shown = there.sum(1)
-    assert torch.equal(shown, torch.where(two, 2, scenes.count + 1))
-    assert torch.equal(scenes.kind[two, 1], scenes.second[two]) and (scenes.count[two] == 0).all()
-    assert (scenes.second != scenes.noun).all()
+    assert torch.equal(shown, scenes.count + 1)
     assert (scenes.count[torch.tensor([NOUNS[n].mass for n in scenes.noun])] == 0).all()
     assert torch.equal(scenes.side > 0, there)
     # one large thing most of the time

@@ -1,8 +1,8 @@
 """A batched, seeded renderer of captioned pictures with known attributes.
 
-Every picture shows one to three sprites on a lake, hills or a plain, at dusk, night or dawn, with or without a moon. The
-landscape is closed-form torch arithmetic on a pixel grid. The sprites have shadows on land and reflections on the lake. It runs
-on any device.
+Every picture shows one to three sprites of one noun on a lake, hills or a plain, at dusk, night or dawn, with or without a
+moon. The landscape is closed-form torch arithmetic on a pixel grid. The sprites have shadows on land and reflections on the lake.
+It runs on any device.
 
 A small target sees each noun a few hundred times. Therefore the sprites' places and sizes vary little, and not their light. The
 landscape varies far more.
@@ -26,13 +26,13 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
-from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
+from lantern_demo.scenes import ATTRIBUTES, MAX_COUNT, NOUNS, PLACES, TIMES, caption
 
 SIZE = 256  # pixels a side
 HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land; y runs from -1 at the top to 1
 STARS = 20
-# Shares of scenes of two kinds, of two of a kind, of three of a kind. Several small things are harder to learn than a large one.
-PAIRS, TWINS, TRIPLETS = 0.25, 0.14, 0.11
+TWINS, TRIPLETS = 0.20, 0.15  # shares of scenes; several small things are harder to learn than a large one
+NONE = len(NOUNS)  # in place of a noun where there is no sprite
 
 # Sky colours per time of day at the zenith, half way down, and at the horizon (linear RGB).
 _SKY = torch.tensor(
@@ -57,7 +57,6 @@ class Scenes:
     """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
 
     noun: Tensor  # [B] int64, index into NOUNS
-    second: Tensor  # [B] int64, index into NOUNS, or NONE
     count: Tensor  # [B] int64, 0..2 stands for 1..3 of the noun
     place: Tensor  # [B] int64, index into PLACES
     time: Tensor  # [B] int64, index into TIMES
@@ -96,17 +95,13 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     def pick(n: int) -> Tensor:
         return torch.randint(n, (batch,), generator=g)
 
-    noun, other, lot = pick(NONE), pick(NONE - 1), uniform(0, 1, batch)
-    other = other + (other >= noun)  # a different noun
-    second = torch.where(lot < PAIRS, other, NONE)
-    count = (lot >= PAIRS).long() * ((lot < PAIRS + TWINS + TRIPLETS).long() + (lot < PAIRS + TRIPLETS).long())
-    count = torch.where(_MASS[noun], 0, count)
+    noun, lot = pick(len(NOUNS)), uniform(0, 1, batch)
+    count = torch.where(_MASS[noun], 0, (lot < TWINS + TRIPLETS).long() + (lot < TRIPLETS).long())
     place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
     if wanted is not None:
-        noun, second, count, place, time, moon = (wanted[name] for name in ATTRIBUTES)
+        noun, count, place, time, moon = (wanted[name] for name in ATTRIBUTES)
     slot = torch.arange(MAX_COUNT)[None]
     kind = torch.where(slot <= count[:, None], noun[:, None], NONE)
-    kind[:, 1] = torch.where(second != NONE, second, kind[:, 1])
     shown = kind != NONE
     n = shown.sum(1, keepdim=True)
     # One thing is large; several share the width, and those in front are a little larger and lower.
@@ -132,7 +127,7 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     moon_at = torch.stack((left * uniform(0.50, 0.80, batch), uniform(-0.82, -0.62, batch)), -1)
     stars = torch.stack((uniform(-1, 1, batch, STARS), uniform(-1, 0.2, batch, STARS), uniform(0.2, 1, batch, STARS)), -1)
     phase = uniform(0, 2 * math.pi, batch, 8)
-    return Scenes(noun, second, count, place, time, moon, kind, foot, side * shown, ground, horizon, moon_at, phase, stars)
+    return Scenes(noun, count, place, time, moon, kind, foot, side * shown, ground, horizon, moon_at, phase, stars)
 
 
 def _column(value: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
 from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
 from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.scenes import ATTRIBUTES, NONE
+from lantern_demo.scenes import ATTRIBUTES, NOUNS
 from lantern_demo.training import run
 from lantern_demo.training.captioned import captions, scene_reader
 from lantern_demo.training.drafter import load_target
@@ -31,7 +31,7 @@ VALIDATED = 240  # held-out scenes of a validation
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
 NAMED = 4  # block whose states name the nouns
-OWN = 0.3  # largest share of a picture's tokens that the target's own draws replace
+FOREIGN, STRIP = 0.6, 10  # share of pictures that get a strip of another one, and its most rows
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -48,7 +48,7 @@ class TextToTokens(nn.Module):
         self.target.feature_layers = (min(NAMED, config.layers),)
         # of training alone: see `alone` and `forward`
         self.words_output = nn.Linear(config.dim, config.vocab)
-        self.names_output = nn.Linear(config.dim, NONE)
+        self.names_output = nn.Linear(config.dim, len(NOUNS))
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
         for block in self.target.blocks:
@@ -67,10 +67,9 @@ class TextToTokens(nn.Module):
 
     def forward(self, ids: Tensor, ids_mask: Tensor, seen: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map ids [B, T], seen tokens [B, N] and drop [B] bool (rows that see no caption) to logits [B, N, V], to those of
-        `alone`, and to logits [B, N, nouns] of the noun that stands at a token's column, read from block NAMED.
+        `alone`, and to logits [B, N, nouns] of the noun, read from block NAMED.
 
-        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere,
-        and to draw a pair's things apart.
+        Attention gives a prompt little weight next to many tokens. The last logits teach the blocks to carry it everywhere.
         """
         features, mask = self.text(ids, ids_mask)
         alone, nothing = self.alone(features, mask), self.target.no_caption().to(features.dtype)
@@ -131,11 +130,18 @@ def cells_of(cover: Tensor, grid: int) -> Tensor:
     return F.adaptive_avg_pool2d(cover, grid).flatten(1) > 0.1
 
 
-def nouns_at(attributes: Attributes, grid: int) -> Tensor:
-    """Return the noun [B, grid * grid] that stands at each token's column: the second of a pair in the right half."""
-    right = (torch.arange(grid) >= grid // 2).repeat(grid)
-    noun, second = attributes["noun"][:, None], attributes["second"][:, None]
-    return torch.where(right & (second != NONE), second, noun)
+def with_strips(seen: Tensor, g: torch.Generator) -> Tensor:
+    """Return tokens [B, N] of which a share FOREIGN of the pictures has up to STRIP rows of the picture before it.
+
+    Next to the tokens before it, a caption tells a token little. After rows of another noun, it tells much: a target that has
+    begun to draw a wrong thing learns to return to its caption.
+    """
+    b, n = seen.shape
+    grid = math.isqrt(n)
+    row = torch.arange(n) // grid
+    first, high = (torch.randint(low, most, (b, 1), generator=g) for low, most in ((0, grid), (1, STRIP + 1)))
+    foreign = torch.rand(b, 1, generator=g) < FOREIGN
+    return torch.where(foreign & (row >= first) & (row < first + high), seen.roll(1, 0), seen)
 
 
 def scene_tokens(
@@ -201,50 +207,34 @@ def main() -> None:
     elif not (opts.out / "last.pt").exists():
         learn_words(model, ids, attributes, args.word_steps, opts.device)
 
-    def losses(
-        text: Tensor, mask: Tensor, tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4], and a draw [B, N]
-        of every token.
+    def losses(text: Tensor, mask: Tensor, tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> Tensor:
+        """Return the loss with sprites weighted, without weights, of the words alone, and of the nouns, [4].
 
-        seen [B, N]: `tokens`, some of them replaced; cells [B, N] bool: covered; nouns [B, N].
+        seen [B, N]: `tokens`, some of them replaced; cells [B, N] bool: covered; nouns [B].
         """
         with torch.autocast(opts.device.type, torch.bfloat16):
             logits, alone, names = model(text, mask, seen, drop)
-        with torch.no_grad():
-            gumbel = -torch.rand_like(logits, dtype=torch.float32).clamp_min(1e-20).log().neg().log()
-            drawn = (logits.float() + gumbel).argmax(-1)
-        unnamed = names.float().log_softmax(-1).gather(-1, nouns.unsqueeze(-1)).mean((1, 2))
+        unnamed = names.float().log_softmax(-1).mean(1).gather(-1, nouns[:, None])[:, 0]
         each = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="none")
         weight = torch.where(cells, args.sprites, 1.0).flatten()
         named = -(unnamed * ~drop).sum() / (~drop).sum()
-        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named]), drawn
+        return torch.stack([(weight * each).sum() / weight.sum(), each.mean(), by_words(alone, tokens), named])
 
     compiled = torch.compile(losses) if opts.compile else losses
 
-    nouns, held_nouns = (nouns_at(found, tokenizer.tokenizer.grid) for found in (attributes, held_attributes))
+    nouns, held_nouns = attributes["noun"], held_attributes["noun"]
 
     def told(said: list[str], tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
         return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), seen.long(), cells, nouns, drop)]
 
-    own: list[Tensor] = []  # of the last step: rows and what the target drew of them
-
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        """Every second step repeats the pictures of the step before, with some tokens replaced by the target's own draws. Thus
-        the target learns to go on after tokens that it drew itself (scheduled sampling, arXiv 1906.07651)."""
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
-        seen = ids[rows].long()
-        if own:
-            rows, drawn = own
-            share = OWN * torch.rand(opts.batch, 1, generator=g)
-            seen = torch.where(torch.rand(drawn.shape, generator=g) < share, drawn, ids[rows].long())
+        seen = with_strips(ids[rows], g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
         said = captions(attributes, rows, random.Random(seed), OMIT)
-        loss, drawn = compiled(*told(said, ids[rows], seen, covered[rows], nouns[rows], drop))
-        own[:] = [] if own else [rows, drawn.cpu()]
-        total, nll, words, names = loss.unbind()
+        total, nll, words, names = compiled(*told(said, ids[rows], seen, covered[rows], nouns[rows], drop)).unbind()
         return total + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
 
     def validate() -> dict[str, float]:
@@ -252,7 +242,7 @@ def main() -> None:
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
             drop = torch.zeros(len(rows), dtype=torch.bool)
-            parts.append(losses(*told(said, held_ids[rows], held_ids[rows], held_covered[rows], held_nouns[rows], drop))[0])
+            parts.append(losses(*told(said, held_ids[rows], held_ids[rows], held_covered[rows], held_nouns[rows], drop)))
         weighted, nll, _, names = torch.stack(parts).mean(0).tolist()
         return {"held_out_nll": nll, "held_out_weighted": weighted, "held_out_names": names}
 

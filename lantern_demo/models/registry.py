@@ -273,8 +273,8 @@ _ROWS = (
         id="lantern-emoji",
         title="lantern-emoji (bundled)",
         description=(
-            "A small model of the LlamaGen family that ships with this code. It draws one to three of 300 things, such as a cat, "
-            "a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
+            "A small model of the LlamaGen family that ships with this code. It draws one of 300 things, or up to three of it, such "
+            "as a cat, a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-emoji",
         image_size=256,
@@ -283,6 +283,7 @@ _ROWS = (
         # These lie in the papers' ranges, and make both methods change about 1 in 10 tokens.
         preset={
             "cfg_scale": 3.0,
+            "top_p": 0.9,
             "lantern_k": 100,
             "lantern_delta": 0.2,
             "lanternpp_k": 10,

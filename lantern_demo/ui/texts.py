@@ -25,7 +25,7 @@ DESCRIPTION = (
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
     ("two owls in the hills at night under the moon", 3),
-    ("a castle and a dragon on a lake at dawn", 11),
+    ("a castle on a lake at dawn", 11),
     ("a rocket on a plain at sunset", 12),
 )
 
@@ -239,6 +239,7 @@ WEB: dict[str, Any] = {
         "unknown": "Unknown words (ignored): {words}",
         "without": "Without:",
         "only": f"This model draws {len(NOUNS)} things. The prompt names none of them. Try:",
+        "second": "This model draws one kind of thing at a time. Try:",
         "number": "This model draws one to three of a thing. Try:",
     },
     "tour": {

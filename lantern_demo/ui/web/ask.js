@@ -44,7 +44,7 @@ function write(prompt) {
 
 function choose(part, index) {
   const { [part]: _, ...said } = readPrompt(book, field().value).said;
-  write(worded(index < 0 ? said : { ...said, [part]: index, ...(part in { noun: 1, count: 1 } && { second: null }) }, book));
+  write(worded(index < 0 ? said : { ...said, [part]: index }, book));
 }
 
 /** Draw the thing that is typed, under any of its names; for another word the list shows the prompt's thing again. */
@@ -66,26 +66,27 @@ function anything() {
 /** Show in the lists what a prompt says, and tell what is to be told of it: not in the middle of a word, so after a pause while somebody types. */
 function follow(prompt, typing) {
   if (!book) return;
-  const { said, unknown, number } = readPrompt(book, prompt);
+  const reading = readPrompt(book, prompt);
+  const { said } = reading;
   for (const [part, list] of Object.entries(lists)) {
     const index = said[part] ?? -1;
     if (list !== document.activeElement || part !== "noun") list.value = part === "noun" ? (book.nouns[index]?.forms[0][0] ?? "") : String(index);
     list.classList.toggle("unsaid", index < 0);
   }
   clearTimeout(soon);
-  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, said, unknown, number)), typing ? PAUSE : 0);
+  soon = setTimeout(() => told.replaceChildren(...toTell(prompt, reading)), typing ? PAUSE : 0);
 }
 
-function toTell(prompt, said, unknown, number) {
+function toTell(prompt, { said, unknown, number, second }) {
   const offer = nearest(prompt, book);
   if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   const count = [...prompt.trim().replace(/\s+/g, " ")].length;
   if (count > book.most) return [say(words.long, { count, most: book.most })];
-  if (!count || (!unknown.length && "noun" in said)) return [];
+  if (!count || (!unknown.length && !second && "noun" in said)) return [];
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    "noun" in said ? (number ? words.number : words.without) : words.only,
+    "noun" in said ? (second ? words.second : number ? words.number : words.without) : words.only,
     " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];

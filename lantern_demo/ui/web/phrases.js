@@ -47,7 +47,7 @@ function phrasesOf(book) {
   return found.set("an", { part: "count", index: 0 });
 }
 
-/** The class of each part that a prompt names, where `second` is null without a second kind, the words that mean nothing in it, without marks, and the first number of things that no scene has. */
+/** The class of each part that a prompt names, the words that mean nothing in it, without marks, the first number of things that no scene has, and the name of a second kind of thing. */
 function readPrompt(book, prompt) {
   const words = tokensOf(prompt);
   const [said, nouns, unknown] = [{}, [], new Set()];
@@ -69,19 +69,16 @@ function readPrompt(book, prompt) {
     afterNoun = part === "noun";
     at += length || 1;
   }
-  if (nouns.length) {
-    const second = nouns.find(({ index }) => index !== nouns[0].index)?.index ?? null;
-    Object.assign(said, { noun: nouns[0].index, count: second === null ? nouns[0].count : 0, second });
-  }
-  return { said, unknown: [...unknown], number: refused };
+  if (nouns.length) Object.assign(said, { noun: nouns[0].index, count: nouns[0].count });
+  const second = nouns.find(({ index }) => index !== said.noun);
+  return { said, unknown: [...unknown], number: refused, second: second ? book.nouns[second.index].forms[0][0] : null };
 }
 
 /** The plainest prompt that names these classes; its noun is that of the usual prompt if there is none. */
 function worded(said, book) {
   const { one, forms, mass } = book.nouns[said.noun ?? book.usual.noun];
   const things = said.count && !mass ? `${book.parts.count[said.count][0]} ${forms[0][1]}` : one;
-  const second = said.second == null || !book.nouns[said.second] ? [] : ["and", book.nouns[said.second].one];
-  return [things, ...second, ...AFTER_NOUN.filter((part) => part in said).map((part) => book.parts[part][said[part]][0])].join(" ");
+  return [things, ...AFTER_NOUN.filter((part) => part in said).map((part) => book.parts[part][said[part]][0])].join(" ");
 }
 
 /** The prompt of known words alone that is nearest to another. */
