@@ -273,8 +273,8 @@ _ROWS = (
         id="lantern-emoji",
         title="lantern-emoji (bundled)",
         description=(
-            "A small model of the LlamaGen family that ships with this code. It draws one of 300 things, or up to three of it, such "
-            "as a cat, a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
+            "A small model of the LlamaGen family that ships with this code. It draws one of 300 things, or up to three of it, "
+            "such as a cat, a castle or a rocket, on a lake, hills or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-emoji",
         image_size=256,
