@@ -31,7 +31,8 @@ VALIDATED = 240  # held-out scenes of a validation
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
 NAMED = 4  # block whose states name the nouns
-FOREIGN, STRIP = 0.6, 10  # share of pictures that get a strip of another one, and its most rows
+FOREIGN, STRIP = 0.25, 8  # share of pictures that get a strip of another one, and its most rows
+BELOW = 4  # first row that a strip may begin with: a target has to see whether it has drawn the moon
 OMIT = 0.25  # share of places, times and moons that captions leave out
 PREFIX = 28  # positions of a caption: 27 words and an end mark
 
@@ -139,7 +140,7 @@ def with_strips(seen: Tensor, g: torch.Generator) -> Tensor:
     b, n = seen.shape
     grid = math.isqrt(n)
     row = torch.arange(n) // grid
-    first, high = (torch.randint(low, most, (b, 1), generator=g) for low, most in ((0, grid), (1, STRIP + 1)))
+    first, high = (torch.randint(low, most, (b, 1), generator=g) for low, most in ((BELOW, grid), (1, STRIP + 1)))
     foreign = torch.rand(b, 1, generator=g) < FOREIGN
     return torch.where(foreign & (row >= first) & (row < first + high), seen.roll(1, 0), seen)
 

@@ -283,7 +283,6 @@ _ROWS = (
         # These lie in the papers' ranges, and make both methods change about 1 in 10 tokens.
         preset={
             "cfg_scale": 3.0,
-            "top_p": 0.9,
             "lantern_k": 100,
             "lantern_delta": 0.2,
             "lanternpp_k": 10,
