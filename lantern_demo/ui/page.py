@@ -238,6 +238,18 @@ def theme() -> gr.themes.Base:
     )
 
 
+def failed(page: gr.Blocks, told: Any, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
+    """Settle a run that broke off or was refused, and report in `told` a run that never began. Gradio itself only shows a passing
+    message."""
+    never_began = shown.run == before and not shown.exploring
+    updates = end(shown)
+    if never_began:
+        waits = waiting(page, admission.DEVICE)
+        sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
+        updates[told] = status_html(sentence, "error")
+    return updates
+
+
 def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
     """Wire Draw, Run again, Explore and Stop."""
     knobs = list(form.knobs.values())
@@ -252,19 +264,8 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
 
-        def failed(shown: Shown, before: str | None) -> Updates:
-            """Settle a run that broke off or was refused, and report a run that never began. Gradio itself only shows a passing
-            message."""
-            never_began = shown.run == before and not shown.exploring
-            updates: Updates = end(shown)
-            if never_began:
-                waits = waiting(page, admission.DEVICE)
-                sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
-                updates[told] = status_html(sentence, "error")
-            return updates
-
         # `then` also follows Stop.
-        for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
+        for after, settles, more in ((running.then, end, []), (running.failure, partial(failed, page, told, end), [w.before])):
             settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
             settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running

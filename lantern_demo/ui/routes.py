@@ -28,7 +28,10 @@ FOR_A_DAY = {"Cache-Control": "max-age=86400"}
 
 def routes(page: gr.Blocks, service: Service) -> list[Route]:
     """Return the routes of a page."""
+    return [*_for_operators(page, service), *_for_scripts(page, service)]
 
+
+def _for_operators(page: gr.Blocks, service: Service) -> list[Route]:
     async def health(_: Request) -> JSONResponse:
         """Answer 200 when the model is loaded, 503 while it loads and if it could not be loaded."""
         waits = waiting(page, DEVICE)
@@ -53,6 +56,10 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         )
         return Response(service.counters.text(gauges), media_type="text/plain; version=0.0.4", headers=FRESH)
 
+    return [Route("/healthz", health), Route("/metrics", metrics)]
+
+
+def _for_scripts(page: gr.Blocks, service: Service) -> list[Route]:
     def palette(request: Request) -> Response:
         """Answer with the colours of a model's tokens, three bytes each, or 404 for a model that is not loaded."""
         colours = service.palette(request.path_params["model"])
@@ -71,10 +78,4 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         """Answer with the scripts of a look at a token."""
         return Response(page.lantern_look, media_type="text/javascript")
 
-    return [
-        Route("/healthz", health),
-        Route("/metrics", metrics),
-        Route("/palettes/{model}", palette),
-        Route(SWEEPS, sweeps),
-        Route("/look.js", look),
-    ]
+    return [Route("/palettes/{model}", palette), Route(SWEEPS, sweeps), Route("/look.js", look)]
