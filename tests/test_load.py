@@ -243,7 +243,9 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_per_run(tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)  # the program may have set it not to
+    logger = logging.getLogger("lantern_demo")
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    monkeypatch.setattr(logger, "propagate", False)  # else pytest's handler of the root logger takes each line again
     caplog.set_level(logging.INFO, "lantern_demo")
     service = Service(tiny_model, "cpu")
     request = service.request("a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"})

@@ -12,7 +12,6 @@ import numpy
 import pytest
 import torch
 from PIL import Image
-from test_quality import normal
 from torch import Tensor, nn
 from transformers import BatchEncoding
 
@@ -20,6 +19,10 @@ from examples.paper_evaluation import distances, run, scorers
 
 CPU = torch.device("cpu")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white", "orange", "cyan")
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return numpy.random.default_rng(seed).normal(size=shape)
 
 
 class Means(nn.Module):

@@ -2,7 +2,7 @@
 
 The encoder reads scenes at 128 pixels, and the picture decoder draws the 16 x 16 tokens at 256. Encoder, codebook and decoder
 learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use. With --decoder-of,
-only the picture decoder of a finished run learns further, and tokens stay unchanged.
+only the picture decoder of a finished run learns further, from slightly wrong tokens too, and the tokens stay unchanged.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ VALIDATED = 64  # held-out scenes of a validation
 CHUNK = 8  # scenes drawn at a time
 READ = 128  # pixels a side of the encoder's input
 WIDTH = 8  # dimensions of a codebook vector
+SHAKEN, NEAR = 0.1, 50  # share of tokens that --decoder-of replaces, each by one of so many neighbours in the codebook
 
 
 def encoder_config(codebook: int) -> JanusVQVAEConfig:
@@ -179,6 +180,13 @@ class Bank:
         return pictures[:, :3], pictures[:, 3:]
 
 
+def shaken(ids: Tensor, near: Tensor) -> Tensor:
+    """Replace a share SHAKEN of token ids [B, N] by neighbours, near [V, NEAR]. A picture decoder then draws whole things from
+    tokens that do not quite fit each other, as a target draws them."""
+    chosen = near[ids, torch.randint(NEAR, ids.shape, device=ids.device)]
+    return torch.where(torch.rand(ids.shape, device=ids.device) < SHAKEN, chosen, ids)
+
+
 def psnr(output: Tensor, image: Tensor) -> Tensor:
     """Return the peak signal-to-noise ratio [B] per picture in dB, for values in [0, 1]."""
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
@@ -224,6 +232,7 @@ def main() -> None:
     renderer = Renderer(sprites(), opts.device)
     bank = Bank(opts.out, renderer, args.scenes, SCENES_SEED + 1_000_003 * (opts.seed * opts.world + opts.rank))
     book = model.tokenizer.vq.quantize.embedding.weight
+    near = (book @ book.t()).topk(NEAR).indices  # unit vectors
     held = torch.cat([renderer(sample_scenes(CHUNK, HELD_OUT + part)).cpu() for part in range(VALIDATED // CHUNK)])
     # bfloat16 where the processor has it, else it is slower than float32
     fast = opts.device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -247,7 +256,7 @@ def main() -> None:
             fit_codebook(step)
         commit = picture.new_zeros(())
         if args.decoder_of is not None:
-            z = model.tokenizer.vectors(model.encode(picture))
+            z = model.tokenizer.vectors(shaken(model.encode(picture), near))
         else:
             with cast():
                 z = model.latent(picture).float()
