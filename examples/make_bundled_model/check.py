@@ -47,9 +47,11 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=500)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--cfg-scale", type=float, default=3.0)
     args = parser.parse_args()
-    sampling = Sampling(temperature=args.temperature, cfg_scale=args.cfg_scale)
+    sampling = Sampling(args.temperature, args.top_k, args.top_p, args.cfg_scale)
     (target, text), pictures = load_target(args.target, CPU), tokenizer.load(args.tokenizer)
     classifier, rng = load_classifier(args.classifier, CPU), random.Random(args.seed)
     scenes = [some_scene(rng) for _ in range(args.pictures)]
