@@ -65,7 +65,7 @@ def main() -> None:
     if args.start_from is not None:
         model.load_state_dict(load_classifier(args.start_from, opts.device).state_dict())
 
-    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
         seed = opts.batch_seed(step)
         scenes = sample_scenes(opts.batch, seed)
         images = disturb(renderer(scenes, SEEN)[:, :3], torch.Generator().manual_seed(seed))
@@ -74,7 +74,7 @@ def main() -> None:
         wanted = {name: values.to(opts.device) for name, values in scenes.attributes().items()}
         right = [(logits[k].argmax(-1) == wanted[k]).float().mean() for k in ATTRIBUTES]
         losses = [F.cross_entropy(logits[k].float(), wanted[k]) for k in ATTRIBUTES]
-        return torch.stack(losses).sum(), {"accuracy": torch.stack(right).mean().item(), "noun": right[0].item()}
+        return torch.stack(losses).sum(), {"accuracy": torch.stack(right).mean(), "noun": right[0]}
 
     def validate() -> dict[str, float]:
         right = dict.fromkeys(ATTRIBUTES, 0.0)

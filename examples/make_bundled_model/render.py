@@ -14,7 +14,7 @@ import argparse
 import math
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -128,6 +128,11 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
     stars = torch.stack((uniform(-1, 1, batch, STARS), uniform(-1, 0.2, batch, STARS), uniform(0.2, 1, batch, STARS)), -1)
     phase = uniform(0, 2 * math.pi, batch, 8)
     return Scenes(noun, count, place, time, moon, kind, foot, side * shown, ground, horizon, moon_at, phase, stars)
+
+
+def joined(parts: Sequence[Scenes]) -> Scenes:
+    """Return the scenes of all parts, in their order."""
+    return Scenes(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Scenes)})
 
 
 def _column(value: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import sprites
-from examples.make_bundled_model.render import SIZE, Renderer, sample_scenes
+from examples.make_bundled_model.render import SIZE, Renderer, joined, sample_scenes
 from examples.make_bundled_model.tokenizer import CHUNK, HELD_OUT, SCENES_SEED, Bank, SceneTokenizer, load
 from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
@@ -28,6 +28,7 @@ from lantern_demo.training.captioned import captions, scene_reader
 from lantern_demo.training.drafter import load_target
 
 VALIDATED = 240  # held-out scenes of a validation
+DRAWN = 256  # scenes that a GPU draws at once
 WORD_BATCH = 256  # captions of a step of the stage that teaches words
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of words alone and of nouns
 NAMED = 4  # block whose states name the nouns
@@ -156,9 +157,10 @@ def scene_tokens(
     ids: list[Tensor] = []
     covered: list[Tensor] = []
     found: list[Attributes] = []
-    for part in tqdm(range(scenes // CHUNK), desc="scenes", mininterval=10):
-        drawn = sample_scenes(CHUNK, seed + part)
-        kept = None if bank is None else bank.kept(part)
+    together = 1 if device.type == "cpu" else DRAWN // CHUNK
+    for chunks in tqdm(torch.arange(scenes // CHUNK).split(together), desc="scenes", mininterval=10):
+        drawn = joined([sample_scenes(CHUNK, seed + chunk) for chunk in chunks.tolist()])
+        kept = None if bank is None else bank.kept(int(chunks))
         seen = (renderer(drawn, SIZE) if kept is None else kept).to(device)
         ids.append(encode(tokenizer, seen[:, :3]))
         covered.append(cells_of(seen[:, 3:], tokenizer.tokenizer.grid).cpu())
@@ -183,7 +185,7 @@ def main() -> None:
     store = opts.out / f"scenes{opts.rank}.pt"
     if not store.exists():
         drawn = (args.tokenizer / f"made-{args.scenes}-{SCENES_SEED}.raw").exists() and not args.first
-        bank = Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED) if drawn else None
+        bank = Bank(args.tokenizer, renderer, args.scenes, SCENES_SEED) if drawn and opts.device.type == "cpu" else None
         train = scene_tokens(tokenizer, renderer, SCENES_SEED + args.first // CHUNK, args.scenes, opts.device, bank)
         held = scene_tokens(tokenizer, renderer, HELD_OUT, VALIDATED, opts.device)
         with replacing(store) as unfinished:
@@ -225,25 +227,30 @@ def main() -> None:
 
     nouns, held_nouns = attributes["noun"], held_attributes["noun"]
 
-    def told(said: list[str], tokens: Tensor, seen: Tensor, cells: Tensor, nouns: Tensor, drop: Tensor) -> list[Tensor]:
-        return [part.to(opts.device) for part in (*model.text.ids(said), tokens.long(), seen.long(), cells, nouns, drop)]
-
-    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+    def made(step: int) -> list[Tensor]:
         seed = opts.batch_seed(step)
         g = torch.Generator().manual_seed(seed)
         rows = torch.randint(len(ids), (opts.batch,), generator=g)
         seen = with_strips(ids[rows], g)
         drop = torch.rand(opts.batch, generator=g) < 0.1
         said = captions(attributes, rows, random.Random(seed), OMIT)
-        total, nll, words, names = compiled(*told(said, ids[rows], seen, covered[rows], nouns[rows], drop)).unbind()
-        return total + WORDS * words + NAMES * names, {"nll": nll.item(), "words": words.item(), "names": names.item()}
+        return [*model.text.ids(said), ids[rows].long(), seen.long(), covered[rows], nouns[rows], drop]
+
+    batch = run.prepared(made, opts)
+
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        parts = [part.to(opts.device, non_blocking=True) for part in batch(step)]
+        total, nll, words, names = compiled(*parts).unbind()
+        return total + WORDS * words + NAMES * names, {"nll": nll.detach(), "words": words.detach(), "names": names.detach()}
 
     def validate() -> dict[str, float]:
         rng, parts = random.Random(0), []
         for rows in torch.arange(len(held_ids)).split(48):
             said = captions(held_attributes, rows, rng, 0.0)
             drop = torch.zeros(len(rows), dtype=torch.bool)
-            parts.append(losses(*told(said, held_ids[rows], held_ids[rows], held_covered[rows], held_nouns[rows], drop)))
+            tokens = held_ids[rows].long()
+            told = (*model.text.ids(said), tokens, tokens, held_covered[rows], held_nouns[rows], drop)
+            parts.append(losses(*(part.to(opts.device) for part in told)))
         weighted, nll, _, names = torch.stack(parts).mean(0).tolist()
         return {"held_out_nll": nll, "held_out_weighted": weighted, "held_out_names": names}
 

@@ -1,13 +1,15 @@
 """Train the image tokenizer and the picture decoder together.
 
 The encoder reads scenes at 128 pixels, and the picture decoder draws the 16 x 16 tokens at 256. Encoder, codebook and decoder
-learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use. With --decoder-of,
-only the picture decoder of a finished run learns further, from slightly wrong tokens too, and the tokens stay unchanged.
+learn in one run from pixels at 256. The run's folder keeps the scenes, which are drawn at first use; a GPU draws each batch
+anew. With --decoder-of, only the picture decoder of a finished run learns, and the tokens stay unchanged. It learns from
+slightly wrong tokens too: neighbours in the codebook and, with --target, draws of a target.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -20,11 +22,14 @@ from transformers import JanusVQVAEConfig
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import sprites
-from examples.make_bundled_model.render import SIZE, Renderer, contact_sheet, sample_scenes
+from examples.make_bundled_model.render import SIZE, Renderer, contact_sheet, joined, sample_scenes
+from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
+from lantern_demo.training.captioned import captions
+from lantern_demo.training.drafter import load_target
 
 SCENES_SEED = 500_000_003  # seed of the first chunk of training scenes
 HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
@@ -33,6 +38,8 @@ CHUNK = 8  # scenes drawn at a time
 READ = 128  # pixels a side of the encoder's input
 WIDTH = 8  # dimensions of a codebook vector
 SHAKEN, NEAR = 0.1, 50  # share of tokens that --decoder-of replaces, each by one of so many neighbours in the codebook
+DRAWN = 0.5  # largest share of a picture's tokens that --target replaces by its draws
+STEEP, WINDOW = 10.0, 8  # weight of the error of the mean steepness in windows of so many pixels
 
 
 def encoder_config(codebook: int) -> JanusVQVAEConfig:
@@ -49,12 +56,14 @@ def encoder_config(codebook: int) -> JanusVQVAEConfig:
 
 
 def picture_config(codebook: int) -> JanusVQVAEConfig:
-    """Return the sizes of a decoder of the same kind that works at up to 64 px, with 4 x 4 output pixels for each of these.
+    """Return the sizes of a picture decoder: attention over the tokens, then a decoder of the same kind that works at up to
+    64 px, with 4 x 4 output pixels for each of these.
 
     On a processor it takes half the time of one that works at 128 px, at twice its width at 64 px.
     """
     shape = encoder_config(codebook).to_diff_dict()
-    return JanusVQVAEConfig(**{**shape, "base_channels": 64, "channel_multiplier": [1, 2, 2], "out_channels": 3 * 4**2})
+    own = {"base_channels": 32, "channel_multiplier": [2, 3, 3], "out_channels": 3 * 4**2}
+    return JanusVQVAEConfig(**{**shape, **own, "latent_channels": 160, "attention_layers": 4})
 
 
 class Quantiser(nn.Module):
@@ -105,11 +114,12 @@ class Quantiser(nn.Module):
 class SceneTokenizer(nn.Module):
     """The encoder and codebook of an image tokenizer, and a picture decoder."""
 
-    def __init__(self, codebook: int) -> None:
+    def __init__(self, codebook: int, picture: JanusVQVAEConfig | None = None) -> None:
+        """picture: the sizes of the picture decoder, if they are not those of `picture_config`."""
         super().__init__()
         self.tokenizer = ImageTokenizer(encoder_config(codebook), decodes=False)
         self.tokenizer.vq.quantize.embedding.weight.requires_grad_(False)
-        self.picture = PictureDecoder(picture_config(codebook))
+        self.picture = PictureDecoder(picture or picture_config(codebook))
         self.quantiser = Quantiser(codebook, WIDTH)  # a module, so that a checkpoint holds it
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -127,8 +137,8 @@ class SceneTokenizer(nn.Module):
 def load(folder: Path, device: torch.device | str = "cpu") -> SceneTokenizer:
     """Load the averaged networks of a run, or those of a model folder, frozen."""
     if (folder / "config.json").exists():
-        codes = json.loads((folder / "config.json").read_text())["tokenizer"]["num_embeddings"]
-        model = SceneTokenizer(codes).to(device)
+        config = json.loads((folder / "config.json").read_text())
+        model = SceneTokenizer(config["tokenizer"]["num_embeddings"], JanusVQVAEConfig(**config["picture"])).to(device)
         bundled.load_part(folder / "tokenizer", model.tokenizer)
         bundled.load_part(folder / "picture", model.picture)
         model.quantiser.total.copy_(model.tokenizer.codebook)
@@ -160,11 +170,17 @@ class Bank:
             return None
         return torch.from_numpy(self._pictures[chunk * CHUNK : (chunk + 1) * CHUNK]).float() / 255
 
-    def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor]:
-        """Return pictures [batch, 3, 256, 256] of a step, and the share of each pixel that sprites cover [batch, 1, 256, 256].
+    def __call__(self, step: int, batch: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return pictures [batch, 3, 256, 256] of a step, the share of each pixel that sprites cover [batch, 1, 256, 256], both
+        in [0, 1], and the attributes [batch] of the scenes.
 
-        Both are in [0, 1]. The first pass takes the scenes in order, later ones shuffle them. Every other pass mirrors them.
+        The first pass takes the scenes in order, later ones shuffle them. Every other pass mirrors them. A GPU draws new
+        scenes faster than a disk reads old ones.
         """
+        if self.renderer.pictures.device.type == "cuda":
+            scenes = sample_scenes(batch, self.seed + len(self._made) + step)
+            drawn = self.renderer(scenes, SIZE)
+            return drawn[:, :3], drawn[:, 3:], scenes.attributes()
         rows, mirrored = [], []
         for place in range(step * batch, (step + 1) * batch):
             turn, row = divmod(place, self.count)
@@ -177,7 +193,9 @@ class Bank:
                 self._made[chunk] = 1
         pictures = torch.from_numpy(self._pictures[rows]).float() / 255
         pictures = torch.where(torch.tensor(mirrored)[:, None, None, None], pictures.flip(-1), pictures)
-        return pictures[:, :3], pictures[:, 3:]
+        scenes = joined([sample_scenes(CHUNK, self.seed + row // CHUNK) for row in rows]).attributes()
+        at = torch.tensor([i * CHUNK + row % CHUNK for i, row in enumerate(rows)])
+        return pictures[:, :3], pictures[:, 3:], {name: values[at] for name, values in scenes.items()}
 
 
 def shaken(ids: Tensor, near: Tensor) -> Tensor:
@@ -185,6 +203,29 @@ def shaken(ids: Tensor, near: Tensor) -> Tensor:
     tokens that do not quite fit each other, as a target draws them."""
     chosen = near[ids, torch.randint(NEAR, ids.shape, device=ids.device)]
     return torch.where(torch.rand(ids.shape, device=ids.device) < SHAKEN, chosen, ids)
+
+
+class Draws:
+    """What a target draws in place of true tokens."""
+
+    def __init__(self, folder: Path, device: torch.device, sampling: Sampling) -> None:
+        self.target, self.text = load_target(folder, device)
+        self.sampling = sampling
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor, said: list[str], seed: int) -> Tensor:
+        """Replace a share of token ids [B, N] of pictures, up to DRAWN of each, by draws given the true tokens before them and
+        the captions."""
+        g = torch.Generator(ids.device).manual_seed(seed)
+        features, mask = self.text(*(part.to(ids.device) for part in self.text.ids(said)))
+        condition = self.target.condition(features, mask, True)
+        with torch.autocast(ids.device.type, torch.bfloat16):
+            hidden = self.target.train_hidden(ids[:, :-1].repeat(2, 1), condition.features, condition.mask)[:, -ids.shape[1] :]
+            cond, uncond = self.target.head(hidden[..., : self.target.config.dim]).float().chunk(2)
+        p = probabilities(uncond + self.sampling.cfg_scale * (cond - uncond), self.sampling)
+        drawn = draw(p.flatten(0, 1), torch.rand(ids.numel(), generator=g, device=ids.device)).view_as(ids)
+        share, lot = (torch.rand(len(ids), n, generator=g, device=ids.device) for n in (1, ids.shape[1]))
+        return torch.where(lot < DRAWN * share, drawn, ids)
 
 
 def psnr(output: Tensor, image: Tensor) -> Tensor:
@@ -206,7 +247,13 @@ def loss_of(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
         heavy = weight if factor == 1 else F.avg_pool2d(weight, factor)
         across, down = part.diff(dim=-1).abs(), part.diff(dim=-2).abs()
         loss = loss + share * ((heavy[..., 1:] * across).mean() + (heavy[..., 1:, :] * down).mean())
-    return loss
+    return loss + STEEP * (steepness(output) - steepness(picture)).abs().mean()
+
+
+def steepness(picture: Tensor) -> Tensor:
+    """Return the root mean square slope in windows of a picture [B, 3, H, W]. A blurred picture lacks it."""
+    slopes = F.pad(picture.diff(dim=-1), (0, 1)).square() + F.pad(picture.diff(dim=-2), (0, 0, 0, 1)).square()
+    return (F.avg_pool2d(slopes, WINDOW, WINDOW // 2) + 1e-5).sqrt()
 
 
 def psnr_of_sprites(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
@@ -223,16 +270,21 @@ def main() -> None:
         "--scenes", type=int, default=12_000, help="scenes to draw for training; 0.26 MB each in the run's folder"
     )
     parser.add_argument("--decoder-of", type=Path, help="folder of a finished run whose picture decoder to train further")
+    parser.add_argument("--anew", action="store_true", help="train a new picture decoder for --decoder-of")
+    parser.add_argument("--target", type=Path, help="folder of a target whose draws --decoder-of learns to read")
     args = parser.parse_args()
     opts = run.options(args)
     model = SceneTokenizer(args.codebook).to(opts.device)
     if args.decoder_of is not None:
-        model = load(args.decoder_of, opts.device)
-        model.picture.requires_grad_(True)
+        done = load(args.decoder_of, opts.device)
+        model.tokenizer, model.quantiser = done.tokenizer, done.quantiser
+        model.picture = model.picture if args.anew else done.picture.requires_grad_(True)
+    draws = None if args.target is None else Draws(args.target, opts.device, Sampling(cfg_scale=3.0))
     renderer = Renderer(sprites(), opts.device)
     bank = Bank(opts.out, renderer, args.scenes, SCENES_SEED + 1_000_003 * (opts.seed * opts.world + opts.rank))
     book = model.tokenizer.vq.quantize.embedding.weight
     near = (book @ book.t()).topk(NEAR).indices  # unit vectors
+    torch.backends.cudnn.benchmark = True
     held = torch.cat([renderer(sample_scenes(CHUNK, HELD_OUT + part)).cpu() for part in range(VALIDATED // CHUNK)])
     # bfloat16 where the processor has it, else it is slower than float32
     fast = opts.device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -250,13 +302,17 @@ def main() -> None:
         model.quantiser.start(torch.cat(found))
         book.data.copy_(model.quantiser.total)
 
-    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        picture, cover = (part.to(opts.device) for part in bank(step, opts.batch))
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        *pictures, attributes = bank(step, opts.batch)
+        picture, cover = (part.to(opts.device) for part in pictures)
         if step == args.free and args.decoder_of is None:
             fit_codebook(step)
         commit = picture.new_zeros(())
         if args.decoder_of is not None:
-            z = model.tokenizer.vectors(shaken(model.encode(picture), near))
+            ids = model.encode(picture)
+            if draws is not None:
+                ids = draws(ids, captions(attributes, torch.arange(len(ids)), random.Random(step), 0.0), opts.batch_seed(step))
+            z = model.tokenizer.vectors(shaken(ids, near))
         else:
             with cast():
                 z = model.latent(picture).float()
@@ -271,7 +327,7 @@ def main() -> None:
             output = model.picture.raw(z)
         output = output.float()
         drawn = (output.detach().clamp(-1, 1) + 1) / 2
-        numbers = {"psnr": psnr(drawn, picture).mean().item(), "commit": commit.item()}
+        numbers = {"psnr": psnr(drawn, picture).mean(), "commit": commit.detach()}
         return loss_of(output, picture * 2 - 1, cover) + 2.0 * commit, numbers
 
     def validate() -> dict[str, float]:

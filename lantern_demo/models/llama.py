@@ -70,12 +70,14 @@ def wide(part: nn.Module, x: Tensor) -> Tensor:
     """Map x [..., D] through a linear layer without a bias to [..., O] float32.
 
     Sums are in float32 anyway. Where the device allows, the output is not rounded to half precision, which matters where
-    differences are enlarged, as guidance enlarges those of logits.
+    differences are enlarged, as guidance enlarges those of logits. PyTorch has no derivative of such a matmul.
     """
-    if type(part) is nn.Linear and x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype):
-        found = torch.mm(x.reshape(-1, x.shape[-1]), part.weight.t(), out_dtype=torch.float32)
-        return found.unflatten(0, x.shape[:-1])
-    return part(x).float()
+    if torch.is_grad_enabled() or not isinstance(part, nn.Linear) or part.weight.dtype != x.dtype:
+        return part(x).float()
+    if x.dtype == torch.float32 or not keeps_sums(x.device.type, x.dtype):
+        return part(x).float()
+    found = torch.mm(x.reshape(-1, x.shape[-1]), part.weight.t(), out_dtype=torch.float32)
+    return found.unflatten(0, x.shape[:-1])
 
 
 @cache

@@ -42,7 +42,7 @@ from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
-SHARD = 64  # pictures that a target draws at once
+SHARD, LARGE = 64, 1024  # pictures that a target draws at once, and that one on a GPU does
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
@@ -78,7 +78,8 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
     def prompts(number: int, rng: random.Random) -> list[str]:
         return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
 
-    return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
+    size = LARGE if opts.device.type == "cuda" else SHARD
+    return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, size, sampling)
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
@@ -112,7 +113,7 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
     """Keep the target's states with its own pictures. End the program with a sentence if there is no room."""
     ids, prompts = own.shard(0)
     one = 2 * states(ids[:1], prompts[:1]).numel()  # bytes
-    wanted, free = opts.world * own.shards * SHARD * one, shutil.disk_usage(opts.out).free
+    wanted, free = opts.world * own.shards * own.size * one, shutil.disk_usage(opts.out).free
     there = sum(path.stat().st_size for path in opts.out.glob("states*.pt"))
     if wanted > there + free:
         raise SystemExit(
@@ -129,7 +130,8 @@ class Lesson:
     def __init__(self, own: OwnPictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
         """guided: the drafter reads guided states."""
         self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
-        self.held_out = own.shard("held-out")  # never trained on
+        tokens, captions = own.shard("held-out")  # never trained on
+        self.held_out = tokens[:SHARD], captions[:SHARD]
         self.first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
         self.cast = torch.autocast(opts.device.type, torch.bfloat16)
         parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
@@ -177,7 +179,7 @@ class Lesson:
         loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
         return torch.as_tensor(loss), [overlap for _, overlap in scores]
 
-    def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
+    def batch_loss(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """As in `run.train`."""
         seed = self.opts.batch_seed(step)
         tokens, captions, kept = self.own.batch(self.opts.batch, step, self.opts.steps, random.Random(seed))
@@ -185,7 +187,7 @@ class Lesson:
         g = torch.Generator().manual_seed(seed)
         scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(self.opts.device)
         loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
-        return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
+        return loss, {f"overlap{t}": o for t, o in enumerate(overlaps)}
 
     def validate(self) -> dict[str, float]:
         """As in `run.train`."""
@@ -252,7 +254,7 @@ def main() -> None:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     if not own.shards:
-        raise SystemExit(f"--own must be {SHARD} or more, got {args.own}")
+        raise SystemExit(f"--own must be {own.size} or more, got {args.own}")
     target, preset = own.target, published.preset if published else {}
     sizes = asked_sizes(target.config, args.ffn or target.config.ffn, args)
     target.feature_layers = sizes.feature_layers

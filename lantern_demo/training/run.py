@@ -12,18 +12,21 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from lantern_demo.models.files.disk_cache import replacing
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Options:
     device: torch.device
     compile: bool
     muon: bool
+    workers: int = 0
     minutes: float | None = None  # of training; the learning rate then falls by the clock, and the run ends with it
     rank: int = 0
     world: int = 1
@@ -67,6 +71,7 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument("--compile", action="store_true", help="torch.compile the forward pass (needs a C++ compiler on a CPU)")
     p.add_argument("--muon", action="store_true", help="train the linear layers between embedding and head with Muon, not AdamW")
+    p.add_argument("--workers", type=int, default=0, help="processes that prepare the batches; a GPU wants some")
     p.set_defaults(**defaults)
     return p
 
@@ -93,16 +98,43 @@ def options(args: argparse.Namespace) -> Options:
     return Options(**given | {"device": torch.device(device), "rank": rank, "world": world})
 
 
+class _Steps(Dataset[Made], Generic[Made]):
+    """The batches of steps, as a loader asks for them."""
+
+    def __init__(self, make: Callable[[int], Made]) -> None:
+        self.make = make
+
+    def __getitem__(self, step: int) -> Made:
+        return self.make(step)
+
+
+def prepared(make: Callable[[int], Made], opts: Options) -> Callable[[int], Made]:
+    """Return `make` for steps in their order, prepared by other processes if opts.workers says so. `make(step)` may use no
+    GPU."""
+    if not opts.workers:
+        return make
+    found: list[Iterator[Made]] = []
+
+    def take(step: int) -> Made:
+        if not found:
+            steps = range(step, opts.steps)
+            loader = DataLoader(_Steps(make), None, sampler=steps, num_workers=opts.workers, multiprocessing_context="fork")
+            found.append(iter(loader))
+        return next(found[0])
+
+    return take
+
+
 def train(
     model: nn.Module,
     opts: Options,
-    batch_loss: Callable[[int], tuple[Tensor, dict[str, float]]],
+    batch_loss: Callable[[int], tuple[Tensor, dict[str, Tensor]]],
     validate: Callable[[], dict[str, float]],
 ) -> None:
     """Train `model` in place; it ends with the averaged weights.
 
-    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called
-    while the model has the averaged weights. Writes log.jsonl and last.pt to opts.out; resumes from an existing last.pt.
+    `batch_loss(step)` draws the batch of a step and returns its loss and numbers for the log, all scalars; `validate()` is
+    called while the model has the averaged weights. Writes log.jsonl and last.pt to opts.out; resumes from an existing last.pt.
     """
     run = _Run(model, opts)
     model.train()
@@ -116,7 +148,7 @@ def train(
         done = step + 1
         ends = done == opts.steps or (opts.minutes is not None and minutes >= opts.minutes)
         if done % 20 == 0:
-            run.write(done, {"loss": loss.item(), "lr": rate, **numbers})
+            run.write(done, {"loss": loss.item(), "lr": rate, **{name: number.item() for name, number in numbers.items()}})
             bar.set_postfix(loss=f"{loss.item():.4f}")
         if done % opts.validate_every == 0 or ends:
             run.write(done, run.with_average(validate))
@@ -155,15 +187,15 @@ class _Run:
         for group in (g for o in self.optimizers for g in o.param_groups):
             group["lr"] = rate * group.get("share", 1.0)
         average_gradients(self.learnt, self.opts.world)
-        norm = nn.utils.clip_grad_norm_(self.learnt, 1.0)
+        finite = bool(nn.utils.clip_grad_norm_(self.learnt, 1.0).isfinite())
         for optimizer in self.optimizers:
-            if torch.isfinite(norm):
+            if finite:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         # Early on the average must follow quickly, so that it forgets the random start.
         decay = min(self.opts.average, (step + 1) / (step + 20))
-        for name, value in self.model.state_dict().items():
-            self.average[name].lerp_(value.detach().float(), 1 - decay)
+        now = [value.detach().float() for value in self.model.state_dict().values()]
+        torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
 
     def with_average(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Call a function while the model has the averaged weights, and return its result."""
