@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file for the sheet of pictures")
     parser.add_argument("--pictures", type=int, default=500)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--temperature", type=float, default=1.2)
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--cfg-scale", type=float, default=3.0)

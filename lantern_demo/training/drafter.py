@@ -73,7 +73,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
     """Return pictures that a target from a folder draws from captions of random scenes."""
     target, text = load_target(Path(args.target), opts.device)
-    sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
+    sampling = Sampling(1.2, cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
         return [caption(some_scene(rng), rng, omit=0.1) for _ in range(number)]
