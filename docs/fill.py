@@ -85,6 +85,21 @@ def front(report: Numbers) -> Numbers:
     return conditions(report) | {"pictures": report["pictures"], "points": points}
 
 
+def gpu(report: Numbers) -> Numbers:
+    """Of `python -m lantern_demo.bench gpu`: all steps, and the tokens of lossless methods that are vanilla's."""
+    lossless = [row for row in report["identity"] if row["same as vanilla"] != "-"]
+    counts = [[int(n) for n in row["same as vanilla"].split(" of ")] for row in lossless]
+    assert all(row["ok"] for row in report["identity"])
+    return {
+        "device": report["machine"]["device"],
+        "date": report["started"][:10],
+        "torch": report["torch"].partition("+")[0],
+        "same": sum(same for same, _ in counts),
+        "tokens": sum(tokens for _, tokens in counts),
+        "rows": report["speed"],
+    }
+
+
 def conditions(report: Numbers) -> Numbers:
     """The machine and the day of a report."""
     return {"device": report["machine"]["device"], "date": report["created"][:10]}
@@ -96,6 +111,7 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "control": control,
     "sizes": sizes,
     "front": front,
+    "gpu": gpu,
     "page": dict,
 }
 
@@ -111,6 +127,21 @@ KINDS = {  # draft tree and rule, in words
     "opt-tree": ("chosen in each step", "exact", "yes"),
     "zipar": ("rows next to each other", "-", "no"),
 }
+
+
+def gpu_table(numbers: Numbers) -> str:
+    """Steps on a GPU: milliseconds, and how many times a vanilla step."""
+    found: dict[tuple[str, int], dict[str, Numbers]] = {}
+    for row in numbers["gpu"]["rows"]:
+        if row["nodes"] in (1, 16, 58) or row["method"] == "sjd":
+            found.setdefault((row["method"], row["nodes"]), {})[row["model"]] = row
+    models = list(dict.fromkeys(row["model"] for row in numbers["gpu"]["rows"]))
+    lines = [
+        [f"`{method}`", str(nodes), *(f"{row['ms a step']:.2f} ({row['c']:.2f})" for row in map(rows.get, models) if row)]
+        for (method, nodes), rows in found.items()
+        if len(rows) == len(models)
+    ]
+    return table(["method", "nodes", *(f"{model}, ms (c)" for model in models)], lines)
 
 
 def speed_table(numbers: Numbers) -> str:
@@ -200,6 +231,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "sizes": sizes_table,
     "nodes": nodes_table,
     "front": front_table,
+    "gpu": gpu_table,
 }
 
 
