@@ -54,7 +54,7 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
         shutil.copy(ROOT / "app.py", folder / "app")
         (folder / "home").chmod(0o555)
         node = folder / "node"
-        node.write_text(f"#!/bin/sh\necho asked >> {folder}/tmp/node-asked\nexit 1\n")
+        node.write_text(f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n")
         node.chmod(0o755)
         own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GRADIO_NODE_PATH": str(node), "PYTHONUNBUFFERED": "1"}
         kept = {key: value for key, value in os.environ.items() if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)}

@@ -32,6 +32,8 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
 
 
 def _for_operators(page: gr.Blocks, service: Service) -> list[Route]:
+    """Return the routes for uptime checks and Prometheus."""
+
     async def health(_: Request) -> JSONResponse:
         """Answer 200 when the model is loaded, 503 while it loads and if it could not be loaded."""
         waits = waiting(page, DEVICE)
@@ -60,6 +62,8 @@ def _for_operators(page: gr.Blocks, service: Service) -> list[Route]:
 
 
 def _for_scripts(page: gr.Blocks, service: Service) -> list[Route]:
+    """Return the routes that the page's scripts request when they need them."""
+
     def palette(request: Request) -> Response:
         """Answer with the colours of a model's tokens, three bytes each, or 404 for a model that is not loaded."""
         colours = service.palette(request.path_params["model"])
