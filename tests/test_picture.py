@@ -25,6 +25,18 @@ def test_the_channels_of_its_output_give_its_size() -> None:
 
 
 @torch.inference_mode()
+def test_its_attention_sees_all_tokens() -> None:
+    shape = {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "latent_channels": 32, "num_patches": 4}
+    decoder = PictureDecoder(JanusVQVAEConfig(**shape, embed_dim=8, out_channels=27, attention_layers=2)).eval()
+    seen: list[torch.Tensor] = []
+    decoder.decoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    z = torch.randn(1, 8, 4, 4)
+    for other in (z, z + torch.zeros(4, 4).index_fill_(0, torch.tensor([3]), 1.0)):  # only the last row differs
+        assert decoder(other).shape == (1, 3, 24, 24)
+    assert not torch.equal(seen[0][..., 0, :], seen[1][..., 0, :])
+
+
+@torch.inference_mode()
 def test_a_model_folder_keeps_it(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "larger", grid=4, scale=2)
     plain = bundled.load(write_tiny_model(tmp_path / "plain", grid=4), CPU)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +69,7 @@ def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
     torch.manual_seed(0)
     model = Line()
 
-    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
         if step == steps:
             raise KeyboardInterrupt
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(opts.batch_seed(step)))
@@ -106,6 +107,14 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+def test_other_processes_prepare_the_same_batches(tmp_path: Path) -> None:
+    """From the step on at which a run begins or resumes."""
+    opts = run.Options(tmp_path, 9, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False, workers=2)
+    take = run.prepared(lambda step: torch.tensor([step, step**2]), opts)
+    assert [take(step).tolist() for step in range(3, 9)] == [[step, step**2] for step in range(3, 9)]
+
+
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
@@ -140,7 +149,8 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(weight, average[f"picture.{name}"], atol=1e-3, rtol=1e-3)  # the folder has float16
     assert all((folder / name).exists() for name in ("palette.safetensors", "truth.safetensors", "classifier", "LICENSES.md"))
     assert pipe.generate("two owls", "eagle1", tree="small").image.size == (256, 256)
-    make(tokenizer, "further", "--codebook", "64", "--scenes", "8", "--decoder-of", runs["tokenizer"])
+    drawn = "--decoder-of", runs["tokenizer"], "--target", runs["target"]
+    make(tokenizer, "further", "--codebook", "64", "--scenes", "8", *drawn)
     before, after = (tokenizer.load(runs[part]) for part in ("tokenizer", "further"))
     assert all(
         torch.equal(one, other) for one, other in zip(before.tokenizer.parameters(), after.tokenizer.parameters(), strict=True)
