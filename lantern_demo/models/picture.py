@@ -53,7 +53,9 @@ class PictureDecoder(nn.Module):
         """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], nominally in [-1, 1], not clamped."""
         x = self.post_quant_conv(z)
         if hasattr(self, "attention"):
-            tokens = self.attention((x + self.places).flatten(2).transpose(1, 2))
+            # a patch of another size may stand anywhere
+            places = self.places if x.shape[2:] == self.places.shape[1:] else self.places.mean((1, 2), keepdim=True)
+            tokens = self.attention((x + places).flatten(2).transpose(1, 2))
             x = tokens.transpose(1, 2).unflatten(2, x.shape[2:])
         return F.pixel_shuffle(self.decoder(x.contiguous(memory_format=torch.channels_last)), self.scale)
 
