@@ -137,7 +137,8 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", "--scenes", "8", count=2)
     sizes = ["--word-steps", "2", "--scenes", "8", "--layers", "2", "--dim", "64"]
     make(target, "target", "--tokenizer", runs["tokenizer"], *sizes)
-    make(drafter, "drafter", "--target", runs["target"], "--ffn", "64", "--guided", "--own", "2")
+    along = "--start-from", runs["target"], "--feature-layers", 2
+    make(drafter, "drafter", "--target", runs["target"], "--guided", "--own", "2", *along)
     make(classifier, "classifier", batch=2)
     given = [word for part in list(runs)[:4] for word in (f"--{part}", runs[part])]
     command(export, *given, "--out", folder, "--machine", "a test")

@@ -52,7 +52,7 @@ class TextToTokens(nn.Module):
         super().__init__()
         self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
-        self.target.feature_layers = tuple(min(block, config.layers) for block in TAPS)
+        self.target.feature_layers = tuple(sorted({min(block, config.layers) for block in TAPS}))
         same = {name: getattr(config, name) for name in ("dim", "heads", "ffn", "vocab", "grid", "prefix")}
         self.drafter = DrafterConfig(**same, guided=True, feature_layers=self.target.feature_layers).build()
         # of training alone: see `alone` and `forward`

@@ -215,7 +215,8 @@ def command_line() -> argparse.Namespace:
         "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
     )
     parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
-    parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
+    further = "a model folder or a target's run, whose drafter to train further, at its own sizes"
+    parser.add_argument("--start-from", type=Path, help=further)
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     layers = "blocks of the target to read too, counted from 1"
     parser.add_argument("--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers)
@@ -224,10 +225,16 @@ def command_line() -> argparse.Namespace:
 
 
 def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
-    """Return the drafter of a run, new or from a model folder. End the program with a sentence if an existing run or drafter
-    has other sizes."""
+    """Return the drafter of a run, new, from a model folder, or from a target's run that trained one along. End the program with
+    a sentence if an existing run or drafter has other sizes."""
     drafter = sizes.build().to(opts.device)
-    before = bundled.load(start_from, opts.device).drafter if start_from else None
+    before: Any = None
+    if start_from and (start_from / "config.json").exists():
+        before = bundled.load(start_from, opts.device).drafter
+    elif start_from:
+        weights = torch.load(start_from / "last.pt", map_location=opts.device, weights_only=True)["average"]
+        before = sizes.build().to(opts.device)
+        before.load_state_dict({k.removeprefix("drafter."): v for k, v in weights.items() if k.startswith("drafter.")})
     # a drafter without feature layers will do too
     if before is not None and (
         before.config.feature_layers not in ((), sizes.feature_layers)
