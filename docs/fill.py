@@ -86,23 +86,22 @@ def front(report: Numbers) -> Numbers:
 
 
 def gpu(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench gpu`: all steps, and the tokens of lossless methods that are vanilla's."""
-    lossless = [row for row in report["identity"] if row["same as vanilla"] != "-"]
-    counts = [[int(n) for n in row["same as vanilla"].split(" of ")] for row in lossless]
-    assert all(row["ok"] for row in report["identity"])
-    return {
-        "device": report["machine"]["device"],
-        "date": report["started"][:10],
-        "torch": report["torch"].partition("+")[0],
-        "same": sum(same for same, _ in counts),
-        "tokens": sum(tokens for _, tokens in counts),
-        "rows": report["speed"],
-    }
+    """Of `python -m lantern_demo.bench gpu`: all steps; by number format, the tokens of eager steps and of vanilla that others
+    drew too."""
+    found: Numbers = {}
+    for row in report["identity"]:
+        counts = found.setdefault(row["format"], dict.fromkeys(("eager_same", "eager_of", "vanilla_same", "vanilla_of"), 0))
+        for other in ("eager", "vanilla"):
+            if row[f"same as {other}"] != "-" and row["method"] != other:
+                same, tokens = map(int, row[f"same as {other}"].split(" of "))
+                counts[f"{other}_same"] += same
+                counts[f"{other}_of"] += tokens
+    return conditions(report, "started") | {"torch": report["torch"].partition("+")[0], "rows": report["speed"]} | found
 
 
-def conditions(report: Numbers) -> Numbers:
+def conditions(report: Numbers, time: str = "created") -> Numbers:
     """The machine and the day of a report."""
-    return {"device": report["machine"]["device"], "date": report["created"][:10]}
+    return {"device": report["machine"]["device"], "date": report[time][:10]}
 
 
 SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
@@ -131,17 +130,16 @@ KINDS = {  # draft tree and rule, in words
 
 def gpu_table(numbers: Numbers) -> str:
     """Steps on a GPU: milliseconds, and how many times a vanilla step."""
-    found: dict[tuple[str, int], dict[str, Numbers]] = {}
-    for row in numbers["gpu"]["rows"]:
-        if row["nodes"] in (1, 16, 58) or row["method"] == "sjd":
-            found.setdefault((row["method"], row["nodes"]), {})[row["model"]] = row
-    models = list(dict.fromkeys(row["model"] for row in numbers["gpu"]["rows"]))
-    lines = [
-        [f"`{method}`", str(nodes), *(f"{row['ms a step']:.2f} ({row['c']:.2f})" for row in map(rows.get, models) if row)]
-        for (method, nodes), rows in found.items()
-        if len(rows) == len(models)
-    ]
-    return table(["method", "nodes", *(f"{model}, ms (c)" for model in models)], lines)
+    found = numbers["gpu"]
+    by_model: dict[str, list[Numbers]] = {}
+    for row in found["rows"]:
+        by_model.setdefault(row["model"], []).append(row)
+    lines = []
+    for rows in zip(*by_model.values(), strict=True):  # one method and tree
+        nodes = " to ".join(map(str, sorted({row["nodes"] for row in rows})))
+        lines.append([f"`{rows[0]['method']}`", nodes, *(f"{row['ms a step']:.2f} ({row['c']:.2f})" for row in rows)])
+    head = ["method", "nodes", *(f"{model}, ms (c)" for model in by_model)]
+    return f"{table(head, lines)}\n{found['device']}, PyTorch {found['torch']}, {found['date']}.\n"
 
 
 def speed_table(numbers: Numbers) -> str:

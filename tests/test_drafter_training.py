@@ -18,6 +18,7 @@ from tiny import ran, trained
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models import llama
 from lantern_demo.models.checkpoints import load_text
 from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
@@ -174,3 +175,23 @@ def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path
     first, second = (torch.load(out / f"own{rank}-0.pt", weights_only=True) for rank in (0, 1))
     assert not torch.equal(first[0], second[0])
     assert "now has a drafter" in done.stdout
+
+
+def test_training_asks_for_no_derivative_that_a_gpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch has none of a matmul with `out_dtype`. Without gradients, and in one number format alone, `wide` uses it."""
+    monkeypatch.setattr(llama, "keeps_sums", lambda *_: True)
+    part, x = torch.nn.Linear(8, 4, bias=False).bfloat16(), torch.randn(3, 8).bfloat16()
+    asked: list[torch.dtype] = []
+
+    def mm(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        asked.append(out_dtype)
+        return a.to(out_dtype) @ b.to(out_dtype)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    llama.wide(part, x).sum().backward()
+    assert part.weight.grad is not None and not asked
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        llama.wide(part.float(), x)
+        assert not asked
+        llama.wide(part.bfloat16(), x)
+    assert asked == [torch.float32]

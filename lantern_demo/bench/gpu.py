@@ -2,10 +2,9 @@
 
 It needs no network and no published weights. For the bundled model and LlamaGen-XL it compares the tokens of replayed graphs
 with those of eager steps, and the tokens of lossless methods with vanilla's. They must agree in float32; in 16 bits it counts
-those that do. For these and Anole-7B it times the
-steps of every method with trees of several sizes. The published ones have random weights: the cost of a step is measured, its
-accepted length is not. Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` runs the same with tiny models, to try
-the command.
+those that do. For these and Anole-7B it times the steps of every method with trees of several sizes. The published ones have
+random weights: the cost of a step is measured, its accepted length is not. Every row rewrites DIR/gpu.json and DIR/gpu.md.
+`--device cpu` runs the same with tiny models, to try the command.
 """
 
 from __future__ import annotations

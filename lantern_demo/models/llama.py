@@ -72,12 +72,11 @@ def wide(part: nn.Module, x: Tensor) -> Tensor:
     Sums are in float32 anyway. Where the device allows, the output is not rounded to half precision, which matters where
     differences are enlarged, as guidance enlarges those of logits. PyTorch has no derivative of such a matmul.
     """
-    if torch.is_grad_enabled() or not isinstance(part, nn.Linear) or part.weight.dtype != x.dtype:
+    alike = type(part) is nn.Linear and part.weight.dtype == x.dtype != torch.float32  # not so in mixed precision
+    if not alike or torch.is_grad_enabled() or not keeps_sums(x.device.type, x.dtype):
         return part(x).float()
-    if x.dtype == torch.float32 or not keeps_sums(x.device.type, x.dtype):
-        return part(x).float()
-    found = torch.mm(x.reshape(-1, x.shape[-1]), part.weight.t(), out_dtype=torch.float32)
-    return found.unflatten(0, x.shape[:-1])
+    weight = cast(nn.Linear, part).weight
+    return torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32).unflatten(0, x.shape[:-1])
 
 
 @cache
