@@ -168,7 +168,7 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
     """The reference's near(x) of a rule."""
     if isinstance(rule, LanternPlusPlus):
         return reference.lantern_plus_plus(neighbours.tolist(), rule.k, rule.bound)
-    return reference.lantern(neighbours.tolist(), rule.k, rule.bound) if isinstance(rule, Lantern) else lambda p, x: []
+    return reference.lantern(neighbours.tolist(), rule.k, rule.bound) if isinstance(rule, Lantern) else reference.exact
 
 
 def chi_square_p(counts: Tensor, probs: Tensor) -> float:

@@ -9,7 +9,7 @@ from tables import chi_square_p, draw_without_replacement
 from torch import Tensor
 
 from lantern_demo.bench.tvd import realised
-from lantern_demo.decoding import sampling
+from lantern_demo.decoding import reference, sampling
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities, uniforms_of
 
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
@@ -36,6 +36,10 @@ def test_draw_is_the_inverse_cdf() -> None:
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     u = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
     assert draw(probs.expand(6, -1), u).tolist() == [1, 1, 3, 3, 4, 4]
+    generator = torch.Generator().manual_seed(1)
+    probs, u = torch.rand(200, 9, generator=generator).double(), torch.rand(200, generator=generator).double()
+    wanted = [reference.vanilla(row, at) for row, at in zip(probs.tolist(), u.tolist(), strict=True)]
+    assert draw(probs, u).tolist() == wanted
 
 
 def test_draw_never_returns_probability_zero() -> None:

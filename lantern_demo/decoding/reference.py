@@ -14,14 +14,8 @@ Near = Callable[[Probs, int], list[int]]  # p so far, a draft -> the other token
 
 
 def vanilla(p: Probs, u: float) -> int:
-    """Return the first token at which the running sum of p passes u."""
+    """Return the first token at which the running sum of p passes u, a fraction of the whole sum."""
     return next(token for token, total in enumerate(accumulate(p)) if total > u * sum(p))
-
-
-def shared(scores: Probs, noise: Probs, drafts: Sequence[int]) -> tuple[int | None, int]:
-    """Draw the target's own token with shared noise. Return the rank of the draft that equals it, or None, and the token."""
-    own = max(range(len(scores)), key=lambda token: scores[token] + noise[token])
-    return (drafts.index(own) if own in drafts else None), own
 
 
 def relaxed(
@@ -39,9 +33,20 @@ def relaxed(
     return None, p, q
 
 
-def exact(p: Probs, drafts: Sequence[int], q: Probs | None, u: Sequence[float]) -> tuple[int | None, Probs, Probs | None]:
-    """Apply recursive rejection: near(x) is x alone, and every token follows p."""
-    return relaxed(p, drafts, q, u, lambda p, x: [])
+def shared(p: Probs, drafts: Sequence[int], own: int, near: Near) -> int | None:
+    """Compare drafts with the token `own`, which the target drew with the position's shared noise. Return the rank of the first
+    draft whose set has it, or None: `own` is then the bonus token. A token belongs to the first set that has it."""
+    for rank, x in enumerate(drafts):
+        group = {x, *near(p, x)}
+        if own in group:
+            return rank
+        p = normalised([0.0 if y in group else p[y] for y in range(len(p))])
+    return None
+
+
+def exact(p: Probs, x: int) -> list[int]:
+    """Return near of the exact rule: no token stands for x."""
+    return []
 
 
 def lantern(neighbours: Sequence[Sequence[int]], k: int, delta: float) -> Near:
