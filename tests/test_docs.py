@@ -71,3 +71,22 @@ def test_the_readme_starts_the_program_and_has_every_method() -> None:
     assert f"{install} -m pytest\n" in (ROOT / ".ci" / "run").read_text()
     rows = re.findall(r"^\| `([^`]+)` \|.*?\| (yes|no) \|", text, re.MULTILINE)
     assert rows == [(method.id, "yes" if method.lossless else "no") for method in METHODS.values()]
+
+
+def test_the_table_of_modules_has_every_module() -> None:
+    rows = re.findall(
+        r"^\| (?:(\w+): )?(`.*?) \|", (ROOT / "docs" / "architecture.md").read_text().partition("## Modules")[2], re.M
+    )
+    for folder in ("", "decoding", "settings", "runs", "bench", "training", "ui", "models"):
+        here = ROOT / "lantern_demo" / folder
+        named = {name for at, names in rows if at == folder for name in re.findall(r"`(\w+)/?`", names)}
+        there = {path.stem for path in here.glob("*.py")} - {"__init__", "__main__"}
+        assert there <= named, f"{folder}: {there - named}"
+        assert all(name in there or (here / name).is_dir() for name in named), f"{folder}: {named - there}"
+
+
+@pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_classes_that_a_guide_names_exist(path: str) -> None:
+    code = "\n".join(file.read_text() for file in (ROOT / "lantern_demo").rglob("*.py"))
+    names = re.findall(r"`((?:[A-Z][a-z]+)+)`", (ROOT / path).read_text())
+    assert names and [name for name in names if not re.search(rf"^class {name}\b", code, re.MULTILINE)] == []
