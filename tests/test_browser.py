@@ -470,7 +470,7 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
         return int(told[1])
 
     go_on = Session._go_on
-    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))  # a run long enough to stop
+    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))  # time to stop and look
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
@@ -483,7 +483,6 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
     assert page.locator("main").inner_text().lower().count("stopped.") == 1, "it is said once"
-    monkeypatch.undo()
     page.set_viewport_size({"width": 1280, "height": 900})
     only(page, "vanilla")
     first = seed_of_a_run()
