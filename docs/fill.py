@@ -1,8 +1,8 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
 All of them come from docs/numbers.json. A table stands between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence
-between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies what a command of
-`lantern_demo.bench` measured into a section, and fills again. `--check` writes nothing, and fails where a file is stale.
+between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies the measurements of a
+command of `lantern_demo.bench` into a section, and fills again. `--check` writes nothing, and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Numbers = dict[str, Any]
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
-    """A Markdown table whose columns after the first `left` ones are aligned to the right."""
+    """Return a Markdown table whose columns after the first `left` ones are aligned to the right."""
     marks = ["---" if place < left else "--:" for place in range(len(head))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, marks, *rows)) + "\n"
 
 
-# -- what is kept of a command's file
+# -- sections, from the file of a command
 
 
 def speed(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench speed`: the medians of every row."""
+    """Keep the medians of every row of `python -m lantern_demo.bench speed`."""
     rows = {}
     for name, row in report["methods"].items():
         kept = ("nodes", "tree", "passes", "mean_accepted_length", "c", "ms_draft", "ms_verify", "ms_commit", "changed")
@@ -54,20 +54,20 @@ def speed(report: Numbers) -> Numbers:
 
 
 def control(report: Numbers) -> Numbers:
-    """Of the same command with independent noise for all methods: also the gain of LANTERN++ over EAGLE-1 within rounds. Tree and
-    noise are then the same, so that only the rules differ."""
+    """Keep the same of that command with independent noise for all methods, and the gain of LANTERN++ over EAGLE-1 within rounds.
+    Tree and noise are then the same, so that only the rules differ."""
     runs = [entry["runs"] for entry in report["rounds"]]
     ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
     return speed(report) | {"relaxation": {"speedup": median(ratios)}}
 
 
 def sizes(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench sizes`: all of it."""
+    """Keep all of `python -m lantern_demo.bench sizes`."""
     return conditions(report) | {"models": report["models"]}
 
 
 def front(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench quality`: the points of which pictures were drawn, and the two that they compare with."""
+    """Keep the points of `python -m lantern_demo.bench quality` that have pictures, and the two that they are compared with."""
     points = [
         {
             "point": row["label"],
@@ -86,8 +86,8 @@ def front(report: Numbers) -> Numbers:
 
 
 def gpu(report: Numbers) -> Numbers:
-    """Of `python -m lantern_demo.bench gpu`: all steps; by number format, the tokens of eager steps and of vanilla that others
-    drew too."""
+    """Keep all steps of `python -m lantern_demo.bench gpu`. Count by number format the tokens of eager steps and of vanilla that
+    other runs drew too."""
     found: Numbers = {}
     for row in report["identity"]:
         counts = found.setdefault(row["format"], dict.fromkeys(("eager_same", "eager_of", "vanilla_same", "vanilla_of"), 0))
@@ -100,7 +100,7 @@ def gpu(report: Numbers) -> Numbers:
 
 
 def conditions(report: Numbers, time: str = "created") -> Numbers:
-    """The machine and the day of a report."""
+    """Return the machine and the day of a report."""
     return {"device": report["machine"]["device"], "date": report[time][:10]}
 
 
@@ -129,7 +129,7 @@ KINDS = {  # draft tree and rule, in words
 
 
 def gpu_table(numbers: Numbers) -> str:
-    """Steps on a GPU: milliseconds, and how many times a vanilla step."""
+    """Show steps on a GPU: milliseconds, and their cost over a vanilla step's."""
     found = numbers["gpu"]
     by_model: dict[str, list[Numbers]] = {}
     for row in found["rows"]:
@@ -143,7 +143,7 @@ def gpu_table(numbers: Numbers) -> str:
 
 
 def speed_table(numbers: Numbers) -> str:
-    """The eight methods in short."""
+    """Show the eight methods in short."""
     found = numbers["speed"]
     rows = [
         [f"`{name}`", *KINDS[name], nodes_of(row), f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)]
@@ -158,7 +158,7 @@ def speed_table(numbers: Numbers) -> str:
 
 
 def columns_table(numbers: Numbers) -> str:
-    """The same run, with the parts of a step in milliseconds."""
+    """Show the same run, with the parts of a step in milliseconds."""
     rows = []
     for name, row in numbers["speed"]["rows"].items():
         parts = [f"{row[key]:.2f}" for key in ("mean_accepted_length", "step_ms", "ms_draft", "ms_verify", "ms_commit", "c")]
@@ -168,7 +168,7 @@ def columns_table(numbers: Numbers) -> str:
 
 
 def avx512_table(numbers: Numbers) -> str:
-    """The same command on another processor, in short."""
+    """Show the same command on another processor, in short."""
     found = numbers["avx512"]
     rows = [
         [f"`{name}`", nodes_of(row), f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)]
@@ -181,7 +181,7 @@ def avx512_table(numbers: Numbers) -> str:
 
 
 def sizes_table(numbers: Numbers) -> str:
-    """Estimates of whole pictures of published sizes."""
+    """Show estimates of whole pictures of published sizes."""
     rows = []
     for model, report in numbers["sizes"]["models"].items():
         if model == numbers["speed"]["model"]:  # the bundled model, whose whole pictures were timed
@@ -193,7 +193,7 @@ def sizes_table(numbers: Numbers) -> str:
 
 
 def nodes_table(numbers: Numbers) -> str:
-    """Milliseconds of a pass by nodes, with the matmuls that the program picks, and the rate at which the weights are read."""
+    """Show milliseconds of a pass by nodes, with the matmuls of the program, and the rate at which it reads weights."""
     rows: list[list[str]] = []
     counts: list[str] = []
     for model, report in numbers["sizes"]["models"].items():
@@ -205,7 +205,7 @@ def nodes_table(numbers: Numbers) -> str:
 
 
 def front_table(numbers: Numbers) -> str:
-    """Speed, and what the pictures lose."""
+    """Show speed, and the loss of the pictures."""
     rows = []
     for point in numbers["front"]["points"]:
         found = point["found"]
@@ -234,29 +234,29 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 
 
 def nodes_of(row: Numbers) -> str:
-    """The nodes of a draft tree, where it grows the most."""
+    """Return the number of nodes of a draft tree, of the largest one if it varies."""
     nodes = row["nodes"]
     return str(nodes[0]) if len(nodes) == 1 else f"up to {max(nodes)}"
 
 
 def gain_of(row: Numbers) -> str:
-    """A speedup with its interval."""
+    """Format a speedup with its interval."""
     low, high = row["interval"] or (0, 0)
     return f"{row['speedup']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else "")
 
 
 def found_by_method(numbers: Numbers) -> Numbers:
-    """The readings of pictures that show the whole prompt, by the label of a point in lower case."""
+    """Return the shares of pictures that show the whole prompt, by the label of a point in lower case."""
     return {point["point"].lower(): point["found"] for point in numbers.get("front", {"points": []})["points"]}
 
 
 def percent(share: float) -> str:
-    """A share of 0 to 1."""
+    """Format a share of 0 to 1."""
     return f"{100 * share:.0f} %"
 
 
 def inline(numbers: Numbers, path: str) -> str:
-    """The number of a dotted path, in the form of its last name. Raises KeyError where there is none."""
+    """Format the number at a dotted path, as its last name requires. Raise KeyError if there is none."""
     value: Any = numbers | {"found": found_by_method(numbers)}
     *_, last = keys = path.split(".")
     for key in keys:
@@ -279,18 +279,18 @@ def inline(numbers: Numbers, path: str) -> str:
 
 
 def filled(text: str, numbers: Numbers) -> str:
-    """A document with its numbers. Raises KeyError for a table or a number that there is not."""
+    """Return a document with its numbers. Raise KeyError for a table or a number that does not exist."""
     text = BLOCK.sub(lambda found: found[1] + TABLES[found[2]](numbers) + found[3], text)
     return INLINE.sub(lambda found: found[1] + inline(numbers, found[2]) + found[3], text)
 
 
 def documents() -> list[Path]:
-    """README and docs, without the notes."""
+    """Return the paths of README and docs, without the notes."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def kept() -> Numbers:
-    """What was measured last."""
+    """Return the last measurements."""
     found: Numbers = json.loads(KEPT.read_text())
     return found
 
