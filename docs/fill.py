@@ -85,6 +85,11 @@ def front(report: Numbers) -> Numbers:
     return conditions(report) | {"pictures": report["pictures"], "points": points}
 
 
+def premise(report: Numbers) -> Numbers:
+    """Keep all of `python examples/premise.py`."""
+    return {"date": report["created"][:10], "pictures": report["pictures"], "rows": report["rows"]}
+
+
 def gpu(report: Numbers) -> Numbers:
     """Keep all steps of `python -m lantern_demo.bench gpu`. Count by number format the tokens of eager steps and of vanilla that
     other runs drew too."""
@@ -110,6 +115,7 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "control": control,
     "sizes": sizes,
     "front": front,
+    "premise": premise,
     "gpu": gpu,
     "page": dict,
 }
@@ -222,6 +228,14 @@ def front_table(numbers: Numbers) -> str:
     return table(head, rows)
 
 
+def premise_table(numbers: Numbers) -> str:
+    """Show pictures whose tokens were replaced."""
+    rows = [
+        [row["tokens"], f"{row['psnr']:.1f}" if row["psnr"] else "", percent(row["share"])] for row in numbers["premise"]["rows"]
+    ]
+    return table(["every token becomes", "PSNR, dB", "prompt found"], rows)
+
+
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "avx512": avx512_table,
@@ -229,6 +243,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "sizes": sizes_table,
     "nodes": nodes_table,
     "front": front_table,
+    "premise": premise_table,
     "gpu": gpu_table,
 }
 

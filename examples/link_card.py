@@ -29,7 +29,7 @@ def card() -> Image.Image:
     image = Image.new("RGB", SIZE, PAPER)
     draw = ImageDraw.Draw(image)
     huge, title, body, small = (ImageFont.load_default(size) for size in (70, 34, 26, 22))
-    first, rest = f"{steps['lantern++']} ", f"model runs instead of {steps['vanilla']}"
+    first, rest = f"{steps['lantern++']} ", f"passes instead of {steps['vanilla']}"
     draw.text((MARGIN, 104), first, GLOW, huge, "ls", stroke_width=1)
     draw.text((MARGIN + huge.getlength(first), 104), rest, INK, huge, "ls")
     for i, name in enumerate(SHOWN):
@@ -37,7 +37,7 @@ def card() -> Image.Image:
         image.paste(picture_of(run.pictures[name]).resize((TILE, TILE), Image.Resampling.LANCZOS), (x, TOP))
         draw.rectangle((x, below, x + TILE - 1, below + 5), COLOURS[name])
         draw.text((x, below + 38), LABELS[name], INK, body, "ls", stroke_width=0.4)
-        draw.text((x + TILE, below + 38), f"{steps[name]} model runs", SOFT, body, "rs")
+        draw.text((x + TILE, below + 38), f"{steps[name]} passes", SOFT, body, "rs")
     x = MARGIN + 2 * (TILE + GAP) + GAP
     draw.text((x, TOP + 26), textwrap.fill(TITLE, 17), INK, title, "ls", spacing=10)
     draw.text((x, TOP + 150), textwrap.fill(f"\u201c{record['prompt']}\u201d", 24), INK, body, "ls", spacing=10)

@@ -18,7 +18,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import drafts_of
 
-PLOT = Path(__file__).parents[1] / "examples" / "front" / "plot.py"
+PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
 PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]
 

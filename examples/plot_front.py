@@ -1,6 +1,6 @@
 """Plot a front: speed against every quality measure, with a curve for each relaxed method and markers for lossless ones.
 
-python examples/front/plot.py runs/quality/front.json
+python examples/plot_front.py runs/quality/front.json
 
 Writes front.png next to the report. Needs matplotlib (pip install -r requirements-test.txt).
 """
@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings.knobs import KNOBS
