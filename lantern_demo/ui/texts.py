@@ -92,7 +92,7 @@ AUDIT_FILE = "docs/audit.md"
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_RECORDED = "Below is a recording; press Draw to draw live."
+READY_RECORDED = "Below is a recording of lantern-scenes, which draws only paper lanterns. Press Draw to draw live."
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
 READY_LOADED = "The record is shown below. Press \u201cRun this again\u201d to compare its tokens with this machine's."
 READY_LINK = "Filled in from the link; press Draw."
