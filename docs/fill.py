@@ -1,8 +1,9 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
-All of them come from docs/numbers.json. A table stands between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence
-between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies the measurements of a
-command of `lantern_demo.bench` into a section, and fills again. `--check` writes nothing, and fails if a file is stale.
+All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands between `<!-- numbers NAME -->`
+and `<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION
+FILE.json` copies the measurements of a command of `lantern_demo.bench` into a section, and fills again. `--check` writes nothing,
+and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -233,6 +234,14 @@ def premise_table(numbers: Numbers) -> str:
     return table(["every token becomes", "PSNR, dB", "prompt found"], rows)
 
 
+def audit_table(numbers: Numbers) -> str:
+    """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench audit` writes."""
+    sys.path.insert(0, str(ROOT))
+    from lantern_demo.bench.audit import glance
+
+    return glance(json.loads((ROOT / "docs" / "audit.json").read_text())) + "\n"
+
+
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "others": others_table,
@@ -241,6 +250,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "nodes": nodes_table,
     "front": front_table,
     "premise": premise_table,
+    "audit": audit_table,
     "gpu": gpu_table,
 }
 
