@@ -209,19 +209,19 @@ def nodes_table(numbers: Numbers) -> str:
 
 
 def front_table(numbers: Numbers) -> str:
-    """Show speed, and the loss of the pictures."""
+    """Show tokens per pass, and the loss of the pictures. `speed` has the speedups."""
     rows = []
     for point in numbers["front"]["points"]:
         found = point["found"]
         low, high = (percent(end) for end in found["interval"])
         share = f"{percent(found['share'])} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
         if "speedup" not in point:
-            rows.append([point["point"], "", "", "", "", share, ""])
+            rows.append([point["point"], "", "", "", share, ""])
             continue
         nats = [point["nats"]["difference"], *point["nats"]["interval"]]
-        told = [f"{point['tokens_per_step']:.2f}", gain_of(point), f"{point['changed']:.3f}", f"{point['tvd'] or 0:.3f}"]
+        told = [f"{point['tokens_per_step']:.2f}", f"{point['changed']:.3f}", f"{point['tvd'] or 0:.3f}"]
         rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])
-    head = ["point", "tokens per pass", "speedup (95 %)", "changed", "distance", "prompt found (99 %)"]
+    head = ["point", "tokens per pass", "changed", "distance", "prompt found (99 %)"]
     head.append("nats a token, less vanilla's (99 %)")
     return table(head, rows)
 
