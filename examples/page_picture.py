@@ -105,7 +105,7 @@ def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height})
     page.set_default_timeout(180_000)  # ms
     page.goto(url)
-    page.get_by_text("A recording of").wait_for()
+    page.locator("#stage .source.recorded").wait_for()
     page.wait_for_timeout(3000)  # pictures load after the text
     return page
 

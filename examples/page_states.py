@@ -61,7 +61,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     page.goto(f"{url}?__theme={theme}", wait_until="commit")
     page.locator("#prompt textarea").wait_for()
     yield "coming", page
-    page.get_by_text("A recording of").wait_for()
+    page.locator("#stage .source.recorded").wait_for()
     page.get_by_role("button", name="Replay").wait_for()  # once it has played
     yield "first", page
 
