@@ -198,7 +198,8 @@ def test_commands_and_options_exist() -> None:
     assert {"app.py", *(f"lantern_demo.bench{command}" for command in ("", " quality", " gpu", " audit"))} <= set(commands)
     offered = {program: options_of(program) for program in commands}
     for program, options in commands.items():
-        assert (offered[program] or program.endswith(".py")) and options <= offered[program], f"{program}: {options - offered[program]}"
+        assert offered[program] or program.endswith(".py"), program
+        assert options <= offered[program], f"{program}: {options - offered[program]}"
     known = set().union(*offered.values())
     foreign = {"--extra-index-url"}  # pip's
     assert alone and alone <= known | foreign, alone - known - foreign
