@@ -237,7 +237,7 @@ def premise_table(numbers: Numbers) -> str:
 def audit_table(numbers: Numbers) -> str:
     """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench audit` writes."""
     sys.path.insert(0, str(ROOT))
-    from lantern_demo.bench.audit import glance
+    from lantern_demo.bench.audit import glance  # imports PyTorch, which no other table needs
 
     return glance(json.loads((ROOT / "docs" / "audit.json").read_text())) + "\n"
 
@@ -278,7 +278,7 @@ def percent(share: float) -> str:
 
 
 def inline(numbers: Numbers, path: str) -> str:
-    """Format the number at a dotted path, as its last name requires. Raise KeyError if there is none."""
+    """Format the number at a dotted path, as its last name requires. Raise KeyError for an unknown path."""
     value: Any = numbers | {"found": found_by_method(numbers)}
     *_, last = keys = path.split(".")
     for key in keys:

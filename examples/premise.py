@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import load
 from lantern_demo.bench.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read, true_tokens, truth
+from lantern_demo.bench.report import now
 from lantern_demo.models.neighbours import neighbour_table
 
 RANKS = (1, 10, 100, 300)
@@ -62,7 +62,7 @@ def main() -> None:
         error = (some - pictures["true tokens"]).square().mean((1, 2, 3))
         found = read(classifier, some, scenes.wanted)[ALL].mean()
         rows.append({"tokens": name, "psnr": (-10 * error.log10()).mean().item() if error.any() else None, "share": float(found)})
-    report = {"created": datetime.now(timezone.utc).isoformat(), "pictures": args.pictures, "rows": rows}
+    report = {"created": now(), "pictures": args.pictures, "rows": rows}
     (args.out / "premise.json").write_text(json.dumps(report, indent=1) + "\n")
     sheet(pictures).save(args.out / "premise.webp", quality=85)
 

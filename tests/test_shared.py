@@ -125,13 +125,16 @@ def test_acceptance_with_shared_noise_equals_its_reference(rule: Rule) -> None:
     p = random_probs(nodes, vocabulary, 3)
     tokens = torch.rand(nodes, vocabulary, generator=generator).argsort(-1)[:, :count]
     tokens[torch.rand(nodes, count, generator=generator) < 0.2] = -1
-    own = torch.multinomial(p, 1, generator=generator)[:, 0]
-    rank = compared(rule, p, tokens, own, table)
-    assert len(set(rank.tolist())) == count + 1
-    for node, (probs, children) in enumerate(zip(p.double().tolist(), tokens.tolist(), strict=True)):
-        columns = [column for column, x in enumerate(children) if x >= 0]
-        wanted = reference.shared(probs, [children[column] for column in columns], int(own[node]), near_of(rule, table))
-        assert int(rank[node]) == (count if wanted is None else columns[wanted])
+    near, seen = near_of(rule, table), set[int]()
+    for own in range(vocabulary):  # every token that the target may draw: all of every set
+        rank = compared(rule, p, tokens, torch.full((nodes,), own), table).tolist()
+        for node, (probs, children) in enumerate(zip(p.double().tolist(), tokens.tolist(), strict=True)):
+            if probs[own] > 0:
+                columns = [column for column, x in enumerate(children) if x >= 0]
+                wanted = reference.shared(probs, [children[column] for column in columns], own, near)
+                assert rank[node] == (count if wanted is None else columns[wanted])
+                seen.add(rank[node])
+    assert seen == set(range(count + 1))
 
 
 @pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
