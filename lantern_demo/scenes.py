@@ -197,7 +197,7 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tenso
     is_box, is_sky = _column(s.shape == 1), _column(s.shape == 2)
     colour, cover = torch.zeros_like(x).expand(-1, 3, -1, -1), torch.zeros_like(x)
     light = torch.zeros_like(x)
-    for i in range(MAX_COUNT):
+    for i in range(int((s.radius > 0).sum(1).max())):
         r = _column(s.radius[:, i])
         present = (r > 0).float()
         r = r.clamp(min=0.05)

@@ -1,0 +1,137 @@
+"""The networks of the bundled model in training, how they begin, and how they become a model folder.
+
+python examples/make_bundled_model/networks.py --run runs/model --out FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.world import LONGEST, THINGS, vocabulary
+from lantern_demo.models import bundled
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+
+BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
+PREFIX = LONGEST + 1  # positions of a caption: its words and an end mark
+
+
+class Model(nn.Module):
+    """All networks, and two heads that only training needs."""
+
+    def __init__(self, layers: int, ffn: int) -> None:
+        """layers: of the target. ffn: width of the drafter's feed-forward half."""
+        super().__init__()
+        old = bundled.load(BUNDLED, torch.device("cpu"))
+        self.tokenizer, self.picture = old.tokenizer, old.picture
+        words = word_tokenizer(vocabulary())
+        self.text = TextEncoder(words, small_t5(words.get_vocab_size()), PREFIX)
+        _start_text(self.text, old.text)
+        self.target = grown(old.target, layers)
+        taps = (layers // 3, 2 * layers // 3)
+        sizes = self.target.config
+        self.drafter = Drafter(
+            DrafterConfig(
+                dim=sizes.dim,
+                heads=sizes.heads,
+                ffn=ffn,
+                vocab=sizes.vocab,
+                grid=sizes.grid,
+                prefix=PREFIX,
+                guided=True,
+                feature_layers=taps,
+            )
+        )
+        self.drafter.learn_from(self.target)
+        self.words_head = nn.Linear(sizes.dim, sizes.vocab)
+        self.names_head = nn.Linear(sizes.dim, 1 + len(THINGS))
+        self.requires_grad_(True)
+
+    def shipped(self) -> dict[str, Tensor]:
+        """Return the tensors that decoding needs, by name."""
+        heads = ("words_head", "names_head", "tokenizer.vq.decoder")
+        return {k: v for k, v in self.state_dict().items() if not k.startswith(heads)}
+
+
+def _start_text(text: TextEncoder, old: TextEncoder) -> None:
+    """Give the text encoder the trained layers of an older one, and its words where both know them."""
+    state = old.encoder.state_dict()
+    table = 0.1 * torch.randn_like(text.encoder.shared.weight)
+    known = old.tokenizer.get_vocab()
+    for word, row in text.tokenizer.get_vocab().items():
+        if word in known:
+            table[row] = state["shared.weight"][known[word]]
+    state |= {name: table for name in state if name in ("shared.weight", "encoder.embed_tokens.weight")}
+    text.encoder.load_state_dict(state)
+
+
+def grown(target: LlamaGen, layers: int) -> LlamaGen:
+    """Return a target of more layers that computes the same.
+
+    Copies of blocks follow their originals, with output projections of zero (LLaMA-Pro, arXiv
+    2401.02415). The prefix has PREFIX positions.
+    """
+    before = target.config
+    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": PREFIX})
+    deep = LlamaGen(config)
+    weights = {k: w for k, w in target.state_dict().items() if not k.startswith("layers.")}
+    nothing = weights["cls_embedding.uncond_embedding"]
+    missing = nothing[-1:].expand(max(0, PREFIX - len(nothing)), -1)
+    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:PREFIX]
+    origins = [i * before.layers // layers for i in range(layers)]
+    for i, origin in enumerate(origins):
+        silent = i > 0 and origins[i - 1] == origin
+        for name, w in target.state_dict().items():
+            start = f"layers.{origin}."
+            if name.startswith(start):
+                zero = silent and name.endswith(("wo.weight", "w2.weight"))
+                weights[f"layers.{i}.{name.removeprefix(start)}"] = w * 0 if zero else w.clone()
+    deep.load_state_dict(weights)
+    return deep
+
+
+def read(folder: Path, model: Model) -> bool:
+    """Read the weights that a run has written. Return False if it has written none.
+
+    Raise SystemExit with a sentence if they are of other sizes.
+    """
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("weights-*.pt")):
+        found |= torch.load(path, map_location="cpu", weights_only=True)
+    if found:
+        try:
+            model.load_state_dict(model.state_dict() | found)
+        except RuntimeError:
+            told = f"{folder} has a model of other sizes; give --layers and --ffn of that run"
+            raise SystemExit(told) from None
+    return bool(found)
+
+
+def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks[TextEncoder, LlamaGen, Drafter]:
+    """Return the networks of a model folder."""
+    return bundled.Networks(model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="the --out of train.py")
+    parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    args = parser.parse_args()
+    facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
+    model = Model(facts["layers"], facts["ffn"])
+    read(args.run, model)
+    bundled.save(args.out, assemble(model, facts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The program that trains the bundled model: its words, its scenes, how its target grows, and a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples.make_bundled_model.networks import BUNDLED, grown
+from examples.make_bundled_model.scenes import Renderer, sample
+from examples.make_bundled_model.train import FOREIGN, with_strips
+from examples.make_bundled_model.world import (
+    ATTRIBUTES,
+    LONGEST,
+    MOST_THINGS,
+    PAD,
+    THINGS,
+    Captions,
+    vocabulary,
+)
+from lantern_demo.models import bundled
+
+IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
+
+
+def captions_of(count: int, omit: bool) -> tuple[list[str], dict[str, torch.Tensor]]:
+    attributes = sample(count, 5).attributes()
+    writer = Captions(IDS)
+    ids = writer(attributes, 1, omit)
+    assert ids.shape == (count, LONGEST)
+    return writer.text(ids), attributes
+
+
+def test_a_whole_caption_names_every_attribute() -> None:
+    told, attributes = captions_of(300, omit=False)
+    for row, caption in enumerate(told):
+        words = caption.split()
+        thing = int(attributes["thing"][row])
+        if thing:
+            names = [name for pair in THINGS[thing - 1].names for name in pair.split("/")]
+            assert any(f" {name} " in f" {caption} " for name in names), caption
+        else:
+            assert "lantern" in words or "lanterns" in words
+        numbers = ({"a", "an", "one"}, {"two", "pair"}, {"three"}, {"four"})
+        assert numbers[int(attributes["count"][row])] & {*words}, caption
+        times = ({"dusk", "sunset", "evening"}, {"night", "midnight"}, {"dawn", "sunrise", "morning"})
+        assert times[int(attributes["time"][row])] & {*words}, caption
+
+
+def test_captions_have_the_right_article_and_may_omit() -> None:
+    told, _ = captions_of(600, omit=True)
+    pairs = [pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)]
+    articles = [(a, b) for a, b in pairs if a in ("a", "an")]
+    assert all((a == "an") == (b[0] in "aeiou") for a, b in articles)
+    assert {"a", "an"} == {a for a, _ in articles}
+    short = [caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}]
+    assert 0.1 < len(short) / len(told) < 0.35
+
+
+def test_the_same_seed_gives_the_same_scenes_of_the_things_asked_for() -> None:
+    scenes, again = sample(400, 9, things=3), sample(400, 9, things=3)
+    for name, values in scenes.attributes().items():
+        assert torch.equal(values, again.attributes()[name])
+        assert int(values.max()) < len(ATTRIBUTES[name])
+    assert set(scenes.thing.tolist()) == {0, 1, 2, 3}
+    assert set(sample(100, 9, things=0).thing.tolist()) == {0}
+    assert int(scenes.count[scenes.thing > 0].max()) == MOST_THINGS - 1
+
+
+def test_things_cover_their_part_of_the_picture() -> None:
+    sprites = torch.full((len(THINGS), 4, 256, 256), 255, dtype=torch.uint8)
+    scenes = sample(12, 3)
+    drawn = Renderer(sprites, "cpu")(scenes)
+    assert drawn.shape == (12, 4, 256, 256)
+    assert float(drawn.min()) >= 0 and float(drawn.max()) <= 1
+    covered = drawn[:, 3].mean((1, 2))
+    assert float(covered[scenes.thing == 0].max()) == 0
+    assert float(covered[scenes.thing > 0].min()) > 0.2
+
+
+@torch.inference_mode()
+def test_a_grown_target_computes_what_it_did() -> None:
+    before = bundled.load(BUNDLED, torch.device("cpu"))
+    deep = grown(before.target, 13).eval()
+    before.target.feature_layers = ()
+    encoded = before.text.encode("three red lanterns over a lake at dusk")
+    missing = deep.config.prefix - before.target.config.prefix
+    features = torch.nn.functional.pad(encoded.features, (0, 0, missing, 0))
+    mask = torch.nn.functional.pad(encoded.mask, (missing, 0))
+    tokens = torch.randint(2048, (1, 255), generator=torch.Generator().manual_seed(0))
+    old = before.target.train_hidden(tokens, encoded.features, encoded.mask)[:, -256:]
+    new = deep.train_hidden(tokens, features, mask)[:, -256:]
+    torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
+    assert len(deep.layers) == 13
+
+
+def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:
+    ids = torch.arange(400)[:, None].expand(-1, 256)
+    seen = with_strips(ids, torch.Generator().manual_seed(0))
+    changed = seen != ids
+    share = changed.any(1).float().mean()
+    assert abs(float(share) - FOREIGN) < 0.07
+    assert not changed[:, : 4 * 16].any()
+    rows = changed.view(400, 16, 16)
+    assert torch.equal(rows.any(-1), rows.all(-1))
+    assert PAD == 0
+
+
+@pytest.mark.slow
+def test_a_small_run_of_every_stage_leaves_a_model_that_draws(tmp_path: Path) -> None:
+    sprites = torch.full((len(THINGS), 4, 256, 256), 200, dtype=torch.uint8)
+    torch.save(sprites, tmp_path / "sprites.pt")
+    run = tmp_path / "run"
+    sizes = "--minutes 0.3 --layers 11 --ffn 256 --batch 2 --pictures-batch 1 --bank 8 --scenes 8"
+    more = "--own 16 --held-out 8 --log-every 1"
+    script = "examples/make_bundled_model/train.py"
+    command = [sys.executable, script, "--out", str(run), "--sprites", str(tmp_path / "sprites.pt")]
+    subprocess.run([*command, *sizes.split(), *more.split()], check=True, timeout=600)
+    facts = json.loads((run / "facts.json").read_text(encoding="utf-8"))
+    assert len(facts["worth_of_blocks"]) == 11
+    assert facts["race"]["prompts"] >= 1
+    assert {"eagle1", "eagle2", "lantern", "lantern++"} <= {*facts["race"]}
+    files = [path for path in run.iterdir() if path.is_file()]
+    assert len(files) <= 8
+    assert max(path.stat().st_size for path in files) < 16_000_000
