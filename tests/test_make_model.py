@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.make_bundled_model import emoji
 from examples.make_bundled_model.networks import BUNDLED, grown
 from examples.make_bundled_model.scenes import Renderer, sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
@@ -113,12 +114,12 @@ def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:
 @pytest.mark.slow
 def test_a_small_run_of_every_stage_leaves_a_model_that_draws(tmp_path: Path) -> None:
     sprites = torch.full((len(THINGS), 4, 256, 256), 200, dtype=torch.uint8)
-    torch.save(sprites, tmp_path / "sprites.pt")
+    emoji.write(tmp_path / "sprites.npz", sprites)
     run = tmp_path / "run"
     sizes = "--minutes 0.3 --layers 11 --ffn 256 --batch 2 --pictures-batch 1 --bank 8 --scenes 8"
     more = "--own 16 --held-out 8 --log-every 1"
     script = "examples/make_bundled_model/train.py"
-    command = [sys.executable, script, "--out", str(run), "--sprites", str(tmp_path / "sprites.pt")]
+    command = [sys.executable, script, "--out", str(run), "--sprites", str(tmp_path / "sprites.npz")]
     subprocess.run([*command, *sizes.split(), *more.split()], check=True, timeout=600)
     facts = json.loads((run / "facts.json").read_text(encoding="utf-8"))
     assert len(facts["worth_of_blocks"]) == 11

@@ -1,6 +1,6 @@
 """Fetch the pictures of the world's things from an npm package.
 
-    python examples/make_bundled_model/emoji.py --out runs/sprites.pt
+    python examples/make_bundled_model/emoji.py --out runs/sprites.npz
 
 `npm pack` downloads it. Its hash is checked before anything is read from it.
 """
@@ -91,13 +91,23 @@ def sprites(archive: Path) -> Tensor:
     return torch.stack(made)
 
 
+def write(path: Path, found: Tensor) -> None:
+    """Write sprites to a compressed file."""
+    numpy.savez_compressed(path, sprites=found.numpy())
+
+
+def read(path: Path) -> Tensor:
+    """Read the sprites that `write` wrote."""
+    return torch.from_numpy(numpy.load(path)["sprites"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the sprites of the things to a file.")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        torch.save(sprites(fetch(Path(folder))), args.out)
+        write(args.out, sprites(fetch(Path(folder))))
 
 
 if __name__ == "__main__":

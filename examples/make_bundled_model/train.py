@@ -1,6 +1,6 @@
 """Train the bundled model on one GPU, from pictures to a drafter, in the minutes that you allow.
 
-    python examples/make_bundled_model/emoji.py --out runs/sprites.pt
+    python examples/make_bundled_model/emoji.py --out runs/sprites.npz
     python examples/make_bundled_model/train.py --out runs/model --minutes 12
 
 The stages share the time: image tokenizer, scenes, target, guidance, own pictures, drafter, check,
@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model import emoji
 from examples.make_bundled_model.networks import PREFIX, Model, assemble, read
 from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
 from examples.make_bundled_model.world import PAD, THINGS, Captions
@@ -179,8 +180,7 @@ class World:
 
     def __init__(self, run: Run, model: Model) -> None:
         self.run, self.model, self.device = run, model, run.device
-        sprites = torch.load(run.args.sprites, weights_only=True)
-        self.renderer = Renderer(sprites, self.device)
+        self.renderer = Renderer(emoji.read(run.args.sprites), self.device)
         ids = {w: n for w, n in model.text.tokenizer.get_vocab().items() if w[0] != "<"}
         self.captions = Captions(ids, self.device)
         self.end = model.text.tokenizer.get_vocab()[END]
@@ -546,7 +546,7 @@ def command_line() -> argparse.Namespace:
     p.add_argument("--minutes", type=float, default=12.0, help="of all stages together")
     p.add_argument("--start-from", type=Path, help="an earlier run's --out whose weights to begin with")
     p.add_argument("--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out")
-    p.add_argument("--sprites", type=Path, default=Path("runs/sprites.pt"), help="what emoji.py wrote")
+    p.add_argument("--sprites", type=Path, default=Path("runs/sprites.npz"), help="what emoji.py wrote")
     p.add_argument("--things", type=int, default=len(THINGS), help="everyday things; 0 for lanterns alone")
     p.add_argument("--layers", type=int, default=24, help="of the target")
     p.add_argument("--ffn", type=int, default=1536, help="width of the drafter's feed-forward half")
@@ -583,7 +583,7 @@ def main() -> None:
         read(args.start_from, model)
     if args.compile:
         for block in model.target.layers:
-            block.compile()
+            block.compile(dynamic=False)
     world = World(run, model)
     if run.begin("tokenizer"):
         train_tokenizer(run, world)
