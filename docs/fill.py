@@ -258,7 +258,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 def nodes_of(name: str, row: Numbers) -> str:
     """Return the number of nodes of a draft tree, of the largest one if it varies."""
     nodes = row["nodes"]
-    return f"up to {max(nodes)}" if len(nodes) > 1 or name == "opt-tree" else str(nodes[0])
+    return f"up to {max(nodes)}" if len(nodes) > 1 else str(nodes[0])
 
 
 def gain_of(row: Numbers) -> str:

@@ -183,7 +183,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         assert row["same as vanilla"] == ("10 of 10" if METHODS[row["method"]].lossless else "-")
     for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
         rows = [row for row in report["speed"] if row["model"] == model]
-        assert [row["method"] for row in rows] == gpu.FIXED and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
+        assert [row["method"] for row in rows] == list(METHODS) and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
     told = (tmp_path / "gpu.md").read_text()
     assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
@@ -192,7 +192,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("drawn_with", "differs"), [((2, 2, 3), "same as eager"), ((3, 2, 2), "same as vanilla")])
 def test_tokens_that_differ_are_seen(drawn_with: tuple[int, ...], differs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = models.timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
-    monkeypatch.setattr(gpu, "FIXED", ["vanilla"])
+    monkeypatch.setattr(gpu, "METHODS", {"vanilla": METHODS["vanilla"]})
     seeds = iter(drawn_with)  # of vanilla, of eager steps and of replayed ones
     decoded = models.TimedModel.decoded
     monkeypatch.setattr(

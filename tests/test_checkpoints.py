@@ -216,7 +216,7 @@ def test_every_method_draws_and_the_record_says_from_what(model: str, folder_of:
     pipe, drafter = load(model, device="cpu", folder=folder_of[model]), model != JANUS_ID
     able = [method.id for method in METHODS.values() if drafter or not method.needs_drafter]
     assert pipe.available_methods == able
-    runs = pipe.compare(PROMPT, able, seed=1, window=4, zipar_window=2)
+    runs = pipe.compare(PROMPT, able, seed=1, window=4)
     done = {method: event for method, event in runs if isinstance(event, Generation)}
     assert set(done) == set(able) and done["vanilla"].image.size == (64, 64)
     for method, made in done.items():

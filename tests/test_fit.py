@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from pydantic import TypeAdapter
 from tiny import write_tiny_model
 
 from lantern_demo.bench.calibrate import rows_of
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
@@ -86,7 +84,7 @@ def test_the_choice_follows_the_machine() -> None:
         assert cheap.reason.endswith(f"tokens a step of 1.0 ms with {METHODS[CANDIDATES[kind].counted].label}")
     dearer = fitting.choose(Window, calibration.rows(Window), lambda windows: [20e-3 + 1e-3 * one.nodes for one in windows])
     assert dearer.policy == Window(8)
-    assert calibration.rows(DraftConfig) == calibration.rows(OptTree) == (), "nothing to choose from"
+    assert calibration.rows(DraftConfig) == (), "nothing to choose from"
 
 
 def test_one_table_of_candidates() -> None:
@@ -117,7 +115,7 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
 
 
 def test_choices_are_kept(tmp_path: Path) -> None:
-    for policy in (StaticTree(PROBES[3]), DynamicTree(3, 2, 8), Window(12), ZipAR(4), OptTree(0.03)):
+    for policy in (StaticTree(PROBES[3]), DynamicTree(3, 2, 8), Window(12)):
         fitting.remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
         assert fitting.recall(tmp_path / "new" / "a.json", type(policy)) == Choice(policy, "because")
     assert fitting.recall(tmp_path / "none.json", StaticTree) is None
@@ -155,7 +153,7 @@ def test_a_relaxed_method_and_its_control_draft_the_same_tree(pipe: Pipeline, mo
     assert trees["eagle2"][0]["draft_nodes"] == 4
     kind, drafter_kind = pipe._trees.tuning.products.split()
     assert pipe.products.startswith(KINDS[kind]) and drafter_kind in KINDS
-    assert pipe.generate("two red lanterns", "opt-tree", seed=3).stats.tree == "small: this model has no calibration"
+    assert pipe.generate("two red lanterns", "eagle1", seed=3).stats.tree == "small: this model has no calibration"
     assert pipe.generate("two red lanterns", "vanilla").stats.tree == "no tree"
     assert pipe.generate("two red lanterns", "eagle2", draft_nodes=5).stats.nodes == 5
     asked = pipe.generate("two red lanterns", "eagle1", tree="paper").stats
@@ -189,19 +187,14 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
 
 def test_what_the_bundled_model_has_counted() -> None:
-    """Each candidate; what is larger gives more tokens. A chance says how small a guess's may be, so that less is larger."""
+    """Each candidate; what is larger gives more tokens."""
     calibration = fitting.read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None and len(calibration.rows(StaticTree)) == 5
-    for kind in (DynamicTree, Window, OptTree):
+    for kind in (DynamicTree, Window):
         values = CANDIDATES[kind].values
         rows = calibration.rows(kind)
         assert tuple(row[:-1] for row in rows) == values and min(row[-1] for row in rows) > 1
-        assert kind is DynamicTree or [row[-1] for row in rows] == sorted((row[-1] for row in rows), reverse=kind is OptTree)
-    windows, tokens, changed = zip(*calibration.rows(ZipAR), strict=True)
-    assert windows == (*(lead for (lead,) in CANDIDATES[ZipAR].values if lead < 16), 16)
-    assert list(tokens) == sorted(tokens, reverse=True) and changed[-1] == 0 and changed[0] == max(changed)
-    assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
-    assert calibration.rows(ZipAR, Settings().zipar_changed)[0][0] == 4
+        assert kind is DynamicTree or [row[-1] for row in rows] == sorted(row[-1] for row in rows)
     told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
     preset = Settings(**REGISTRY["lantern-scenes"].preset)
     assert Settings(**told["settings"]).with_changes(seed=preset.seed) == preset, "counted at the preset"
@@ -212,41 +205,13 @@ def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.Mon
     monkeypatch.setitem(CANDIDATES, DynamicTree, fitting.Candidates("dynamic", "dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
     pipe.defaults = pipe.settings(lantern_k=5, lanternpp_k=5)
     told = {}
-    for kind in (StaticTree, DynamicTree, ZipAR):
+    for kind in (StaticTree, DynamicTree):
         name = CANDIDATES[kind].counted
         told[CANDIDATES[kind].table] = {name: rows_of(pipe, METHODS[name], ["a lantern"])}
     read = TypeAdapter(Calibration).validate_python(told)
     assert all(0 <= chance <= 1 for row in read.rows(StaticTree) for chance in row)
     assert [row[:3] for row in read.rows(DynamicTree)] == [(1, 1, 3), (4, 2, 8)]
     assert all(1 <= row[3] <= 1 + row[1] + 1 for row in read.rows(DynamicTree))
-    assert [row[0] for row in read.rows(ZipAR)] == [2, 3, 4, 5, 6, 8] and read.rows(ZipAR, 0.0)[-1] == (8, 1.0, 0.0)
-
-
-WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
-
-
-@pytest.mark.parametrize(
-    ("most", "cost", "window"),
-    [
-        (1.0, lambda lead: 1.0, 2),
-        (0.2, lambda lead: 1.0, 2),
-        (0.19, lambda lead: 1.0, 3),
-        (0.1, lambda lead: 1.0, 4),
-        (0.0, lambda lead: 1.0, 8),
-        (1.0, lambda lead: 1.0 / lead**2, 8),
-        (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
-    ],
-)
-def test_a_wavefront_follows_the_machine_and_what_it_may_change(most: float, cost: Callable[[int], float], window: int) -> None:
-    measured: list[int] = []
-
-    def seconds(policies: list[DraftConfig]) -> list[float]:
-        measured.extend(policy.lead for policy in policies)
-        return [cost(policy.lead) for policy in policies]
-
-    assert fitting.choose(ZipAR, WAVES.rows(ZipAR, most), seconds).policy == ZipAR(window)
-    changed = {lead: share for lead, _, share in WAVES.wavefronts["zipar"]}
-    assert max(changed[lead] for lead in measured) <= most, "what changes more is not even measured"
 
 
 def test_costs_are_measured_once_and_in_turn() -> None:

@@ -74,7 +74,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
-    assert on_offer(found) == (["vanilla", "sjd", "zipar"], ["vanilla", "sjd"])
+    assert on_offer(found) == (["vanilla", "sjd"], ["vanilla", "sjd"])
     assert "LANTERN++" in found["note"]["value"]
     assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 

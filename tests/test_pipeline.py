@@ -95,8 +95,6 @@ def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:
         ("eagle2", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}, "dynamic tree of 7 in up to 3 levels"),
         ("eagle2", {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3}, "dynamic tree of 2 in up to 2 levels"),
         ("sjd", {"window": 4}, "window of 4"),
-        ("opt-tree", {"opt_chance": 0.1}, "OPT-Tree, chance 0.1 or more"),
-        ("zipar", {"zipar_window": 4}, "rows side by side, window of 4"),
     ],
 )
 def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -> None:

@@ -31,7 +31,6 @@ from lantern_demo.bench.report import at_least, digest_of, json_file, machine_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
@@ -61,19 +60,17 @@ SMALL = Settings(
     draft_depth=2,
     draft_nodes=6,
     window=4,
-    zipar_window=1,
     lantern_k=2,
     lantern_delta=0.2,
     lanternpp_k=2,
     lanternpp_lambda=2.0,
 )
-WHOLE_ROW = "whole row"  # ZipAR with a window of a row, which makes it vanilla
 
 Report = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """A row to run: the ids of a method, its noise (or WHOLE_ROW, with shared noise) and a case."""
+    """A row to run: the ids of a method, its noise and a case."""
 
     method: str
     noise: str
@@ -81,7 +78,7 @@ class Cell(NamedTuple):
 
     @property
     def lossless(self) -> bool:
-        return METHODS[self.method].lossless or self.noise == WHOLE_ROW
+        return METHODS[self.method].lossless
 
     @property
     def paired(self) -> bool:
@@ -207,12 +204,10 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     """Return a function that runs a cell once, given a seed. The runs share models, rule and tree."""
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    rule, whole = SMALL.rule(method), cell.noise == WHOLE_ROW
-    tree = ZipAR(2) if whole else drafts_of(method.drafts, SMALL)
-    noise = "shared" if whole else cell.noise
+    rule, tree = SMALL.rule(method), drafts_of(method.drafts, SMALL)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, noise=noise)
+        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", noise=cell.noise)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result
@@ -248,8 +243,6 @@ def ways(method: Method) -> list[str]:
     config = Config(
         method, LENGTH, rule=SMALL.rule(method), tree=drafts_of(method.drafts, SMALL), neighbours=neighbours(), noise="shared"
     )
-    if method.drafts is ZipAR:
-        return ["shared", WHOLE_ROW]
     return ["shared", "independent"] if config.shared else ["independent"]
 
 

@@ -2,8 +2,8 @@
 
 Writes calibration.json into the model's folder, or into this machine's cache for a published model. All counts use the preset
 settings. For a wide fixed tree the file has the probability that each draw is the accepted one. For dynamic trees of several
-shapes, OPT-Trees and windows of several sizes it has the mean accepted length. For wavefronts it has tokens per pass and the
-share of changed tokens. Methods that share a kind of drafts use the counts of one method: `lantern_demo.runs.fitting` names it.
+shapes and windows of several sizes it has the mean accepted length. Methods that share a kind of drafts use the counts of one
+method: `lantern_demo.runs.fitting` names it.
 Prompts and seeds differ from the benchmarks', which count from 0: no tree may be fitted on the rounds that evaluate it.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lantern_demo.bench.speed import prompts_for
-from lantern_demo.decoding.drafting import StaticTree, ZipAR
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.runs.fitting import CANDIDATES, FILE, acceptance_by_rank, calibration_folder
@@ -48,13 +48,12 @@ def rows_of(pipe: Pipeline, method: Method, prompts: list[str]) -> list[list[flo
         for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
             steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
         return [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
-    wave, rows = kind is ZipAR, list[list[float]]()
-    for values in tqdm([values for values in CANDIDATES[kind].values if not wave or values[0] < pipe.info.grid], desc=method.id):
+    rows = list[list[float]]()
+    for values in tqdm(CANDIDATES[kind].values, desc=method.id):
         asked = settings_of(kind(*values))
         done = [pipe.generate(prompt, method.id, seed=seed, **asked).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
-        changed = [round(mean(run.changed for run in done), 4)] if wave else []
-        rows.append([*values, round(mean(run.mean_accepted_length for run in done), 3), *changed])
-    return [*rows, [pipe.info.grid, 1.0, 0.0]] if wave else rows  # a whole row is vanilla
+        rows.append([*values, round(mean(run.mean_accepted_length for run in done), 3)])
+    return rows
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from math import isqrt
 from typing import Any
 
 import torch
@@ -66,7 +65,6 @@ class TimedModel:
             seed,
             self.device,
             engine=engine,
-            row=isqrt(self.tokens),
             noise=self.knobs.noise,
         )
         return decode(self.target, self.drafter, self.condition, config)

@@ -31,10 +31,9 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.files.disk_cache import locked, put, root
@@ -77,9 +76,7 @@ CANDIDATES: dict[type[DraftConfig], Candidates] = {
         "lantern",
         ((1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4), (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16)),
     ),
-    OptTree: Candidates("opt", "chances", "opt-tree", ((0.03,), (0.06,), (0.1,), (0.15,), (0.2,), (0.25,), (0.3,))),
     Window: Candidates("window", "windows", "sjd", ((2,), (4,), (8,), (16,), (32,), (64,))),
-    ZipAR: Candidates("wavefront", "wavefronts", "zipar", ((2,), (3,), (4,), (5,), (6,), (8,), (12,), (16,), (24,))),
 }
 
 
@@ -91,17 +88,12 @@ class Calibration:
     static: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)  # [depth][draw]: see `accept` above
     dynamic: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
     windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    # the third value is the share of tokens that the window changes: see `lantern_demo.runs.changed`
-    wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
-    chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
-    def rows(self, kind: type[DraftConfig], most_changed: float = 1.0) -> Rows:
-        """Return the rows from which drafts of a kind are chosen; empty if nothing was counted. Of wavefronts keep those that
-        change at most a share of the tokens."""
+    def rows(self, kind: type[DraftConfig]) -> Rows:
+        """Return the rows from which drafts of a kind are chosen; empty if nothing was counted."""
         if kind not in CANDIDATES:
             return ()
-        rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
-        return tuple(row for row in rows if kind is not ZipAR or row[2] <= most_changed)
+        return tuple(getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ()))
 
 
 @dataclass(frozen=True)
@@ -293,10 +285,10 @@ class TreeFitting:
         self.tuning, self.calibration, self.costs = tuning, calibration, costs
         self._fitted: dict[tuple[type[DraftConfig], Rows], Choice] = {}
 
-    def fitted(self, kind: type[DraftConfig], most_changed: float) -> Choice | None:
-        """Return the drafts of a kind, chosen at the first request, which takes seconds; None without a calibration.
-        most_changed: the largest share of changed tokens that a wavefront may have."""
-        rows = self.calibration.rows(kind, most_changed)
+    def fitted(self, kind: type[DraftConfig]) -> Choice | None:
+        """Return the drafts of a kind, chosen at the first request, which takes seconds; None without a
+        calibration."""
+        rows = self.calibration.rows(kind)
         if rows and (kind, rows) not in self._fitted:
             file = self.tuning.file(CANDIDATES[kind].name, (rows, self.tuning.products))
             with locked(file):

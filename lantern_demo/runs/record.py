@@ -148,15 +148,12 @@ class Events:
     """The steps of a run. Step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. For ZipAR r is a token that the target itself
-    draws otherwise. `trees` are the draft trees, and `trials` the tried drafts: node, the target's probability, the rule's
-    score, and the threshold that the score had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
-    the token that the target itself drew there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1:
-    neither), and the number of members, the draft included. `places` has the position of each token in the picture, in the
-    order they came; None: raster order.
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the
+    tried drafts: node, the target's probability, the rule's score, and the threshold that the score had to exceed (greedy:
+    reach). With shared noise there are `compared` instead: node, the token that the target itself drew there, its index (0: the
+    draft, j: the j-th member among the draft's neighbours, -1: neither), and the number of members, the draft included.
     """
 
-    places: Many[Whole] | None = None
     compared: Many[Many[list[Any]]] | None = None
     committed: Many[Whole]
     milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
@@ -201,7 +198,7 @@ def _consistent(entry: Entry) -> Entry:
     committed, moments, trials = events.committed, events.milliseconds, events.trials
     lists: dict[str, Any] = vars(events) | {"accepted_lengths": entry.accepted_lengths, "token_ids": entry.token_ids}
     lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
-    lengths |= dict.fromkeys(("token_ids", "kinds", "places"), tokens)
+    lengths |= dict.fromkeys(("token_ids", "kinds"), tokens)
     for name, length in lengths.items():
         if lists[name] is not None and len(lists[name]) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
@@ -209,8 +206,6 @@ def _consistent(entry: Entry) -> Entry:
         raise ValueError("committed must rise from 1 to the number of tokens")
     if any(b < a for a, b in pairwise(moments)) or not moments[-1] > 0:
         raise ValueError("milliseconds must not fall")
-    if events.places is not None and (events.places[0] != 0 or sorted(events.places) != list(range(tokens))):
-        raise ValueError("places must name each place of the picture once, the first one first")
     if not set(events.kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
     for tree, tried in zip(events.trees, trials, strict=True):
@@ -294,10 +289,8 @@ def parsed(found: Any) -> dict[str, Any]:
 
 def events_of(steps: list[Step]) -> Events:
     """Return the events of a run's steps."""
-    places = [place for step in steps for place in step.places]
     compared = [[list(one) for one in step.compared] for step in steps]
     return Events(
-        places=None if places == sorted(places) else places,
         compared=compared if any(compared) else None,
         committed=[step.committed for step in steps],
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],

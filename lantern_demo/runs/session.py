@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DraftConfig, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step, decode
@@ -33,7 +33,6 @@ from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED, ModelInfo
 from lantern_demo.models.text import Encoded
 from lantern_demo.prompt_words import warning
-from lantern_demo.runs.changed import marked
 from lantern_demo.runs.fitting import (
     FIT_ROUNDS,
     Calibration,
@@ -46,14 +45,14 @@ from lantern_demo.runs.fitting import (
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
 from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, why_these_drafts
-from lantern_demo.settings.knobs import MAX_LANTERN_K, WINDOW
+from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
 BORROWED = "lantern-scenes"  # its calibration substitutes for that of a published model
 FIT_TOKENS = 20  # tokens of a run that times the steps with a tree
-FIT_PASSES = 8  # passes of a run that times a wavefront or a large model
+FIT_PASSES = 8  # passes of a run that times a large model
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
@@ -117,7 +116,7 @@ class Session:
         self._borrowed = found is None and info.published is not None and (fast or self.device.type == "cuda")
         if self._borrowed:
             # The cost of a tree differs more between machines than acceptance differs between models.
-            found = replace(read_calibration(BUNDLED / BORROWED) or calibration, wavefronts={})
+            found = read_calibration(BUNDLED / BORROWED)
         # A GPU's steps vary little, and each short run there begins with a capture; a large model's are long.
         rounds = 1 if self.device.type == "cuda" or info.published is not None else FIT_ROUNDS
         return TreeFitting(tuning, found or calibration, StepCosts(self._step_seconds, rounds))
@@ -219,8 +218,6 @@ class Session:
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        if isinstance(config.tree, ZipAR):
-            steps = marked(self.target, condition, config, steps)
         entry = Entry(
             **self._numbers(config, tree, outcome, clock),
             schedule=schedule,
@@ -273,7 +270,6 @@ class Session:
             knobs.seed,
             self.device,
             room=self.info.tokens if kept else None,
-            row=self.info.grid,
             noise=knobs.noise,
         )
         return config, condition
@@ -288,11 +284,11 @@ class Session:
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """Return the draft tree that a method runs with, and why. A tree to be fitted is chosen for all methods with drafts of
-        its kind at the first request, which takes seconds. Of these settings it depends only on `zipar_changed`."""
+        its kind at the first request, which takes seconds."""
         kind = method.drafts
         if not are_fitted(kind, knobs):
             return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
-        fitted = self._trees.fitted(kind, knobs.zipar_changed)
+        fitted = self._trees.fitted(kind)
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; acceptance was counted with {BORROWED}, not with this model")
         named = "small" if method.needs_drafter else describe_drafts(drafts_of(kind, knobs))
@@ -303,15 +299,12 @@ class Session:
         drafts."""
         clock, encoded = Clock(self.device), self.read(self.own_prompt).encoded
         plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
-        wave = isinstance(policy, ZipAR)
-        tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
+        tokens = min(FIT_TOKENS, self.info.tokens)
         events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
-        if wave:  # after the first row the number of open rows is at its highest
-            events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
-        elif self.info.published is not None:  # its steps are long
+        if self.info.published is not None:  # its steps are long
             events = islice(events, FIT_PASSES)
         pairs = list(pairwise(event for event in events if isinstance(event, Step)))
-        whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
+        whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
         return whole or [b.seconds - a.seconds for a, b in pairs]  # a picture of a few tokens has no better steps
 
     @property
@@ -365,7 +358,7 @@ def as_image(pixels: Tensor) -> Image.Image:
 
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
     """Return a smaller tree if the error is a lack of memory. Return None for another error, or if no tree is smaller."""
-    policy = drafts_of(method.drafts, Settings(tree="small", window=2, zipar_window=WINDOW))
+    policy = drafts_of(method.drafts, Settings(tree="small", window=2))
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None
     return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
-from lantern_demo.decoding.opt_tree import CHANCE, OptTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.window import Window
 from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, WINDOW
 from lantern_demo.settings.settings import Settings
@@ -18,12 +17,8 @@ def drafts_of(kind: type[DraftConfig], settings: Settings) -> DraftConfig:
         return kind(settings.static_paths)
     if issubclass(kind, DynamicTree):
         return kind(*settings.dynamic_shape)
-    if issubclass(kind, OptTree):
-        return kind(settings.opt_chance or CHANCE)
     if issubclass(kind, Window):
         return kind(settings.window or WINDOW)
-    if issubclass(kind, ZipAR):
-        return kind(settings.zipar_window or WINDOW)
     return kind()
 
 
@@ -31,11 +26,7 @@ def are_fitted(kind: type[DraftConfig], settings: Settings) -> bool:
     """Return whether the settings leave the drafts of a kind to be fitted to the machine."""
     if issubclass(kind, (StaticTree, DynamicTree)):
         return settings.tree == FIT and not (issubclass(kind, DynamicTree) and settings.shape_given)
-    if issubclass(kind, OptTree):
-        return settings.opt_chance == 0
-    if issubclass(kind, Window):
-        return settings.window == 0
-    return issubclass(kind, ZipAR) and settings.zipar_window == 0
+    return issubclass(kind, Window) and settings.window == 0
 
 
 def settings_of(drafts: DraftConfig) -> dict[str, Any]:
@@ -44,11 +35,7 @@ def settings_of(drafts: DraftConfig) -> dict[str, Any]:
         return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
     if isinstance(drafts, DynamicTree):
         return {"draft_top_k": drafts.top_k, "draft_depth": drafts.depth, "draft_nodes": drafts.nodes}
-    if isinstance(drafts, OptTree):
-        return {"opt_chance": drafts.chance}
-    if isinstance(drafts, Window):
-        return {"window": drafts.nodes}
-    return {"zipar_window": drafts.lead} if isinstance(drafts, ZipAR) else {}
+    return {"window": drafts.nodes} if isinstance(drafts, Window) else {}
 
 
 def describe_drafts(drafts: DraftConfig) -> str:
@@ -60,11 +47,7 @@ def describe_drafts(drafts: DraftConfig) -> str:
     if isinstance(drafts, DynamicTree):
         levels = min(drafted, drafts.deepest)
         return f"dynamic chain of {drafted}" if drafts.top_k == 1 else f"dynamic tree of {drafted} in up to {levels} levels"
-    if isinstance(drafts, OptTree):
-        return f"OPT-Tree, chance {drafts.chance:g} or more"
-    if isinstance(drafts, Window):
-        return f"window of {drafts.nodes}"
-    return f"rows side by side, window of {drafts.lead}" if isinstance(drafts, ZipAR) else "no tree"
+    return f"window of {drafts.nodes}" if isinstance(drafts, Window) else "no tree"
 
 
 def why_these_drafts(kind: type[DraftConfig], settings: Settings) -> str:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
 from lantern_demo.static_trees import STATIC_TREES
@@ -25,7 +24,7 @@ DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (
 FIT = "fit"
 TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
-WINDOW = 8  # positions of a window, or of a lead between rows, where nothing is fitted
+WINDOW = 8  # positions of a window, where nothing is fitted
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
@@ -195,18 +194,6 @@ class Knobs:
         short="lambda",
         bounds=True,
     )
-    opt_chance: float = knob(
-        0.0,
-        "OPT-Tree chance (0: fitted)",
-        "A draft is checked where its chance to be reached and right is at least this; lower checks more drafts. 0 is chosen "
-        f"for this machine, or {CHANCE} where that cannot be told.",
-        Limit(0, 0.9),
-        step=0.01,
-        reads=_drafts_by(OptTree),
-        swept=(0.05, 0.1, 0.2, 0.3),
-        short="chance",
-        fitted=True,
-    )
     window: int = knob(
         0,
         "Window (0: fitted)",
@@ -216,31 +203,6 @@ class Knobs:
         reads=_drafts_by(Window),
         swept=(4, 8, 16),
         fitted=True,
-    )
-    zipar_window: int = knob(
-        0,
-        "ZipAR window (0: fitted)",
-        "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a "
-        "whole row is vanilla. 0 is chosen for this machine among those that change no more than the share below, or "
-        f"{WINDOW} where that cannot be told.",
-        Limit(0, 256, whole=True),
-        reads=_drafts_by(ZipAR),
-        swept=(2, 3, 4, 6, 8),
-        explored=(2, 3, 4, 6, 8),
-        symbol="w",
-        short="window",
-        bounds=True,
-        fitted=True,
-    )
-    zipar_changed: float = knob(
-        0.14,
-        "ZipAR changed",
-        "The largest share of changed tokens that a fitted window may have, as counted of this model: tokens that the model "
-        "itself draws otherwise, with the same picture before them and the same random numbers.",
-        Limit(0, 1),
-        step=0.01,
-        reads=_drafts_by(ZipAR),
-        short="changed",
     )
     tree: str = knob(
         FIT,

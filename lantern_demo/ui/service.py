@@ -287,9 +287,10 @@ class Service:
                         if method in tokens:  # memory ran out, and it starts again
                             pictured.clear()
                         tokens[method], pictured[method] = {}, 0.0
-                    tokens[method].update(zip(event.places, event.tokens, strict=True))
+                    places = range(event.committed - len(event.tokens), event.committed)
+                    tokens[method].update(zip(places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = zip(event.places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
+                    fresh = zip(places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
                     changed[method] = Progress(event.committed, event.index, event.seconds, (*before, *fresh))
                 elif event is not None:
                     pictured.pop(method, None)
