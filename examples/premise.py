@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
     parser.add_argument("--pictures", type=int, default=400)
     args = parser.parse_args()
-    pipe = load("lantern-scenes", "cpu", fit_trees=False)
+    pipe = load("lantern-scenes", "cpu")
     scenes, networks = truth(args.pictures), pipe.networks
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     tokens = true_tokens(networks, scenes.scenes)

@@ -29,7 +29,7 @@ from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 
 META = torch.device("meta")
@@ -139,7 +139,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = drafts_of(chosen.drafts, knobs)
+    policy = choice_of(chosen.drafts, knobs).policy
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, noise=knobs.noise)

@@ -24,7 +24,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
@@ -50,7 +50,7 @@ OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values()}.va
 def small(method: str, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {"method": chosen, "tree": drafts_of(chosen.drafts, settings), "rule": settings.rule(chosen)}
+    return {"method": chosen, "tree": choice_of(chosen.drafts, settings).policy, "rule": settings.rule(chosen)}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree

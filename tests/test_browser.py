@@ -835,7 +835,7 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     page.locator("#reset").click()
     expect(page.locator("#drawer-told")).to_contain_text("All of these are again as tiny")
     expect(page.locator("#drawer-told")).to_be_in_viewport()
-    for field, value in ((box, before), (tree, "fit"), (k, "100")):
+    for field, value in ((box, before), (tree, "default"), (k, "100")):
         expect(field).to_have_value(value)
     sjd.click()
     expect(window).to_have_value("0")

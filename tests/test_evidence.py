@@ -22,7 +22,7 @@ from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.recorded import recorded_runs
@@ -43,7 +43,7 @@ DRAFTING = [method for method in METHODS.values() if not method.alone]
 def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """Whether a method holds its drafts against the model's own draws; greedy, all do that count no neighbours."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), drafts_of(method.drafts, settings)
+    rule, tree = settings.rule(method), choice_of(method.drafts, settings).policy
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 

@@ -106,7 +106,7 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
     listed = next(one for one in _models(service)()["models"] if one["id"] == model)
     cfg_scale, top_k, tokens, size, needs = OFFERED[model]
     said = found["note"]["value"]
-    assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "fit")
+    assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "default")
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
     assert "estimates" in said and all(part in said for part in needs.split(", "))
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]

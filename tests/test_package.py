@@ -21,7 +21,8 @@ import yaml
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.settings import TREES, Settings
+from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import TREES
 from lantern_demo.ui.run_view import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -101,7 +101,7 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
 
 @pytest.mark.slow
 def test_the_bundled_models_pictures_are_vanillas() -> None:
-    pipe = load("lantern-scenes", "cpu", fit_trees=False)
+    pipe = load("lantern-scenes", "cpu")
     lossless = [method.id for method in METHODS.values() if method.lossless]
     knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
     drawn = {tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens) for name in lossless}

@@ -158,7 +158,7 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make(classifier, "classifier", batch=2)
     command(export, *(word for part in runs for word in (f"--{part}", runs[part])), "--out", folder, "--machine", "a test")
     command(palette, "--model", folder, "--scenes", 1)
-    pipe = load(folder, "cpu", fit_trees=False)
+    pipe = load(folder, "cpu")
     told, drawn = pipe.networks.trained, pipe.networks.picture
     assert set(told) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
     assert drawn is not None and told["picture"]["held_out_psnr"] > 3

@@ -51,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)")
     args = parser.parse_args()
-    tokenizer = load(args.model, "cpu", fit_trees=False).networks.tokenizer
+    tokenizer = load(args.model, "cpu").networks.tokenizer
     colours, seen = mean_colours(tokenizer, args.scenes)
     path = args.model / f"{PALETTE}.safetensors"
     save_file({PALETTE: colours.to(torch.uint8)}, path)

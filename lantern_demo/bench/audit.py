@@ -34,7 +34,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 
 SEEDS = 500  # of rows that are compared with vanilla's sequences
@@ -204,7 +204,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     """Return a function that runs a cell once, given a seed. The runs share models, rule and tree."""
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    rule, tree = SMALL.rule(method), drafts_of(method.drafts, SMALL)
+    rule, tree = SMALL.rule(method), choice_of(method.drafts, SMALL).policy
 
     def play(seed: int) -> Decoded:
         config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", noise=cell.noise)
@@ -241,7 +241,12 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
 def ways(method: Method) -> list[str]:
     """Return the kinds of noise that a method is run with."""
     config = Config(
-        method, LENGTH, rule=SMALL.rule(method), tree=drafts_of(method.drafts, SMALL), neighbours=neighbours(), noise="shared"
+        method,
+        LENGTH,
+        rule=SMALL.rule(method),
+        tree=choice_of(method.drafts, SMALL).policy,
+        neighbours=neighbours(),
+        noise="shared",
     )
     return ["shared", "independent"] if config.shared else ["independent"]
 

@@ -25,7 +25,7 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import model_info
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
@@ -60,7 +60,7 @@ class TimedModel:
             tokens or self.tokens,
             self.knobs.sampling(),
             self.knobs.rule(chosen),
-            tree or drafts_of(chosen.drafts, self.knobs),
+            tree or choice_of(chosen.drafts, self.knobs).policy,
             self.neighbours,
             seed,
             self.device,

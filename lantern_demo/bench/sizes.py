@@ -1,8 +1,8 @@
 """Time models of published sizes on a CPU: `python -m lantern_demo.bench sizes --out sizes.json`.
 
 It times the bundled model, and published sizes with random weights. It times forward passes of the target by nodes and kinds of
-matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, each with the fitted tree. The cost of a step with a given tree
-depends neither on the weights nor on the accepted tokens. Tokens per step come from the bundled model's calibration, so seconds
+matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, the latter two with the default tree. The cost of a step with a
+given tree depends neither on the weights nor on the accepted tokens. Tokens per step are those of the bundled model, so seconds
 of a picture are estimates. `--small` shrinks the published ones, to try the command.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 from itertools import islice, pairwise
 from statistics import median
 from time import perf_counter
@@ -27,15 +27,18 @@ from lantern_demo.models.files.blank import held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
-from lantern_demo.models.registry import BUNDLED, model_info
-from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
+from lantern_demo.models.registry import model_info
+from lantern_demo.runs.pipeline import load
+from lantern_demo.settings.trees import DEFAULTS
 
 CPU = torch.device("cpu")
-BORROWED = "lantern-scenes"  # its calibration supplies the tokens per step
+BORROWED = "lantern-scenes"  # its runs supply the tokens per step
 MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # timed passes of each size
 STEPS = 12  # timed steps of each tree in a round
+ROUNDS = 3
+PROMPTS = ("three red round lanterns over a lake at dusk", "a blue sky lantern over hills at night", "two green box lanterns")
 
 Report = dict[str, Any]
 
@@ -83,19 +86,24 @@ def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
     return [ended - began for began, ended in islice(pairwise(clock), 1, 1 + STEPS)]
 
 
+@cache
+def tokens_per_step(method: str) -> float:
+    """Return the tokens per step of the bundled model with its default tree."""
+    pipe = load(BORROWED, "cpu")
+    return median(pipe.generate(prompt, method).stats.mean_accepted_length for prompt in PROMPTS)
+
+
 def methods(timed: TimedModel) -> Report:
-    """Estimate the cost of a picture by method, with the tree that the program would choose. Time the methods in turn."""
-    calibration = read_calibration(BUNDLED / BORROWED)
-    assert calibration is not None
-    tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
-    chosen = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
+    """Estimate the cost of a picture by method, with the default tree of a processor. Time the methods in turn."""
+    tree = StaticTree(DEFAULTS["cpu"].static)
+    chosen: dict[str, DraftConfig] = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
     times: dict[str, list[float]] = {name: [] for name in chosen}
-    for _ in range(FIT_ROUNDS):
+    for _ in range(ROUNDS):
         for name, policy in chosen.items():
             times[name] += steps(timed, name, policy)
     found = {}
     for name, policy in chosen.items():
-        given = 1.0 + (sum(chances(calibration.static[name], policy.paths)) if isinstance(policy, StaticTree) else 0)
+        given = tokens_per_step(name)
         each = median(times[name]) / given
         found[name] = {
             "ms_per_token": 1000 * each,
@@ -134,7 +142,7 @@ def markdown(models: dict[str, Report]) -> str:
             found.append([model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"])
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     head = ["model", "method", "nodes", "tokens a step", "ms a token", "speedup", "picture, s"]
-    estimate = f"Methods, an estimate: a step as measured, its tokens as {BORROWED} was calibrated"
+    estimate = f"Methods, an estimate: a step as measured, its tokens as those of {BORROWED}"
     return "\n\n".join(
         ("Milliseconds of a pass, by nodes", table(["model", "products", *nodes], kinds), estimate, table(head, found))
     )

@@ -27,6 +27,7 @@ from lantern_demo.metrics import of_events
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import DEFAULT
 from lantern_demo.version import __version__
 
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
@@ -41,8 +42,9 @@ SAID = {
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
 }
+GONE, FITTED = ("opt_chance", "zipar_window", "zipar_changed"), "fit"
 # The settings that determine a draft tree.
-OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
+OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None}
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
     "schedule is race had equal slices of the device's time in rotation; the others ran one after the other, and "
@@ -94,7 +96,12 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _settings(found: dict[str, Any]) -> dict[str, Any]:
+def _settings(told: dict[str, Any]) -> dict[str, Any]:
+    """Return checked settings. Records of version 0.2 have settings of methods that left, and trees fitted to a machine. Each of
+    their methods tells the tree that ran."""
+    found = {name: value for name, value in told.items() if name not in GONE}
+    if found.get("tree") == FITTED:
+        found["tree"] = DEFAULT
     usual = Settings().as_dict()
     if set(found) != set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")

@@ -117,7 +117,7 @@ class Service:
     def _load(self, model: str | Path, name: str) -> None:
         """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
         try:
-            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
+            pipe = load(model, self._device, threads=self._threads)
             if name == self.default:
                 self._first_info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet

@@ -24,7 +24,7 @@ from lantern_demo.bench.summary import Run
 from lantern_demo.bench.tvd import picture_tvd
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.knobs import FIT
+from lantern_demo.settings.trees import DEFAULT
 
 PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sweep-pictures", type=at_least(0), default=SWEPT, help=f"where a knob is moved (default: {SWEPT})")
     p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
     p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing (default: 1)")
-    p.add_argument("--tree", default=FIT, help="draft tree of all points (default: fit, the machine's own)")
+    p.add_argument("--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)")
     return p
 
 
