@@ -48,6 +48,11 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
     assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
+def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
+    known, more = (pipe.generate(prompt, seed=3).tokens for prompt in ("a red lantern", "a fluffy red zebra lantern"))
+    assert more == known
+
+
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     picture = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))  # two rows and a half
     cell = picture.width // GRID
