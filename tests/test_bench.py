@@ -1,8 +1,9 @@
-"""The commands of lantern_demo.bench: statistics on made-up rounds, reports of small models, and refusals."""
+"""The programs that measure: statistics on made-up rounds, reports of small models, refusals."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from examples import peer_transformers
-from lantern_demo.bench import gpu, models, sizes, speed
+from examples import peer_transformers, sizes
+from examples.quality import run as quality
+from lantern_demo.bench import gpu, models, speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
@@ -109,42 +111,47 @@ def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, mon
 
 OUT = ["--out", "out.json", "--device", "cpu"]
 MODEL = ["--model", "tiny", *OUT, "--methods", "vanilla", "lantern++"]
-QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
+QUALITY = ["--model", "tiny", "--out", "out", "--device", "cpu"]
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("program", "command", "says"),
     [
-        ([*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
-        ([*MODEL, "--out", "bench.txt"], "must end in .json"),
-        ([*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
-        ([*MODEL, "--set", "lanternpp_lambda=0.5"], "lanternpp_lambda must be"),
-        (["audit", "--runs", "0"], "--runs"),
-        (["audit", "--processes", "0"], "--processes"),
-        (["audit", "--out", "audit.txt"], "--out"),
-        (["sizes", "--models", "anole-8b"], "anole-8b"),
-        (["sizes", "--nodes", "0"], "--nodes: must be at least 1, got 0"),
-        (["sizes", "--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
-        (["sizes", "--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
-        (["sizes", "--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
-        (["gpu", "--out", "out"], "not available here"),
-        ([*QUALITY, "--pictures", "0"], "--pictures"),
-        ([*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
-        ([*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
-        ([*QUALITY, "--rounds", "0"], "--rounds"),
-        ([*QUALITY, "--model", "nothing"], "nothing"),
-        ([*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
+        (main, [*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
+        (main, [*MODEL, "--out", "bench.txt"], "must end in .json"),
+        (main, [*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
+        (main, [*MODEL, "--set", "lanternpp_lambda=0.5"], "lanternpp_lambda must be"),
+        (main, ["audit", "--runs", "0"], "--runs"),
+        (main, ["audit", "--processes", "0"], "--processes"),
+        (main, ["audit", "--out", "audit.txt"], "--out"),
+        (sizes.main, ["--models", "anole-8b"], "anole-8b"),
+        (sizes.main, ["--nodes", "0"], "--nodes: must be at least 1, got 0"),
+        (sizes.main, ["--threads", "0"], "threads must be a whole number between 1 and 1024, got 0"),
+        (sizes.main, ["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
+        (sizes.main, ["--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
+        (main, ["gpu", "--out", "out"], "not available here"),
+        (quality.main, [*QUALITY, "--pictures", "0"], "--pictures"),
+        (quality.main, [*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
+        (quality.main, [*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
+        (quality.main, [*QUALITY, "--rounds", "0"], "--rounds"),
+        (quality.main, [*QUALITY, "--model", "nothing"], "nothing"),
+        (quality.main, [*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
     ],
-    ids=lambda value: "" if isinstance(value, list) else value,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(
-    command: list[str], says: str, judged_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: Callable[[list[str]], None],
+    command: list[str],
+    says: str,
+    judged_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(judged_folder.parent)
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
-        main(command)
+        program(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
@@ -152,9 +159,10 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"
-    monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
+    monkeypatch.setattr(sizes, "ROUNDS", 1)
     out = tmp_path / "sizes.json"
-    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3", "--out", str(out)])
+    words = ["--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3"]
+    sizes.main([*words, "--out", str(out)])
     report = json.loads(out.read_text())["models"][model]
     assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
     default = report["default_kind"]

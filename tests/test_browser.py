@@ -42,12 +42,12 @@ from pages import (
 )
 from PIL import Image
 
+from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.session import Session
-from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served

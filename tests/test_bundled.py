@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.picture import steepness_kept
 from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo import load
@@ -19,7 +20,6 @@ from lantern_demo.models.bundled import PALETTE, save
 from lantern_demo.models.machine.matmul import exact_kind
 from lantern_demo.models.palette import token_colours
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.scenes import HELD_OUT, render, sample_scenes
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 

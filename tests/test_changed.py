@@ -9,8 +9,8 @@ import torch
 from tables import TableTarget
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from lantern_demo.bench import tvd
-from lantern_demo.bench.tvd import fixed_shift, picture_tvd, watched
+from examples.quality import tvd
+from examples.quality.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS

@@ -251,7 +251,7 @@ def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) ->
     assert len(pipe.generate("goldfish").tokens) == 16
     assert pipe.generate("1").tokens == pipe.generate("goldfish").tokens != pipe.generate("tench").tokens
     assert {m for m, _ in pipe.compare("goldfish")} == set(lossless)
-    command = "python -m lantern_demo.training.drafter --target llamagen-c2i-b-256 --out runs/llamagen-c2i-b-256-drafter"
+    command = "python examples/train_drafter/drafter.py --target llamagen-c2i-b-256 --out runs/llamagen-c2i-b-256-drafter"
     for call in (lambda: pipe.stream("goldfish", "eagle2"), lambda: pipe.compare("goldfish", ["vanilla", "lantern"])):
         with pytest.raises(ValueError, match=f"needs a drafter, and no drafter comes with {CLASS_ID}; train one: {command}"):
             call()

@@ -28,8 +28,8 @@ from tables import (
 )
 from torch import Tensor
 
-from lantern_demo.bench import tvd
-from lantern_demo.bench.tvd import fixed_shift, picture_tvd, sampled_shift
+from examples.quality import tvd
+from examples.quality.tvd import fixed_shift, picture_tvd, sampled_shift
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.points import FLOOR, Point, points_of
+from examples.quality import drawing, run
+from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import choice_of
@@ -90,7 +89,7 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, 
 def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
-    main(["quality", "--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
+    run.main(["--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
     report = json.loads((out / "front.json").read_text())
     by_name = {row["name"]: row for row in report["rows"]}
     for name in ("vanilla", "eagle1"):

@@ -76,7 +76,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
     assert on_offer(found) == (["vanilla", "sjd"], ["vanilla", "sjd"])
     assert "LANTERN++" in found["note"]["value"]
-    assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+    assert f"<code>python examples/train_drafter/drafter.py --target {CLASS_ID}" in found["note"]["value"]
 
 
 def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:

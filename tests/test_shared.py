@@ -12,8 +12,8 @@ from tables import chi_square_p, near_of, neighbour_table, random_probs
 from test_loop import ALL, NEIGHBOURS, SETTINGS, run
 from torch import Tensor
 
+from examples.quality.tvd import fixed_shift
 from lantern_demo import load
-from lantern_demo.bench.tvd import fixed_shift
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree

@@ -16,12 +16,12 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model.lanterns import render, sample_scenes
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.runs.pipeline import load
-from lantern_demo.scenes import render, sample_scenes
 
 BATCH = 32
 

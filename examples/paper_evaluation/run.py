@@ -29,8 +29,8 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.paper_evaluation import scorers
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.points import Point, points_of
+from examples.quality import drawing
+from examples.quality.points import Point, points_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files.disk_cache import put, replacing

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.quality.points import Point
+import lantern_demo
+from examples.quality.points import Point
 from lantern_demo.bench.report import digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
@@ -21,7 +22,7 @@ from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import method_of
 
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
-PACKAGE = Path(__file__).resolve().parent.parent.parent
+PACKAGE = Path(lantern_demo.__file__).parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; 0 for absent points
