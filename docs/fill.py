@@ -2,8 +2,8 @@
 
 All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands between `<!-- numbers NAME -->`
 and `<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION
-FILE.json` copies the measurements of a command of `lantern_demo.bench` into a section, and fills again. `--check` writes nothing,
-and fails if a file is stale.
+FILE.json` copies the measurements of a command into a section, and fills again. `--check` writes nothing, and fails if a file is
+stale.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def control(report: Numbers) -> Numbers:
 
 
 def sizes(report: Numbers) -> Numbers:
-    """Keep all of `python -m lantern_demo.bench sizes`."""
+    """Keep all of `python examples/sizes.py`."""
     return conditions(report) | {"models": report["models"]}
 
 
 def front(report: Numbers) -> Numbers:
-    """Keep the points of `python -m lantern_demo.bench quality` that have pictures, and the two that they are compared with."""
+    """Keep the points of `python examples/quality/run.py` that have pictures, and the two that they are compared with."""
     points = [
         {
             "point": row["label"],
@@ -258,7 +258,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 def nodes_of(name: str, row: Numbers) -> str:
     """Return the number of nodes of a draft tree, of the largest one if it varies."""
     nodes = row["nodes"]
-    return f"up to {max(nodes)}" if len(nodes) > 1 or name == "opt-tree" else str(nodes[0])
+    return f"up to {max(nodes)}" if len(nodes) > 1 else str(nodes[0])
 
 
 def gain_of(row: Numbers) -> str:

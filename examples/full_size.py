@@ -135,7 +135,7 @@ import torch
 from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import load
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 
 model, dtype, folder, tokens = sys.argv[1:]
 
@@ -159,10 +159,10 @@ told["loaded"] = {"most of its own": most, **memory()}
 encoded = pipe.networks.text.encode("a red lantern over the lake")
 told["methods"] = {}
 for name in pipe.available_methods:
-    method, knobs = METHODS[name], pipe.settings(tree="small", zipar_window=2, noise="independent", seed=1)
+    method, knobs = METHODS[name], pipe.settings(tree="small", noise="independent", seed=1)
     start = time.time()
-    config, condition = pipe.asked_for(method, knobs, encoded, int(tokens), drafts_of(method.drafts, knobs), kept=False)
-    *_, last = decode(pipe.target, pipe.drafter, condition, replace(config, row=4))
+    config, condition = pipe.asked_for(method, knobs, encoded, int(tokens), choice_of(method.drafts, knobs).policy, kept=False)
+    *_, last = decode(pipe.target, pipe.drafter, condition, config)
     told["methods"][name] = {
         "tokens": last.tokens, "steps": last.steps, "seconds": time.time() - start,
         "decode": last.decode_seconds}

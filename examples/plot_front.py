@@ -101,7 +101,7 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="front.json of `python -m lantern_demo.bench quality`")
+    parser.add_argument("report", type=Path, help="front.json of `python examples/quality/run.py`")
     file = parser.parse_args().report
     draw_front(json.loads(file.read_text()), file.with_suffix(".png"))
 

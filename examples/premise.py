@@ -17,8 +17,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from examples.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read, true_tokens, truth
 from lantern_demo import load
-from lantern_demo.bench.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read, true_tokens, truth
 from lantern_demo.bench.report import now
 from lantern_demo.models.neighbours import neighbour_table
 
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
     parser.add_argument("--pictures", type=int, default=400)
     args = parser.parse_args()
-    pipe = load("lantern-scenes", "cpu", fit_trees=False)
+    pipe = load("lantern-scenes", "cpu")
     scenes, networks = truth(args.pictures), pipe.networks
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     tokens = true_tokens(networks, scenes.scenes)

@@ -2,7 +2,7 @@
 
 Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its
 Prometheus counters (vllm/v1/spec_decode/metrics.py). NVIDIA AIPerf reads the same fields. As in vLLM, only a step with drafts
-counts, so vanilla and ZipAR have no steps here.
+counts, so vanilla has no steps here.
 
     num_spec_steps                 Steps that had drafts.
     num_draft_tokens               Drafts that the model verified: all nodes of a tree but its root. Engines that draft chains

@@ -111,7 +111,7 @@ def judged_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same with a classifier of random weights, by which its pictures can be judged."""
     import torch
 
-    from lantern_demo.bench.quality.classifier import AttributeClassifier
+    from examples.quality.classifier import AttributeClassifier
     from lantern_demo.models.bundled import save_part
 
     judged = shutil.copytree(folder, tmp_path_factory.mktemp("judged") / "tiny")

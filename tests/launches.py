@@ -19,20 +19,17 @@ from torch.utils._pytree import tree_leaves
 
 from lantern_demo.decoding.cache import ALIGNED
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import ZipAR
-from lantern_demo.decoding.graphs import Steps
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
 from lantern_demo.decoding.step import TreeSteps
-from lantern_demo.decoding.zipar import RowSteps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import NetworkSizes
 from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 
 META = torch.device("meta")
@@ -49,10 +46,10 @@ TREES: dict[str, dict[str, Any]] = {
 
 # Model and tree -> by method the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
 _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
-    ("llamagen-t2i-256", "none"): {"vanilla": 466, "zipar": 468},
+    ("llamagen-t2i-256", "none"): {"vanilla": 466},
     ("llamagen-t2i-256", "paper"): {"eagle1": 661, "eagle2": 722, "lantern": 842, "lantern++": 827},
     ("llamagen-t2i-256", "16 nodes"): {"eagle1": 559, "eagle2": 598, "lantern": 652, "lantern++": 669},
-    ("anole-7b", "none"): {"vanilla": 581, "zipar": 583},
+    ("anole-7b", "none"): {"vanilla": 581},
     ("anole-7b", "paper"): {"eagle1": 821, "eagle2": 882, "lantern": 1002, "lantern++": 987},
     ("anole-7b", "16 nodes"): {"eagle1": 692, "eagle2": 731, "lantern": 785, "lantern++": 802},
     ("janus-pro-7b", "none"): {"vanilla": 459},
@@ -133,7 +130,7 @@ def _placed(sizes: NetworkSizes[Any], dtype: torch.dtype) -> Any:
     return part
 
 
-def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
+def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> TreeSteps:
     """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings are those of
     `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
@@ -142,19 +139,14 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = drafts_of(chosen.drafts, knobs)
+    policy = choice_of(chosen.drafts, knobs).policy
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(
-        chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, noise=knobs.noise
-    )
+    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, noise=knobs.noise)
     proposer, verifier = parts_of(config, info.published.target.vocab)
     draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
-    if isinstance(policy, ZipAR):
-        steps: Steps = RowSteps(runners.target, config, verifier, draws, False)
-    else:
-        runner = runners.drafter if chosen.needs_drafter else None
-        steps = TreeSteps(runners.target, runner, config, proposer, verifier, draws, False)
+    runner = runners.drafter if chosen.needs_drafter else None
+    steps = TreeSteps(runners.target, runner, config, proposer, verifier, draws, False)
     for cache in steps.caches:  # the prompt is there, and of some padding
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:

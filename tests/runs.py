@@ -14,18 +14,17 @@ from torch import Tensor
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticProposer, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticProposer
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
@@ -36,7 +35,6 @@ SMALL = Settings(
     draft_depth=2,
     draft_nodes=9,
     window=4,
-    zipar_window=2,
     lantern_k=5,
     lantern_delta=0.2,
     lanternpp_k=5,
@@ -44,16 +42,15 @@ SMALL = Settings(
 )
 
 
-# Of the methods that both engines run one for every kind of drafts, that of none among them: networks do not know by which rule
+# One method for every kind of drafts, that of none among them: networks do not know by which rule
 # their drafts are accepted.
-OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values() if method.drafts is not OptTree}.values())
+OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values()}.values())
 
 
-def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
-    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures
-    whose rows have `row` tokens."""
+def small(method: str, **changes: Any) -> dict[str, Any]:
+    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {"method": chosen, "tree": drafts_of(chosen.drafts, settings), "rule": settings.rule(chosen), "row": row}
+    return {"method": chosen, "tree": choice_of(chosen.drafts, settings).policy, "rule": settings.rule(chosen)}
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree
@@ -66,18 +63,16 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 19},
     {"window": 1},
     {"window": 12},
-    {"opt_chance": 0.02},
-    {"opt_chance": 0.4},
 )
 
 
-def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
+def exact_ways() -> dict[str, dict[str, Any]]:
     """Every way to run small that changes no distribution, by what it is called: lossless methods with whatever drafts their kind
-    makes, others whose bound is at the end where nothing is relaxed, and rows side by side that are a whole row apart."""
+    makes, and others whose bound is at the end where nothing is relaxed."""
     found: dict[str, dict[str, Any]] = {}
 
     def add(method: str, **changes: Any) -> None:
-        way = small(method, row, **changes)
+        way = small(method, **changes)
         if way not in found.values():
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
@@ -86,8 +81,6 @@ def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)
-        elif method.drafts is ZipAR:
-            add(method.id, zipar_window=row)
         elif bound is not None and (limit := KNOBS[bound].limit) is not None:
             for end in (limit.low, limit.high):
                 if not SMALL.with_changes(**{bound: end}).rule(method).relaxes:

@@ -116,7 +116,7 @@ def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     """All that runners must agree on: everything but times and the engine's name."""
     *steps, last = events
     assert isinstance(last, Decoded)
-    fields = ("index", "tokens", "places", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
+    fields = ("index", "tokens", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
     rows = [[getattr(step, name) for name in fields] for step in steps]
     return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
 

@@ -266,7 +266,7 @@ def test_documentation(server: str) -> None:
     assert [p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]] == ["prompt"]
     described = [p for at in ("/compare", "/draw") for p in endpoints[at]["parameters"] + endpoints[at]["returns"]]
     assert all(p["python_type"]["description"] for p in described)
-    for_others = {"opt_chance", "window", "zipar_window", "zipar_changed"}
+    for_others = {"window"}
     named = [p["parameter_name"] for p in compare["parameters"]]
     assert named == ["prompt", "model", "methods", *(name for name in KNOBS if name not in for_others), "settings"]
     assert all(name in str(compare["parameters"][-1]) for name in for_others)

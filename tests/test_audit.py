@@ -137,7 +137,7 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
 
 
 def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
-    for method, noise in (("eagle1", "shared"), ("zipar", "whole row")):
+    for method, noise in (("eagle1", "shared"), ("sjd", "shared")):
         row = run_cell(Cell(method, noise, "guided"), 60)
         assert row.exact and row.verdict == "vanilla's own" and row.stretch_p is None and audit.faults([row]) == []
     row = run_cell(Cell("lantern", "shared", "guided"), 60)
@@ -188,8 +188,8 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     cells = cells_of(list(METHODS), ["cold"])
     assert {cell.method for cell in cells} == set(METHODS)
     both = ["shared", "independent"]
-    ways = {name: [cell.noise for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "zipar", "later")}
-    assert ways == {"lantern": both, "lantern++": ["independent"], "zipar": ["shared", "whole row"], "later": both}
+    ways = {name: [cell.noise for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "later")}
+    assert ways == {"lantern": both, "lantern++": ["independent"], "later": both}
     assert run_cell(Cell("later", "shared", "cold"), 5).exact
 
 

@@ -1,8 +1,9 @@
-"""The commands of lantern_demo.bench: statistics on made-up rounds, reports of small models, and refusals."""
+"""The programs that measure: statistics on made-up rounds, reports of small models, refusals."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from examples import peer_transformers
-from lantern_demo.bench import gpu, models, sizes, speed
+from examples import peer_transformers, sizes
+from examples.quality import run as quality
+from lantern_demo.bench import gpu, models, speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.matmul import OF_FORMAT
-from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits
 from lantern_demo.runs.pipeline import Pipeline
 
 TOKENS = 16
@@ -98,7 +99,7 @@ def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.Captur
     run = report["rounds"][0]["runs"]["lantern++"]
     assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"] and "events" not in run
     text = out.with_suffix(".md").read_text()
-    assert text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 8 |" in text
+    assert text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 4 |" in text
 
 
 def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,42 +111,47 @@ def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, mon
 
 OUT = ["--out", "out.json", "--device", "cpu"]
 MODEL = ["--model", "tiny", *OUT, "--methods", "vanilla", "lantern++"]
-QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
+QUALITY = ["--model", "tiny", "--out", "out", "--device", "cpu"]
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("program", "command", "says"),
     [
-        ([*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
-        ([*MODEL, "--out", "bench.txt"], "must end in .json"),
-        ([*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
-        ([*MODEL, "--set", "lanternpp_lambda=0.5"], "lanternpp_lambda must be"),
-        (["audit", "--runs", "0"], "--runs"),
-        (["audit", "--processes", "0"], "--processes"),
-        (["audit", "--out", "audit.txt"], "--out"),
-        (["sizes", "--models", "anole-8b"], "anole-8b"),
-        (["sizes", "--nodes", "0"], "--nodes: must be at least 1, got 0"),
-        (["sizes", "--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
-        (["sizes", "--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
-        (["sizes", "--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
-        (["gpu", "--out", "out"], "not available here"),
-        ([*QUALITY, "--pictures", "0"], "--pictures"),
-        ([*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
-        ([*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
-        ([*QUALITY, "--rounds", "0"], "--rounds"),
-        ([*QUALITY, "--model", "nothing"], "nothing"),
-        ([*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
+        (main, [*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
+        (main, [*MODEL, "--out", "bench.txt"], "must end in .json"),
+        (main, [*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
+        (main, [*MODEL, "--set", "lanternpp_lambda=0.5"], "lanternpp_lambda must be"),
+        (main, ["audit", "--runs", "0"], "--runs"),
+        (main, ["audit", "--processes", "0"], "--processes"),
+        (main, ["audit", "--out", "audit.txt"], "--out"),
+        (sizes.main, ["--models", "anole-8b"], "anole-8b"),
+        (sizes.main, ["--nodes", "0"], "--nodes: must be at least 1, got 0"),
+        (sizes.main, ["--threads", "0"], "threads must be a whole number between 1 and 1024, got 0"),
+        (sizes.main, ["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
+        (sizes.main, ["--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
+        (main, ["gpu", "--out", "out"], "not available here"),
+        (quality.main, [*QUALITY, "--pictures", "0"], "--pictures"),
+        (quality.main, [*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
+        (quality.main, [*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
+        (quality.main, [*QUALITY, "--rounds", "0"], "--rounds"),
+        (quality.main, [*QUALITY, "--model", "nothing"], "nothing"),
+        (quality.main, [*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
     ],
-    ids=lambda value: "" if isinstance(value, list) else value,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(
-    command: list[str], says: str, judged_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: Callable[[list[str]], None],
+    command: list[str],
+    says: str,
+    judged_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(judged_folder.parent)
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
-        main(command)
+        program(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
@@ -153,9 +159,10 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"
-    monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
+    monkeypatch.setattr(sizes, "ROUNDS", 1)
     out = tmp_path / "sizes.json"
-    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3", "--out", str(out)])
+    words = ["--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3"]
+    sizes.main([*words, "--out", str(out)])
     report = json.loads(out.read_text())["models"][model]
     assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
     default = report["default_kind"]
@@ -183,7 +190,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         assert row["same as vanilla"] == ("10 of 10" if METHODS[row["method"]].lossless else "-")
     for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
         rows = [row for row in report["speed"] if row["model"] == model]
-        assert [row["method"] for row in rows] == gpu.FIXED and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
+        assert [row["method"] for row in rows] == list(METHODS) and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
     told = (tmp_path / "gpu.md").read_text()
     assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
@@ -192,7 +199,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("drawn_with", "differs"), [((2, 2, 3), "same as eager"), ((3, 2, 2), "same as vanilla")])
 def test_tokens_that_differ_are_seen(drawn_with: tuple[int, ...], differs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = models.timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
-    monkeypatch.setattr(gpu, "FIXED", ["vanilla"])
+    monkeypatch.setattr(gpu, "METHODS", {"vanilla": METHODS["vanilla"]})
     seeds = iter(drawn_with)  # of vanilla, of eager steps and of replayed ones
     decoded = models.TimedModel.decoded
     monkeypatch.setattr(

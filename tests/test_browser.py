@@ -42,12 +42,12 @@ from pages import (
 )
 from PIL import Image
 
+from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.session import Session
-from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served
@@ -814,11 +814,11 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     before = box.input_value()
     box.fill("7")
     box.press("Tab")
-    zipar = page.locator("#settings .knob-group > button").filter(has_text="ZipAR")
-    window = page.locator("#knob-zipar_window input")
+    sjd = page.locator("#settings .knob-group > button").filter(has_text="SJD")
+    window = page.locator("#knob-window input")
     window.fill("4")
     window.press("Tab")
-    zipar.click()
+    sjd.click()
     expect(window).to_be_hidden()
     tree, depth, k = (page.locator(f"#knob-{name} input") for name in ("tree", "draft_depth", "lantern_k"))
     depth.fill("3")
@@ -835,9 +835,9 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     page.locator("#reset").click()
     expect(page.locator("#drawer-told")).to_contain_text("All of these are again as tiny")
     expect(page.locator("#drawer-told")).to_be_in_viewport()
-    for field, value in ((box, before), (tree, "fit"), (k, "100")):
+    for field, value in ((box, before), (tree, "default"), (k, "100")):
         expect(field).to_have_value(value)
-    zipar.click()
+    sjd.click()
     expect(window).to_have_value("0")
 
 

@@ -9,24 +9,22 @@ import torch
 from tables import TableTarget
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from lantern_demo.bench import tvd
-from lantern_demo.bench.tvd import fixed_shift, picture_tvd, watched
+from examples.quality import tvd
+from examples.quality.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.runs.changed import marked, own_logits
+from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui import texts
 
 TOKENS = 30
-WAVES = [name for name, method in METHODS.items() if method.drafts is ZipAR]
 
 
 def config_of(method: str, seed: int = 0, **changes: Any) -> Config:
-    knobs = {"sampling": Sampling(cfg_scale=2.0), "row": 6, **SETTINGS[method], **changes}
+    knobs = {"sampling": Sampling(cfg_scale=2.0), **SETTINGS[method], **changes}
     knobs["neighbours"] = (torch.arange(1, 12) + torch.arange(12).unsqueeze(1)) % 12
     return Config(num_tokens=TOKENS, seed=seed, **knobs)
 
@@ -48,9 +46,6 @@ def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, te
     for seed in range(4):
         config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), noise=noise)
         steps, _ = steps_of(config)
-        if method in WAVES:
-            assert share_changed(steps) == 0, "the run itself does not know"
-            steps = marked(TARGET, PREFIX, config, steps)
         shares.append(share_changed(steps))
     if METHODS[method].lossless:
         assert set(shares) == {0}
@@ -58,19 +53,18 @@ def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, te
         assert 0 < sum(shares) < 4
 
 
-@pytest.mark.parametrize("method", ["lantern", "zipar"])
-def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: str) -> None:
+def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise() -> None:
     """Of the table's target, whose distribution the last two tokens say, with the noise of each place."""
     noise = gumbel_(torch.empty(TOKENS, 12), seed=4)
-    config = config_of(method, 4, noise="shared")
+    config = config_of("lantern", 4, noise="shared")
     steps, tokens = steps_of(config)
-    steps = marked(TARGET, PREFIX, config, steps) if method in WAVES else steps
     before = torch.tensor([int(PREFIX[-1]), *tokens])
     own = (TARGET.probs(before[:-2], before[1:-1], config.sampling).log() + noise[1:]).argmax(-1)
     otherwise = {place for place, token in enumerate(own.tolist(), 1) if token != tokens[place]}
     assert otherwise
     for step in steps:
-        assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in step.places]
+        places = range(step.committed - len(step.tokens), step.committed)
+        assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in places]
 
 
 def test_own_logits_are_the_models() -> None:
@@ -85,17 +79,16 @@ def test_own_logits_are_the_models() -> None:
 
 
 def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
-    for method in ("vanilla", "sjd", "lantern", "zipar"):
-        done = pipe.generate("two red lanterns", method, zipar_window=2, seed=1)
+    for method in ("vanilla", "sjd", "lantern"):
+        done = pipe.generate("two red lanterns", method, seed=1)
         entry = done.record["methods"][method]
         assert entry["changed"] == done.stats.changed == entry["events"]["kinds"].count("r") / len(done.tokens)
         lossless, count = METHODS[method].lossless, entry["events"]["kinds"].count("r")
         assert (count == 0) == lossless
         assert texts.changed_in_short(entry) == ("0 changed" if lossless else f"{count} of 16 changed")
-        assert ("places" in entry["events"]) == (method == "zipar") and "prices" not in entry["events"]
 
 
-@pytest.mark.parametrize("method", ["lantern", "lantern++", "zipar"])
+@pytest.mark.parametrize("method", ["lantern", "lantern++"])
 def test_the_others_have_one(method: str) -> None:
     assert 0.01 < picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method)) < 1
 

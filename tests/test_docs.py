@@ -77,7 +77,7 @@ def test_the_table_of_modules_has_every_module() -> None:
     rows = re.findall(
         r"^\| (?:(\w+): )?(`.*?) \|", (ROOT / "docs" / "architecture.md").read_text().partition("## Modules")[2], re.M
     )
-    for folder in ("", "decoding", "settings", "runs", "bench", "training", "ui", "models"):
+    for folder in ("", "decoding", "settings", "runs", "bench", "ui", "models"):
         here = ROOT / "lantern_demo" / folder
         named = {name for at, names in rows if at == folder for name in re.findall(r"`(\w+)/?`", names)}
         there = {path.stem for path in here.glob("*.py")} - {"__init__", "__main__"}

@@ -15,6 +15,8 @@ from runs import decode
 from small_models import FEATURE_LAYERS, TEXT, networks
 from tiny import ran, trained
 
+from examples.train_drafter import drafter
+from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
@@ -24,8 +26,6 @@ from lantern_demo.models.common import Condition
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.training import drafter
-from lantern_demo.training.own import encode_prompts, sample_batch
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 
@@ -156,7 +156,7 @@ import sys
 sys.path[:0] = [{tests!r}, {root!r}]
 from published import CLASS_ID, tiny_info
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.training import drafter
+from examples.train_drafter import drafter
 REGISTRY[CLASS_ID] = tiny_info(CLASS_ID)
 drafter.main()
 """

@@ -22,12 +22,12 @@ from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.recorded import recorded_runs
 
-SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
+SMALL: dict[str, Any] = {"tree": "small", "window": 4, "lantern_k": 10, "seed": 3}
 ASKED: dict[str, dict[str, Any]] = {
     "sampled": SMALL,
     "greedy": SMALL | {"temperature": 0.0},
@@ -37,13 +37,13 @@ ASKED: dict[str, dict[str, Any]] = {
     "loose, greedy": SMALL | {"temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
 }
 OWN, SAME = {"noise": "independent"}, {"noise": "shared"}
-DRAFTING = [method for method in METHODS.values() if method.guesses]
+DRAFTING = [method for method in METHODS.values() if not method.alone]
 
 
 def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """Whether a method holds its drafts against the model's own draws; greedy, all do that count no neighbours."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), drafts_of(method.drafts, settings)
+    rule, tree = settings.rule(method), choice_of(method.drafts, settings).policy
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 
@@ -149,7 +149,7 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, noise: st
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
     decided = Compared if held_against_draws(method, noise, "sampled") else Evidence
-    assert type(words) is (decided if method.guesses else Undrafted) and type(words.rule) is type(method.rule)
+    assert type(words) is (Undrafted if method.alone else decided) and type(words.rule) is type(method.rule)
     assert not any(words.trials(entry["events"]))
 
 

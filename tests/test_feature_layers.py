@@ -18,14 +18,14 @@ from tiny import trained, write_tiny_model
 from torch import Tensor
 
 from examples.make_bundled_model import export
+from examples.train_drafter import drafter as trainer
+from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.training import drafter as trainer
-from lantern_demo.training import run
 
 CPU = torch.device("cpu")
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))

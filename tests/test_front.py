@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.points import FLOOR, Point, points_of
+from examples.quality import drawing, run
+from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
@@ -38,10 +37,8 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
             assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
             assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
         if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
-            policy = drafts_of(drawing.method_of(point.method).drafts, pipe.settings(**point.settings))
-            # which is what the sweep moves
-            asked = {name: value for name, value in point.settings.items() if name == "opt_chance"}
-            assert policy == drafts_of(drawing.method_of(point.method).drafts, pipe.settings(tree="small", **asked))
+            policy = choice_of(drawing.method_of(point.method).drafts, pipe.settings(**point.settings)).policy
+            assert policy == choice_of(drawing.method_of(point.method).drafts, pipe.settings(tree="small")).policy
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
@@ -78,7 +75,7 @@ def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, tmp_path: Path) -> None:
     """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
-    pipe = load(copy, device="cpu", fit_trees=False)
+    pipe = load(copy, device="cpu")
     before = drawing.file_of(tmp_path, drawing.identity_of(pipe, [], {}))
     for part, redrawn in (("drafter", True), ("classifier", False), ("target", True)):
         (file,) = (copy / part).glob("*.safetensors")
@@ -92,7 +89,7 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, 
 def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
-    main(["quality", "--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
+    run.main(["--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
     report = json.loads((out / "front.json").read_text())
     by_name = {row["name"]: row for row in report["rows"]}
     for name in ("vanilla", "eagle1"):

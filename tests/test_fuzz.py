@@ -25,9 +25,10 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
-from lantern_demo.settings.drafts import drafts_of
-from lantern_demo.settings.knobs import KNOBS, TREES
+from lantern_demo.settings.drafts import choice_of
+from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import DEFAULTS, TREES
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
@@ -143,7 +144,7 @@ def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
         value = getattr(settings, name)
         assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high
     for method in METHODS.values():
-        assert drafts_of(method.drafts, settings).nodes <= 128
+        assert choice_of(method.drafts, settings).policy.nodes <= 128
         settings.rule(method)
     settings.sampling()
 
@@ -156,7 +157,7 @@ def test_trees(text: str) -> None:
     if sentence:
         assert sentence.startswith("tree must be one of")
         return
-    tree = static_tree(settings.static_paths)
+    tree = static_tree(settings.static_paths(DEFAULTS["cpu"].static))
     assert tree.size <= 128 and tree.depth <= 9
     assert all(int(parent) < node for node, parent in enumerate(tree.parents) if node), "no cycles"
 

@@ -18,8 +18,8 @@ from runs import decode, small
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.points import points_of
+from examples.quality import drawing
+from examples.quality.points import points_of
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide

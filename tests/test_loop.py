@@ -14,10 +14,9 @@ from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import DynamicTree, StaticTree, ZipAR
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
@@ -31,7 +30,7 @@ PREFIX = torch.tensor([1, 2, 3])
 STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
 DRAFTS = {"tree": "0 1 2 00 01 10 000 010", "draft_top_k": 4, "draft_nodes": 14, "window": 5}
 BOUNDS = {"lantern_k": 4, "lantern_delta": 0.3, "lanternpp_k": 4, "lanternpp_lambda": 3.0}
-SETTINGS = {method: small(method, row=6, **DRAFTS, **BOUNDS) for method in METHODS}
+SETTINGS = {method: small(method, **DRAFTS, **BOUNDS) for method in METHODS}
 ALL = list(METHODS)
 
 
@@ -52,9 +51,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     steps, result = run(method, sampling=Sampling(cfg_scale=scale))
     assert len(result.tokens) == 30 and all(0 <= token < VOCAB for token in result.tokens)
     assert [step.index for step in steps] == list(range(len(steps)))
-    placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
-    assert result.tokens == [placed[place] for place in range(30)]
-    assert METHODS[method].drafts is ZipAR or list(placed) == list(range(30))
+    assert result.tokens == [token for step in steps for token in step.tokens]
     assert steps[-1].committed == 30
     assert result.steps == len(steps) - 1
     assert result.accepted_lengths == [step.accepted_length for step in steps[1:]]
@@ -63,10 +60,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert seconds == sorted(seconds) and result.decode_seconds == pytest.approx(seconds[-1])
     assert result.tokens_per_second == pytest.approx(30 / result.decode_seconds)
     for step in steps[1:]:
-        assert len(step.kinds) == len(step.places) == len(step.tokens)
-        if METHODS[method].drafts is ZipAR:
-            assert not step.tree_tokens and not step.path and set(step.kinds) == {"target"}
-            continue
+        assert len(step.kinds) == len(step.tokens)
         assert len(step.path) == step.accepted_length and step.path[0] == 0
         assert all(step.parents[child] == parent for parent, child in pairwise(step.path))
         accepted = [step.tree_tokens[node] for node in step.path[1:]]
@@ -93,7 +87,7 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         assert any(sum(result.accepted_lengths) > 3 for result in found), "some run overshot"
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0
-    if count == 2 and METHODS[method].drafts is not ZipAR:
+    if count == 2:
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
 
 
@@ -112,7 +106,7 @@ def test_greedy_relaxed(method: str) -> None:
     assert loose.tokens != strict.tokens
 
 
-@pytest.mark.parametrize("method", [name for name in ALL if METHODS[name].guesses])
+@pytest.mark.parametrize("method", [name for name in ALL if not METHODS[name].alone])
 def test_top_k_one_is_greedy(method: str) -> None:
     """One token of mass per distribution: all that guess must give that token, relaxed or not, and accept full paths."""
     rule = SETTINGS[method]["rule"]
@@ -172,8 +166,6 @@ def test_bad_arguments_are_refused_at_the_call(method: str, changes: dict, compl
         (DynamicTree, (2, 1, 8), "between 2 and 7"),
         (DynamicTree, (2, 1, 1), "nodes is 1"),
         (Window, (0,), "window is 0"),
-        (ZipAR, (0,), "window is 0; it must be at least 1"),
-        *((OptTree, (p,), "opt_chance is .*; it must be between 0 and 1, both excluded") for p in (0, 1, -0.1, float("nan"))),
         (Lantern, (-1, 0.1), "k is -1"),
         (Lantern, (1, 1.5), "delta is 1.5; it must be between 0 and 1"),
         (LanternPlusPlus, (1, 0.5), "lambda is 0.5"),

@@ -74,9 +74,9 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
-    assert on_offer(found) == (["vanilla", "sjd", "zipar"], ["vanilla", "sjd"])
+    assert on_offer(found) == (["vanilla", "sjd"], ["vanilla", "sjd"])
     assert "LANTERN++" in found["note"]["value"]
-    assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+    assert f"<code>python examples/train_drafter/drafter.py --target {CLASS_ID}" in found["note"]["value"]
 
 
 def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
@@ -106,7 +106,7 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
     listed = next(one for one in _models(service)()["models"] if one["id"] == model)
     cfg_scale, top_k, tokens, size, needs = OFFERED[model]
     said = found["note"]["value"]
-    assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "fit")
+    assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "default")
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
     assert "estimates" in said and all(part in said for part in needs.split(", "))
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]

@@ -49,7 +49,7 @@ def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
     record = parsed(merge_records([event.record for event in done.values()]))
     assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
-    assert pipe.generate("a lantern", "typical").stats.tree == "small: this model has no calibration"
+    assert pipe.generate("a lantern", "typical").stats.tree == "static chain of 3 (default)"
 
 
 def test_what_is_no_method_is_refused(registered: None) -> None:

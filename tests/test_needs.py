@@ -20,7 +20,7 @@ from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.files import hub, needs
 from lantern_demo.models.files.blank import shapes
-from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.machine.matmul import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import load
 

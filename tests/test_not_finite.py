@@ -15,7 +15,6 @@ from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 
 Spoil = Callable[[Tensor], Tensor]
@@ -67,7 +66,7 @@ def runs(
     """What the plain and the fixed engine yield, as tokens per step, and what they say at the end."""
     knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
-    for engine in ("plain", "fixed")[: 1 if METHODS[method].drafts is OptTree else 2]:
+    for engine in ("plain", "fixed"):
         parts = (
             of.target if target is None else SpoiltTarget(of.target, *target),
             of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter),
@@ -101,7 +100,7 @@ def test_whatever_comes_between_logits_and_distribution(method: str, sampling: S
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["eagle1", "lantern", "lantern++", "opt-tree"])
+@pytest.mark.parametrize("method", ["eagle1", "lantern", "lantern++"])
 def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
     """With either noise, at the first draft and at a later one, also where the target alone decides."""
     sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts

@@ -21,7 +21,8 @@ import yaml
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.settings import TREES, Settings
+from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import TREES
 from lantern_demo.ui.run_view import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -160,7 +161,7 @@ def code_of(text: str) -> list[str]:
 
 
 def options_of(program: str) -> set[str]:
-    """The options of a module's command line (such as `lantern_demo.bench quality`) by its help; of a script, by its text."""
+    """The options of a module's command line (such as `lantern_demo.bench audit`) by its help; of a script, by its text."""
     if program.endswith(".py") and program.count("/") < 2:
         text = (ROOT / program).read_text()
         text += " --help" if "ArgumentParser(" in text else ""
@@ -187,19 +188,20 @@ def test_commands_and_options_exist() -> None:
     for path in DOCS:
         for code in code_of(path.read_text()):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
-            found = re.search(
-                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| quality| gpu| audit| sizes)?)|python (\S+\.py))(.*)", code
-            )
+            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| gpu| audit)?)|python (\S+\.py))(.*)", code)
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
                 commands.setdefault(found[1] or found[2], set()).update(options)
             elif code.startswith("--"):
                 alone |= options
-    assert {"app.py", *(f"lantern_demo.bench{command}" for command in ("", " quality", " gpu", " audit"))} <= set(commands)
+    assert {f"lantern_demo.bench{command}" for command in ("", " gpu", " audit")} <= set(commands)
+    moved = {f"examples/{name}.py" for name in ("quality/run", "sizes", "train_drafter/drafter")}
+    assert {"app.py", *moved} <= set(commands)
     offered = {program: options_of(program) for program in commands}
     for program, options in commands.items():
-        assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"
+        assert offered[program] or program.endswith(".py"), program  # a script may have none
+        assert options <= offered[program], f"{program}: {options - offered[program]}"
     known = set().union(*offered.values())
     foreign = {"--extra-index-url"}  # pip's
     assert alone and alone <= known | foreign, alone - known - foreign
@@ -209,7 +211,7 @@ def test_names_in_the_docs_exist() -> None:
     """Files and variables that are named are there; all settings, methods, trees and models are described."""
     text = "\n".join(path.read_text() for path in DOCS)
     # Where a sentence has named the folder before, a file stands without it.
-    places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("bench/quality", "models", "decoding"))]
+    places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("models", "decoding"))]
     for name in re.findall(r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`", text):
         assert any(list(place.glob(name)) for place in places), name
     code = "\n".join(path.read_text() for path in (ROOT / "lantern_demo").rglob("*.py")) + (ROOT / "app.py").read_text()
@@ -329,6 +331,8 @@ def test_rooms_know_only_what_they_stand_on() -> None:
         floors[name] = 1 + max(below, default=0)
     assert floors["lantern_demo.decoding.sampling"] == 1 and floors["lantern_demo.decoding.loop"] <= 7
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
+        leans = re.search(r"^\s*(import|from) (examples|tests)", path.read_text(), re.MULTILINE)
+        assert not leans, path.name
         if "ui" not in path.relative_to(ROOT).parts:
             assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
 

@@ -204,7 +204,6 @@ def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
     ("given", "says"),
     [
         (["coco5k", "--pictures", "9"], "holds 8 captions, 9 were asked for"),
-        (["coco5k", "--tree", "fit"], "--tree fit would be another tree"),
         (
             ["coco5k", "--pictures", "8", "--candidates", "lantern"],
             "--candidates must name points among vanilla again, lantern++ ",

@@ -12,7 +12,7 @@ from runs import walked
 from tables import decide, draw_without_replacement
 from torch import Tensor
 
-from lantern_demo.bench.tvd import fixed_shift, without
+from examples.quality.tvd import fixed_shift, without
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling

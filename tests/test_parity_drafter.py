@@ -17,7 +17,7 @@ from lantern_demo.decoding.drafting import DynamicTree, StaticProposer, StaticTr
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.llamagen.drafter import Drafter
-from lantern_demo.static_trees import STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 
 
 @pytest.fixture(autouse=True)

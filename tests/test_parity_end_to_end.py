@@ -16,7 +16,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.text import left_pad
-from lantern_demo.static_trees import STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 
 Way = tuple[Method, Rule, DraftConfig]
 VANILLA: Way = METHODS["vanilla"], Rule(), DraftConfig()

@@ -25,7 +25,7 @@ from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.llamagen.captions import clean, clean_once
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.static_trees import STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.path.name)

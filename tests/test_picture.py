@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
 from examples.make_bundled_model import picture
+from examples.make_bundled_model.lanterns import render, sample_scenes
 from examples.make_bundled_model.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.scenes import render, sample_scenes
 
 CPU = torch.device("cpu")
 

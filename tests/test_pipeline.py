@@ -15,7 +15,7 @@ from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
-from lantern_demo.settings.drafts import drafts_of, why_these_drafts
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -46,6 +46,11 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
     assert drawn.record["unknown_words"] == ["zebras"] and drawn.record["settings"]["seed"] == DEFAULT_SEED
     assert drawn.warning == drawn.record["warning"] and "Try: two purple lanterns over a lake" in str(drawn.warning)
     assert pipe.generate("two purple lanterns over a lake").warning is None
+
+
+def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
+    known, more = (pipe.generate(prompt, seed=3).tokens for prompt in ("a red lantern", "a fluffy red zebra lantern"))
+    assert more == known
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
@@ -95,8 +100,6 @@ def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:
         ("eagle2", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}, "dynamic tree of 7 in up to 3 levels"),
         ("eagle2", {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3}, "dynamic tree of 2 in up to 2 levels"),
         ("sjd", {"window": 4}, "window of 4"),
-        ("opt-tree", {"opt_chance": 0.1}, "OPT-Tree, chance 0.1 or more"),
-        ("zipar", {"zipar_window": 4}, "rows side by side, window of 4"),
     ],
 )
 def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -> None:
@@ -122,9 +125,13 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
 
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     for method, named, nodes in (("eagle2", "paper", 59), ("lantern++", "paper", 58), ("eagle1", "chain", 6)):
-        assert drafts_of(METHODS[method].drafts, Settings(tree=named)).nodes == nodes
+        assert choice_of(METHODS[method].drafts, Settings(tree=named)).policy.nodes == nodes
     stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000").stats
-    assert (stats.nodes, stats.tree, stats.tree_settings) == (6, "0 1 00 01 000: as asked", {"tree": "0 1 00 01 000"})
+    assert (stats.nodes, stats.tree, stats.tree_settings) == (
+        6,
+        "static tree of 5 in 3 levels (0 1 00 01 000)",
+        {"tree": "0 1 00 01 000"},
+    )
     dynamic = pipe.generate("a lantern", "eagle2", tree="small").stats
     assert dynamic.tree_settings == {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
     assert (
@@ -132,13 +139,13 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         == pipe.generate("a lantern", "eagle2", tree="small").tokens
     )
     for method, asked, told in (
-        ("eagle2", {"tree": "paper"}, "paper: as asked"),
-        ("eagle2", {"tree": "chain"}, "small: chain is no dynamic tree"),
-        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "dynamic tree of 2 in up to 2 levels: as asked"),
-        ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
+        ("eagle2", {"tree": "paper"}, "dynamic tree of 58 in up to 5 levels (paper)"),
+        ("eagle2", {"tree": "chain"}, "dynamic tree of 7 in up to 3 levels (small, since chain is no dynamic tree)"),
+        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "dynamic tree of 2 in up to 2 levels (as asked)"),
+        ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "static chain of 5 (chain)"),
     ):
-        assert why_these_drafts(METHODS[method].drafts, pipe.settings(**asked)) == told
+        assert choice_of(METHODS[method].drafts, pipe.settings(**asked)).reason == told
     deep = " ".join("0" * d for d in range(1, 11))
     for tree in ("00", "0 0", "", "0 1 x", "0,1", "\u0660", "0" * 50, "0 " * 90_000, deep, ["0"], None, 3):
-        with pytest.raises(ValueError, match=r"tree must be one of fit, .*, or paths such as '0 1 00', got"):
+        with pytest.raises(ValueError, match=r"tree must be one of default, .*, or paths such as '0 1 00', got"):
             pipe.settings(tree=tree)

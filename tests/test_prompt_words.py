@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 from tiny import page_of
 
+from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.runs.pipeline import info_of
-from lantern_demo.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
+from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
 from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,10 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.models import registry
+from lantern_demo.models import families, registry
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.machine import matmul, sixteen, tuning
-from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
-from lantern_demo.models.machine.sixteen import sixteen_bits
-from lantern_demo.runs.fitting import FILE, calibration_folder
+from lantern_demo.models.machine import matmul
+from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits, supported
 from lantern_demo.runs.pipeline import load
 
 PROMPT = "three red round lanterns over a lake at dusk"
@@ -56,7 +52,7 @@ def test_a_large_targets_weights_are_there_once(
 ) -> None:
     folder, dtype = folder_of[model], FORMATS[-1]
     wanted = load(model, device="cpu", dtype=dtype, folder=folder).generate(prompt, seed=2)
-    monkeypatch.setattr(tuning, "LARGEST", 0)
+    monkeypatch.setattr(families, "LARGEST", 0)
     pipe = load(model, device="cpu", dtype=dtype, folder=folder)
     matrices = {name for name, weight in pipe.networks.target.named_parameters() if weight.dim() > 1 and "norm" not in name}
     gone = {name for name, weight in pipe.networks.target.named_parameters() if weight.is_meta}
@@ -69,7 +65,7 @@ def test_weights_stay_in_their_files_until_they_are_packed(
     model: str, folder_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One tensor is in memory twice at most: each is packed before the next is looked at."""
-    monkeypatch.setattr(tuning, "LARGEST", 0)
+    monkeypatch.setattr(families, "LARGEST", 0)
     seen: list[tuple[int, torch.dtype]] = []
     networks: list[Any] = []
     made = matmul.matmul
@@ -94,65 +90,31 @@ def test_weights_stay_in_their_files_until_they_are_packed(
     assert gone == sorted(set(gone)) and gone[0] == 0
 
 
-def test_the_default_is_the_fastest_row_exact_format_in_16_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("native", "works", "wanted"),
+    [
+        (True, ("bfloat16", "half"), "bfloat16"),
+        (True, ("half",), "float16"),
+        (False, ("bfloat16", "half"), "float16"),
+        (False, (), "float32"),
+    ],
+)
+def test_the_default_has_16_bits_where_the_processor_has_a_matmul_for_them(
+    native: bool, works: tuple[str, ...], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     info = registry.REGISTRY[TEXT_ID]
     assert info.dtype("auto", CPU) == sixteen_bits()
-    assert OF_FORMAT.get(sixteen_bits(), "packed") in ROW_EXACT
-    for case, (native, works, fastest, wanted, prompts) in enumerate(
-        (
-            (True, ("bfloat16", "half"), "bfloat16", "bfloat16", "bfloat16"),
-            (True, ("bfloat16", "half"), "half", "float16", "bfloat16"),
-            (True, ("bfloat16",), None, "bfloat16", "bfloat16"),
-            (False, ("bfloat16", "half"), None, "float16", "float16"),
-            (False, (), None, "float32", "float32"),
-        )
-    ):
-        monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / str(case)))
-        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-        monkeypatch.setattr(sixteen, "supported", lambda kind, works=works: kind in works)
-        monkeypatch.setattr(sixteen, "_fastest", lambda kinds, threads, fastest=fastest: fastest)
-        assert sixteen_bits() == wanted and sixteen.sixteen_bits_for_prompts() == prompts
-        monkeypatch.setattr(sixteen, "_fastest", None)
-        assert sixteen_bits() == wanted, "kept, not measured again"
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(matmul, "supported", works.__contains__)
+    assert sixteen_bits() == wanted
 
 
-def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind that is slow on them is not the one."""
-    monkeypatch.setattr(sixteen, "PROBED", (256, 64))
-    monkeypatch.setattr(sixteen, "PROBED_BYTES", 2**15)
-    monkeypatch.setenv("LANTERN_THREADS", "3")
-    monkeypatch.setattr(sixteen, "_kinds", lambda: ("bfloat16", "half"))
-    before, seen = torch.get_num_threads(), set()
-
-    def slow(kind: str) -> matmul.Matmul:
-        def run(x: torch.Tensor) -> torch.Tensor:
-            seen.add(torch.get_num_threads())
-            time.sleep(0.001 * (kind == "bfloat16"))
-            return x
-
-        return run
-
-    monkeypatch.setattr(sixteen, "matmul", lambda weight, kind: slow(kind))
-    sixteen._fastest.cache_clear()
-    try:
-        assert sixteen_bits() == "float16"
-    finally:
-        sixteen._fastest.cache_clear()
-    assert seen == {3} and torch.get_num_threads() == before
-
-
-def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_is_one(text_model: Path) -> None:
+def test_a_published_model_has_the_default_trees(text_model: Path) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
-    exact, relaxed = (pipe.generate(PROMPT, method=name, tree="fit").stats for name in ("eagle1", "lantern++"))
-    assert exact.tree.startswith("fitted: ")
-    assert exact.tree.endswith("; acceptance was counted with lantern-scenes, not with this model")
-    assert exact.tree_settings == relaxed.tree_settings
-    own = calibration_folder(TEXT_ID, None)
-    own.mkdir(parents=True)
-    (own / FILE).write_text(json.dumps({"static": {"lantern++": [[0.9], [0.8]]}}))
-    found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
-    assert found.startswith("fitted: ") and "measured of" not in found
+    exact, relaxed = (pipe.generate(PROMPT, method=name, tree="default").stats for name in ("eagle1", "lantern++"))
+    assert exact.tree == relaxed.tree == "static chain of 3 (default)"
+    assert exact.tree_settings == relaxed.tree_settings == {"tree": "0 00 000"}
 
 
 def test_a_prompt_is_read_once_for_runs_that_follow_each_other(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from passes import step
 
+from examples.make_bundled_model.lanterns import render
+from examples.quality import intervals, scenes, tokens
+from examples.quality.classifier import AttributeClassifier
 from lantern_demo import load
-from lantern_demo.bench.quality import scenes, statistics, tokens
-from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES, full_caption, render
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 
 PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
 
@@ -40,7 +41,7 @@ def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(right: int,
     z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004}[level]  # from tables
     share = numpy.linspace(1e-6, 1 - 1e-6, 400_001)
     kept = share[numpy.abs(right / of - share) <= z * numpy.sqrt(share * (1 - share) / of)]
-    low, high = statistics.wilson(right, of, level)
+    low, high = intervals.wilson(right, of, level)
     assert (low, high) == pytest.approx((kept.min(), kept.max()), abs=4e-6)
 
 
@@ -50,9 +51,9 @@ def refused(says: str, call: Any, *values: Any) -> None:
 
 
 def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
-    assert statistics.wilson(0, 5)[0] == 0 and statistics.wilson(5, 5)[1] == 1
+    assert intervals.wilson(0, 5)[0] == 0 and intervals.wilson(5, 5)[1] == 1
     for right, of in ((1, 0), (3, 2), (-1, 2)):
-        refused("0 <= right <= of", statistics.wilson, right, of)
+        refused("0 <= right <= of", intervals.wilson, right, of)
     networks, short = pipe.networks, torch.zeros(3, 15)
     shape = r"\[3 prompts, 16\], got the shape \(3, 15\)"
     refused(shape, tokens.nll, networks.target, networks.text, PROMPTS, short, Sampling())
@@ -61,7 +62,7 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
 
 def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
     ours, floor = numpy.array([7, 3, 7, 9, 3, 7]), numpy.array([3, 9, 9, 7])
-    pairs = list(zip(*(statistics.resamples(groups, 50, 1) for groups in (ours, floor)), strict=True))
+    pairs = list(zip(*(intervals.resamples(groups, 50, 1) for groups in (ours, floor)), strict=True))
     for first, second in pairs:
         drawn, again = Counter(first.tolist()), Counter(second.tolist())
         for caption in (3, 7, 9):
@@ -73,7 +74,7 @@ def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
 
 def test_resamples_spread_a_mean_as_its_standard_error() -> None:
     values = numpy.random.default_rng(0).normal(size=200)
-    spread = numpy.std([values[index].mean() for index in statistics.resamples(range(200), 2000)])
+    spread = numpy.std([values[index].mean() for index in intervals.resamples(range(200), 2000)])
     assert spread == pytest.approx(values.std() / math.sqrt(200), rel=0.06)
 
 
@@ -84,7 +85,7 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)
         ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
-        found = statistics.compared(ours, floor, groups, 200, 1, 0.9)
+        found = intervals.compared(ours, floor, groups, 200, 1, 0.9)
         assert found.difference == pytest.approx(ours.mean() - floor.mean())
         held += found.interval[0] <= -0.1 <= found.interval[1]
     assert 0.84 * times <= held <= 0.96 * times

@@ -27,7 +27,7 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.files import needs
 from lantern_demo.models.machine import device
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs import race, session
+from lantern_demo.runs import race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
@@ -128,7 +128,7 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeli
     for event in found.values():
         assert isinstance(event, Generation)
         assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
-        assert event.stats.tree == ("no tree" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
+        assert event.method == "vanilla" or event.stats.tree.endswith(" (small)"), "no tree had to shrink"
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,29 +196,6 @@ def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     for _ in pipe.prepare():
         pass
     assert [method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None] == []
-
-
-def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tree is measured with the program's own prompt and the preset, whoever asks for whatever."""
-    (folder / "calibration.json").write_text(json.dumps({"static": {"lantern++": [[0.6, 0.2], [0.5]]}}))
-    seen: list[tuple[Any, ...]] = []
-    decode = Pipeline._decode
-    monkeypatch.setattr(session, "FIT_ROUNDS", 1)
-
-    def watched(self: Pipeline, method: Any, knobs: Any, encoded: Any, tokens: int, *rest: Any, **more: Any) -> Any:
-        if tokens == 20:
-            seen.append((knobs, encoded.features.sum().item()))
-        return decode(self, method, knobs, encoded, tokens, *rest, **more)
-
-    monkeypatch.setattr(Pipeline, "_decode", watched)
-    try:
-        for prompt, knobs in ((PROMPT, {"temperature": 0.5, "seed": 9}), ("a lantern", {"cfg_scale": 1})):
-            pipe = load(folder, device="cpu")
-            pipe._trees.tuning.file = lambda *_, tag=prompt[:3]: folder / f"choice-{tag}.json"  # type: ignore[method-assign, misc]
-            pipe.generate(prompt, "eagle1", **knobs)
-    finally:
-        (folder / "calibration.json").unlink()
-    assert len(seen) > 2 and len(set(seen)) == 1 and seen[0][0] == pipe.defaults
 
 
 # -- threads and a busy machine

@@ -34,7 +34,6 @@ from pages import (
 from PIL import Image
 from test_evidence import held_against_draws
 
-from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.settings.settings import Settings
@@ -53,7 +52,6 @@ ASKED = {
     "seed": 3,
     "tree": "small",
     "window": 4,
-    "zipar_window": 4,
     "lantern_k": 10,
     "lantern_delta": 0.5,
     "lanternpp_lambda": 5.5,
@@ -336,7 +334,7 @@ def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None
 @pytest.mark.parametrize("noise", ["independent", "shared"])
 def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, noise: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    sharing = {name for name, method in METHODS.items() if method.guesses and held_against_draws(method, "shared", "sampled")}
+    sharing = {name for name, method in METHODS.items() if not method.alone and held_against_draws(method, "shared", "sampled")}
     # Those that do not share say with the same noise what they say with their own.
     lanes = drawn(tab, server, [name for name in METHODS if noise == "independent" or name in sharing], noise=noise)
     compared = sharing if noise == "shared" else set()
@@ -348,7 +346,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
     look = tab.locator("#stage .look")
     for lane in lanes:
         method, words = METHODS[lane["id"]], lane["evidence"]
-        assert method.lossless or not method.guesses or "r" in lane["kinds"], method.id
+        assert method.lossless or method.alone or "r" in lane["kinds"], method.id
         check, bars = (names, 0) if method.id in compared else (holds, 1)
         look_at(tab, method.label)
         if not look.locator(".trials, .record .note").first.is_visible():
@@ -359,10 +357,10 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
             expect(look.locator("h3").first).to_have_text(f"This token: {words['headings'][kind]}")
             expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
             why = look.locator(".about p").nth(1).inner_text()
-            assert why in words["because"].values() or (method.drafts is ZipAR and "side by side" in why)
-            rows = lane["trials"][bisect_right(lane["committed"], lane["rank"][cell])]
+            assert why in words["because"].values()
+            rows = lane["trials"][bisect_right(lane["committed"], cell)]
             expect(look.locator(".trial")).to_have_count(len(rows))
-            assert len(rows) > 0 or kind == "t" or method.drafts is ZipAR
+            assert len(rows) > 0 or kind == "t"
             expect(look.locator(".trial .balance")).to_have_count(bars * len(rows))
             for (_, case, *facts), (told, classes, values) in zip(rows, tab.evaluate(TRIALS), strict=True):
                 assert words["cases"][case]["said"].format(*facts) in told
@@ -463,8 +461,7 @@ def test_tokens_are_marked_by_what_they_are(browser: Browser) -> None:
                 """(marks) => {
                   const image = new OffscreenCanvas(8, 8), canvas = document.querySelector("canvas");
                   Object.assign(image.getContext("2d"), { fillStyle: "#1e3cdc" }).fillRect(0, 0, 8, 8);
-                  const lane = { image, tokens: [0, 0, 0, 0], kinds: "tere", committed: [1, 2, 3, 4] };
-                  ranked(lane);
+                  const lane = { image, tokens: [0, 0, 0, 0], kinds: [..."tere"], committed: [1, 2, 3, 4] };
                   paint(canvas, lane, 4, 2, { marks, cell: -1 });
                   const at = (x, y) => canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3).join();
                   return [at(50, 50), at(150, 50), at(50, 150), at(150, 150)];
@@ -502,32 +499,18 @@ DRAFTED = {
 
 
 def test_how_often_a_token_was_drafted(browser: Browser) -> None:
-    """By hand for a short run, and where tokens did not come in raster order, in a picture of two rows of three."""
-    lane = {
-        "committed": [1, 2, 4, 5, 6],
-        "kinds": "terttt",
-        "places": [0, 1, 2, 3, 4, 5],
-        "trees": [],
-        "tokens": [7, 8, 9, 4, 5, 6],
-    }
-    out_of_order = {**lane, "places": [0, 1, 3, 2, 4, 5]}
+    """By hand for a short run."""
     with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("given => { [window.lane, window.words] = given; ranked(lane); }", [WINDOW, texts.WEB])
+        page.evaluate("given => { [window.lane, window.words] = given; }", [WINDOW, texts.WEB])
         found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
         told = {token: page.evaluate(f"draftHistory(lane, {token}, words)") for token in DRAFTED}
-        ranks = page.evaluate(
-            "lanes => lanes.map((lane) => { ranked(lane); return [lane.rank, lane.kinds.join('')]; })", [lane, out_of_order]
-        )
-        steps = page.evaluate(
-            "lane => { ranked(lane); return lane.tokens.map((_, token) => stepOf(lane, token)); }", out_of_order
-        )
+        steps = page.evaluate("lane.tokens.map((_, token) => stepOf(lane, token))")
     assert {token: [(draft["token"], draft["passes"]) for draft in drafts] for token, drafts in found.items()} == DRAFTED
     assert told[6] == "Drafted once; the draft stood for 2 passes and was accepted."
     assert told[3] == "Drafted 2 times (30 \u2192 13); the last draft stood for 1 pass and was accepted."
     assert told[7] == "Drafted 2 times (50 \u2192 52); the last draft stood for 1 pass and was refused: the model drew 51 itself."
     assert told[0] == texts.WEB["neverDrafted"]
-    assert ranks == [[[0, 1, 2, 3, 4, 5], "terttt"], [[0, 1, 3, 2, 4, 5], "tetrtt"]]
-    assert steps == [0, 1, 2, 2, 3, 4]
+    assert steps == [0, 1, 2, 2, 2, 3, 4, 4]
 
 
 def drafts_of(events: dict[str, Any], token: int) -> list[int]:

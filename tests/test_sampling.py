@@ -8,7 +8,7 @@ import torch
 from tables import chi_square_p, draw_without_replacement
 from torch import Tensor
 
-from lantern_demo.bench.tvd import realised
+from examples.quality.tvd import realised
 from lantern_demo.decoding import reference, sampling
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities, uniforms_of
 

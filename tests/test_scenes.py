@@ -15,23 +15,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from examples.make_bundled_model.lanterns import HORIZON, SIZE, Scenes, _edge, _line, caption, render, sample_scenes
 from examples.make_bundled_model.tokenizer import psnr
-from lantern_demo.scenes import (
-    ATTRIBUTES,
-    COLOURS,
-    HORIZON,
-    SHAPES,
-    SIZE,
-    TIMES,
-    Scenes,
-    _edge,
-    _line,
-    caption,
-    full_caption,
-    render,
-    sample_scenes,
-    vocabulary,
-)
+from lantern_demo.scenes import ATTRIBUTES, COLOURS, SHAPES, TIMES, full_caption, vocabulary
 
 # What each attribute may be called, written down here by itself so that a slip in the renderer's own lists is seen.
 WORDS: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -14,15 +14,16 @@ from tiny import command, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
+from examples.make_bundled_model.lanterns import SIZE, Scenes, render
 from examples.make_bundled_model.tokenizer import Quantiser
+from examples.train_drafter import drafter, run
+from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
-from lantern_demo.training import drafter, run
-from lantern_demo.training.own import encode_prompts, sample_batch
+from lantern_demo.scenes import vocabulary
 
 
 @torch.inference_mode()
@@ -158,7 +159,7 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make(classifier, "classifier", batch=2)
     command(export, *(word for part in runs for word in (f"--{part}", runs[part])), "--out", folder, "--machine", "a test")
     command(palette, "--model", folder, "--scenes", 1)
-    pipe = load(folder, "cpu", fit_trees=False)
+    pipe = load(folder, "cpu")
     told, drawn = pipe.networks.trained, pipe.networks.picture
     assert set(told) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
     assert drawn is not None and told["picture"]["held_out_psnr"] > 3

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, grow
 from lantern_demo.decoding.trees import Tree, static_tree
-from lantern_demo.static_trees import STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 
 
 @pytest.mark.parametrize(

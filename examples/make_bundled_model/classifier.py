@@ -16,9 +16,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier, reduced
-from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, render, sample_scenes
-from lantern_demo.training import run
+from examples.make_bundled_model.lanterns import HELD_OUT, SIZE, render, sample_scenes
+from examples.quality.classifier import AttributeClassifier, load_classifier, reduced
+from examples.train_drafter import run
+from lantern_demo.scenes import ATTRIBUTES
 
 VALIDATED = 200  # held-out scenes of a validation
 BATCH = 25  # of them at a time

@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.picture import load_picture_decoder
 from examples.make_bundled_model.tokenizer import load_image_tokenizer
-from lantern_demo.bench.quality.classifier import load_classifier
+from examples.quality.classifier import load_classifier
+from examples.train_drafter.drafter import load_target
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.machine.device import device_name
-from lantern_demo.training.drafter import load_target
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:

@@ -16,12 +16,12 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model.lanterns import render, sample_scenes
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.runs.pipeline import load
-from lantern_demo.scenes import render, sample_scenes
 
 BATCH = 32
 
@@ -51,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)")
     args = parser.parse_args()
-    tokenizer = load(args.model, "cpu", fit_trees=False).networks.tokenizer
+    tokenizer = load(args.model, "cpu").networks.tokenizer
     colours, seen = mean_colours(tokenizer, args.scenes)
     path = args.model / f"{PALETTE}.safetensors"
     save_file({PALETTE: colours.to(torch.uint8)}, path)

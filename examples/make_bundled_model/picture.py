@@ -17,12 +17,12 @@ from transformers import JanusVQVAEConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.tokenizer import load_image_tokenizer, psnr
+from examples.train_drafter import run
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.scenes import HELD_OUT, render, sample_scenes
-from lantern_demo.training import run
 
 CHUNK = 8  # scenes drawn at a time
 VALIDATED = 8  # chunks of held-out scenes of a validation

@@ -1,6 +1,6 @@
 """Draw the scenes of the bundled model's world, on any device.
 
-`lantern_demo.scenes` draws the landscape and the lanterns. This adds the things: sprites with a
+`lanterns` draws the landscape and the lanterns. This adds the things: sprites with a
 shadow on land and a reflection on the lake. A drafter of one layer has to learn them, so their
 places and sizes vary little, and the landscape varies far more.
 """
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from examples.make_bundled_model import lanterns
 from examples.make_bundled_model.emoji import MARGIN, SPRITE
 from examples.make_bundled_model.world import ATTRIBUTES, MOST_THINGS, THINGS
-from lantern_demo import scenes as landscape
 from lantern_demo.scenes import COLOURS, SHAPES
 
 SIZE = 256  # pixels a side
@@ -29,7 +29,7 @@ AIR = torch.tensor([False, *(thing.air for thing in THINGS)])
 class Scenes:
     """Parameters of B scenes."""
 
-    back: landscape.Scenes  # landscape, and lanterns where `thing` is 0
+    back: lanterns.Scenes  # landscape, and lanterns where `thing` is 0
     thing: Tensor  # [B] int64, class of the thing
     count: Tensor  # [B] int64, one less than the number of things or lanterns
     foot: Tensor  # [B, 2, 2] middle of a sprite's lower edge, x and y in [-1, 1], y downwards
@@ -56,7 +56,7 @@ def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
 
     The same seed gives the same scenes on every machine (CPU generator).
     """
-    back = landscape.sample_scenes(batch, seed)
+    back = lanterns.sample_scenes(batch, seed)
     g = torch.Generator().manual_seed(seed + 1)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -102,7 +102,7 @@ class Renderer:
         picture = torch.empty(len(s.thing), 3, SIZE, SIZE, device=self.sprites.device)
         for rows in ((s.thing == 0).nonzero()[:, 0], s.thing.nonzero()[:, 0]):
             if len(rows):
-                picture[rows] = landscape.render(s.back.rows(rows), SIZE)
+                picture[rows] = lanterns.render(s.back.rows(rows), SIZE)
         cover = torch.zeros_like(picture[:, :1])
         axis = (torch.arange(SIZE, device=picture.device) + 0.5) * (2 / SIZE) - 1
         x, y = axis.view(1, 1, 1, SIZE), axis.view(1, 1, SIZE, 1)

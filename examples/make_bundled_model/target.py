@@ -17,13 +17,14 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model.lanterns import HELD_OUT, Scenes, caption, render, sample_scenes
 from examples.make_bundled_model.tokenizer import load_image_tokenizer
+from examples.train_drafter import run
+from examples.train_drafter.drafter import scene_reader
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, Scenes, caption, render, sample_scenes
-from lantern_demo.training import run
-from lantern_demo.training.drafter import scene_reader
+from lantern_demo.scenes import ATTRIBUTES
 
 CHUNK = 50  # scenes drawn and encoded at a time
 VALIDATED = 200  # held-out scenes of a validation

@@ -13,10 +13,10 @@ from transformers import JanusVQVAEConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model.lanterns import HELD_OUT, Scenes, render, sample_scenes
+from examples.train_drafter import run
 from lantern_demo.models import bundled
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.scenes import HELD_OUT, Scenes, render, sample_scenes
-from lantern_demo.training import run
 
 FITTED = 40  # batches that the codebook is fitted to, in addition to the step's own
 VALIDATED = 256  # held-out scenes of a validation

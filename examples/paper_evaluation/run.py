@@ -29,13 +29,12 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.paper_evaluation import scorers
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.points import Point, points_of
+from examples.quality import drawing
+from examples.quality.points import Point, points_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files.disk_cache import put, replacing
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.knobs import FIT
 
 Report = dict[str, Any]
 
@@ -146,14 +145,12 @@ def parser() -> argparse.ArgumentParser:
 def evaluated(args: argparse.Namespace) -> Report:
     """Draw, score and return the report. Raises ValueError for invalid arguments, OSError for a missing file."""
     protocol = PROTOCOLS[args.protocol]
-    if args.tree == FIT:
-        raise ValueError("--tree fit would be another tree on every machine; the default is paper")
     prompts, seeds = protocol.read(args.captions), args.seeds or protocol.seeds
     wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
     if not prompts[:wanted] or len(prompts) < (wanted or 0):
         raise ValueError(f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer")
     prompts = prompts[:wanted]
-    pipe = load(args.model, args.device, args.dtype, fit_trees=False)
+    pipe = load(args.model, args.device, args.dtype)
     points = points_of(pipe, args.methods, args.tree)
     others = [point.name for point in points if point.group != "main"]
     for name in args.candidates:

@@ -1,10 +1,8 @@
 """Measure: `python -m lantern_demo.bench COMMAND`, where COMMAND is one of
 
-    speed    Seconds, passes and changed tokens of every method on this machine. The default.
-    audit    The distribution of every method against the exact one.
-    quality  Speed against quality of pictures of lantern scenes.
-    sizes    Step times of models of published sizes on a CPU.
-    gpu      Times and tokens of captured steps on a GPU.
+    speed  Seconds, passes and changed tokens of every method on this machine. The default.
+    audit  The distribution of every method against the exact one.
+    gpu    Times and tokens of captured steps on a GPU.
 
 `python -m lantern_demo.bench COMMAND --help` lists the options.
 """
@@ -16,9 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # Each is imported on demand, so that no command needs another one's dependencies.
-COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "sizes", "gpu")} | {
-    "quality": "lantern_demo.bench.quality.command"
-}
+COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "gpu")}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

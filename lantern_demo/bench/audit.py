@@ -31,11 +31,10 @@ from lantern_demo.bench.report import at_least, digest_of, json_file, machine_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
 
 SEEDS = 500  # of rows that are compared with vanilla's sequences
@@ -61,19 +60,17 @@ SMALL = Settings(
     draft_depth=2,
     draft_nodes=6,
     window=4,
-    zipar_window=1,
     lantern_k=2,
     lantern_delta=0.2,
     lanternpp_k=2,
     lanternpp_lambda=2.0,
 )
-WHOLE_ROW = "whole row"  # ZipAR with a window of a row, which makes it vanilla
 
 Report = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """A row to run: the ids of a method, its noise (or WHOLE_ROW, with shared noise) and a case."""
+    """A row to run: the ids of a method, its noise and a case."""
 
     method: str
     noise: str
@@ -81,7 +78,7 @@ class Cell(NamedTuple):
 
     @property
     def lossless(self) -> bool:
-        return METHODS[self.method].lossless or self.noise == WHOLE_ROW
+        return METHODS[self.method].lossless
 
     @property
     def paired(self) -> bool:
@@ -207,12 +204,10 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     """Return a function that runs a cell once, given a seed. The runs share models, rule and tree."""
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    rule, whole = SMALL.rule(method), cell.noise == WHOLE_ROW
-    tree = ZipAR(2) if whole else drafts_of(method.drafts, SMALL)
-    noise = "shared" if whole else cell.noise
+    rule, tree = SMALL.rule(method), choice_of(method.drafts, SMALL).policy
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, noise=noise)
+        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", noise=cell.noise)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result
@@ -246,10 +241,13 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
 def ways(method: Method) -> list[str]:
     """Return the kinds of noise that a method is run with."""
     config = Config(
-        method, LENGTH, rule=SMALL.rule(method), tree=drafts_of(method.drafts, SMALL), neighbours=neighbours(), noise="shared"
+        method,
+        LENGTH,
+        rule=SMALL.rule(method),
+        tree=choice_of(method.drafts, SMALL).policy,
+        neighbours=neighbours(),
+        noise="shared",
     )
-    if method.drafts is ZipAR:
-        return ["shared", WHOLE_ROW]
     return ["shared", "independent"] if config.shared else ["independent"]
 
 

@@ -22,13 +22,11 @@ from lantern_demo.bench.report import machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.models.machine.device import pick_device
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.static_trees import STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 
 Row = dict[str, Any]
-FIXED = [method.id for method in METHODS.values() if method.drafts is not OptTree]  # whose steps can be captured
 BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
 TOKENS, FEW = 96, 10  # of a run with random weights, and of one with tiny models
 NODES = (8, 16, 32, 58)
@@ -46,7 +44,7 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
 
     `ok` is False if float32 tokens differ or nothing was replayed."""
     vanilla = timed.decoded("vanilla", tokens=tokens, seed=2).tokens
-    for method in FIXED:
+    for method in METHODS:
         with without_graphs():
             eager = timed.decoded(method, tokens=tokens, seed=2)
         replayed = timed.decoded(method, tokens=tokens, seed=2)
@@ -75,7 +73,7 @@ def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | N
 def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]:
     """Time every method's steps with trees of several sizes. c is the cost of a step over that of a vanilla step."""
     alone = step_ms(timed.decoded("vanilla", tokens=tokens))
-    for method in FIXED:
+    for method in METHODS:
         for tree in trees(METHODS[method].drafts, nodes):
             done = timed.decoded(method, tree, tokens)
             cost, parts = step_ms(done) / alone, ("draft", "verify", "commit")

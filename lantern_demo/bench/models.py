@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from math import isqrt
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import model_info
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
@@ -34,7 +33,6 @@ PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are built from
 WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to try the program
-MODULES = "modules"  # the unchanged networks, instead of a kind of matmul
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,11 @@ class TimedModel:
             tokens or self.tokens,
             self.knobs.sampling(),
             self.knobs.rule(chosen),
-            tree or drafts_of(chosen.drafts, self.knobs),
+            tree or choice_of(chosen.drafts, self.knobs).policy,
             self.neighbours,
             seed,
             self.device,
             engine=engine,
-            row=isqrt(self.tokens),
             noise=self.knobs.noise,
         )
         return decode(self.target, self.drafter, self.condition, config)
@@ -80,12 +77,17 @@ class TimedModel:
 
 @torch.inference_mode()
 def timed_model(
-    model: str, device: torch.device, small: bool = False, dtype: torch.dtype = torch.float32, products: str | None = None
+    model: str,
+    device: torch.device,
+    small: bool = False,
+    dtype: torch.dtype = torch.float32,
+    join: bool = True,
 ) -> TimedModel:
-    """Load a model of the registry: the bundled one unchanged, another with random weights in `dtype`, which `small` shrinks.
+    """Load a model of the registry.
 
-    Without a published drafter, its sizes are the target's. `products` is MODULES or a kind of `machine.matmul` for a CPU, or
-    None for the networks of a GPU run.
+    The bundled one keeps its weights. Another has random weights in `dtype`, and `small` shrinks
+    it. Without a published drafter, its sizes are the target's. `join` makes one matmul of those
+    that read the same rows, as a GPU run does.
     """
     target: Any
     drafter: Any
@@ -109,14 +111,11 @@ def timed_model(
         table = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
     features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
-    tokens, family = target.config.tokens, family_of(target.config)
     weights = sum(w.numel() for block in target.blocks for w in block.parameters()) + target.config.dim * target.vocab_size
-    if products is None:
+    if join:
         for layer in (*target.blocks, drafter.layer):
             layer.join()
-    elif products != MODULES:
-        assert family.cpu is not None
-        target, drafter = family.cpu.target(target, products, info.folder is None), family.cpu.drafter(drafter, products)
+    tokens = target.config.tokens
     return TimedModel(model, target, drafter, condition, knobs, table, tokens, device, weights)
 
 

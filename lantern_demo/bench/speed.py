@@ -31,8 +31,9 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
 from lantern_demo.scenes import ATTRIBUTES, full_caption
-from lantern_demo.settings.knobs import KNOBS, TREES
+from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
+from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 

@@ -7,11 +7,10 @@ Read in this order:
 1. `reference`: every acceptance rule at one node, one token at a time, in plain Python.
 2. `noise`, `sampling`: draw a token from logits.
 3. `rules`: the same rules as tensors; a new rule is a class.
-4. `trees`, `drafting`: draft trees, and the proposers that fill them; then `window` (SJD) and `opt_tree` (OPT-Tree).
+4. `trees`, `drafting`: draft trees, and the proposers that fill them; then `window` (SJD).
 5. `verify`: accept drafts, and draw the token after them.
 6. `step`: one step. `results`: its outcome as the one row of integers that the host reads.
 7. `loop`: a run from the prompt to the last token. `graphs`: the same steps as captured CUDA graphs.
-8. `zipar`: rows of a picture drawn in parallel, with separate steps.
 
 `cache` holds keys and values, `timing` is the clock, and `evidence` reports why a draft was accepted or refused.
 

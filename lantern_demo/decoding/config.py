@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .drafting import DraftConfig, ZipAR, nodes_at_most
+from .drafting import DraftConfig
 from .rules import Rule, columns
 from .sampling import Sampling
 
@@ -41,11 +41,6 @@ class Method:
         """Whether the target draws token by token, without drafts."""
         return self.drafts is DraftConfig
 
-    @property
-    def guesses(self) -> bool:
-        """Whether it drafts at all."""
-        return not self.alone and self.drafts is not ZipAR
-
 
 @dataclass(frozen=True, eq=False)
 class Config:
@@ -62,7 +57,6 @@ class Config:
     prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
     engine: str = "auto"  # "auto" is "fixed" on a CUDA device
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
-    row: int | None = None  # tokens in a row of the picture; None: all
     noise: str = "independent"  # or "shared", where the method allows it (see `shared`)
 
     def __post_init__(self) -> None:
@@ -128,16 +122,6 @@ class Config:
     def positions(self) -> int:
         """Tokens that caches and buffers have room for."""
         return self.room or self.num_tokens
-
-    @property
-    def row_length(self) -> int:
-        """Tokens in a row of the picture."""
-        return self.row or self.positions
-
-    @property
-    def nodes(self) -> int:
-        """The most tokens that a pass reads."""
-        return nodes_at_most(self.row_length, self.tree.lead) if isinstance(self.tree, ZipAR) else self.tree.nodes
 
     def no_draft(self, missing: int) -> bool:
         """Whether a step with `missing` tokens left needs no drafts: the last token is the bonus token after the root."""

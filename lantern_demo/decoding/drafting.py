@@ -1,8 +1,7 @@
 """Sources of drafts. A `DraftConfig` describes the shape of a run's drafts; its `Proposer` fills one draft tree per step.
 
 A `StaticTree` has fixed paths (EAGLE-1, LANTERN++). A `DynamicTree` grows where the drafter is confident (EAGLE-2, LANTERN).
-`window` and `opt_tree` have further proposers. A proposer reads no number back to the host unless `needs_host_sync` is set, so
-that steps can be captured.
+`window` has a further proposer.
 """
 
 from __future__ import annotations
@@ -165,22 +164,6 @@ class DynamicTree(DraftConfig):
 
     def proposer(self, run: RunContext) -> Proposer:
         return DynamicProposer(self, run.sampling)
-
-
-@dataclass(frozen=True)
-class ZipAR(DraftConfig):
-    """No drafts: rows drawn in parallel (see `zipar`), each `lead` tokens ahead of the next. Raises ValueError for a lead below
-    1."""
-
-    lead: int = 4
-
-    def __post_init__(self) -> None:
-        check_at_least_one("zipar window", self.lead)
-
-
-def nodes_at_most(row: int, window: int) -> int:
-    """Return the most nodes of a pass over a picture with rows of `row` tokens."""
-    return 1 if window >= row else row // window + 1
 
 
 class StaticProposer(Proposer):

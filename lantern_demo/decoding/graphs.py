@@ -23,7 +23,6 @@ from torch import Tensor
 from .results import Step
 from .step import TreeSteps
 from .timing import Clock
-from .zipar import RowSteps
 
 WARM_UP = 2  # steps before a runner's first capture, in which libraries initialise; one before later captures
 AHEAD = 4  # most replays in flight: enough that the device never waits for the host
@@ -33,8 +32,6 @@ RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 # The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
-Steps = TreeSteps | RowSteps  # of a run
-
 
 class Runner:
     """Runs steps eagerly, and times each part as it runs."""
@@ -43,7 +40,7 @@ class Runner:
     reason = ""  # why it fell back to a slower engine; empty: it did not
     clock: Clock  # of the current run
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: TreeSteps) -> None:
         self.steps = steps
 
     @property
@@ -82,7 +79,7 @@ class GraphRunner(Runner):
 
     name = "graphs"
 
-    def __init__(self, steps: Steps, free: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, steps: TreeSteps, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(steps)
         self.ahead, self.device, self.free = AHEAD, steps.config.torch_device, free
         # pinned, so that copies to it do not wait
@@ -181,7 +178,7 @@ class GraphRunner(Runner):
         return _Captured(graph, marks)
 
 
-def restore(steps: Steps, copies: list[Tensor]) -> None:
+def restore(steps: TreeSteps, copies: list[Tensor]) -> None:
     """Restore the steps' `state` from copies."""
     for part, copy in zip(steps.state(), copies, strict=True):
         part.copy_(copy)

@@ -1,5 +1,5 @@
 """The decoding loop, `decode`: prefill, then draft, verify and commit until all tokens are drawn. All methods share it: vanilla
-is the tree of the root alone, and ZipAR's rows have separate steps (see `zipar`).
+is the tree of the root alone.
 
 Two engines take the same steps (see `step`). "plain" waits for the host in every step, which suits processors. "fixed" runs
 steps of fixed shapes without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to
@@ -19,15 +19,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .drafting import Proposer, RunContext, ZipAR
-from .graphs import Engines, GraphRunner, Runner, Steps
+from .drafting import Proposer, RunContext
+from .graphs import Engines, GraphRunner, Runner
 from .interfaces import Drafter, Target, Verifier
 from .results import Step as Step
 from .sampling import NO_PROBS, uniforms_of, warp
 from .step import TreeSteps
 from .timing import Clock
 from .verify import RejectionVerifier, SharedNoiseVerifier
-from .zipar import RowSteps
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,7 @@ class Run:
 
     def _make(self) -> Runner:
         config = self.config
-        if isinstance(config.tree, ZipAR):
-            steps: Steps = RowSteps(self.target, config, self.verifier, self.draws, self.eager)
-        else:
-            steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.eager)
+        steps = TreeSteps(self.target, self.drafter, config, self.proposer, self.verifier, self.draws, self.eager)
         if self.eager or config.torch_device.type != "cuda":
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.engines is None else self.engines.clear)
@@ -127,7 +123,7 @@ class Run:
         """Everything that a runner's steps depend on, except for values set in each run. The steps read the prefix length from
         the device."""
         c = self.config
-        shape = (c.torch_device, c.rows, c.positions, c.row_length, c.tree, c.sampling, c.rule, c.shared)
+        shape = (c.torch_device, c.rows, c.positions, c.tree, c.sampling, c.rule, c.shared)
         return (*shape, id(self.target), id(self.drafter), id(c.neighbours))  # ids of objects that a kept runner refers to
 
     def prefill(self, condition: Any) -> int:
@@ -173,7 +169,7 @@ class Run:
 def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock) -> Iterator[Step | Decoded]:
     """Yield the steps and the result of a run."""
     run: Run | None = None
-    whole, tokens, lengths, places = False, list[int](), list[int](), [0]
+    whole, tokens, lengths = False, list[int](), list[int]()
     try:
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
@@ -181,18 +177,17 @@ def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: 
                 tokens.append(run.prefill(condition))
             if run.engines is not None and config.num_tokens > 1:  # so that later runs capture nothing
                 run.runner.prepare(run.steps.shapes())
-        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
+        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
             with _device_work(config.torch_device):
                 step = run.next(len(tokens))
-                before, missing = len(tokens), config.num_tokens - len(tokens)
+                missing = config.num_tokens - len(tokens)
                 lengths.append(step.accepted_length)
                 tokens.extend(step.tokens[:missing])
-                places.extend(step.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
                     run.close(True)  # early, so that the last step has all of the run's seconds
             counted = replace(step, index=len(lengths), committed=len(tokens), seconds=clock.decode_seconds)
-            yield replace(counted, tokens=step.tokens[:missing], kinds=step.kinds[:missing], places=places[before:])
+            yield replace(counted, tokens=step.tokens[:missing], kinds=step.kinds[:missing])
         whole = True
     except GeneratorExit:
         whole = True  # the consumer stopped; this is no fault
@@ -201,12 +196,11 @@ def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: 
         if run is not None:
             with _device_work(config.torch_device):
                 run.close(whole)
-    in_order = [token for _, token in sorted(zip(places, tokens, strict=True))]
-    yield _result(in_order, lengths, clock, config.nodes, run.runner)
+    yield _result(tokens, lengths, clock, config.tree.nodes, run.runner)
 
 
 def _result(tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner) -> Decoded:
-    """Sum up a run from its tokens in raster order and the accepted length of each step."""
+    """Sum up a run from its tokens and the accepted length of each step."""
     steps, seconds = len(lengths), clock.decode_seconds
     return Decoded(
         tokens=tokens,

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .config import Method as Method
-from .drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
-from .opt_tree import OptTree
+from .drafting import DraftConfig, DynamicTree, StaticTree
 from .rules import Lantern, LanternPlusPlus, Rule
 from .window import Window
 
@@ -36,22 +35,6 @@ _BY_DEFAULT = (
 )
 _OTHERS = (
     Method("sjd", "SJD", Window, Rule(), True, "No drafter: the model's own drafts from the pass before, exact acceptance."),
-    Method(
-        "opt-tree",
-        "OPT-Tree",
-        OptTree,
-        Rule(),
-        True,
-        "A draft tree chosen in each step: it grows where the drafter is sure, exact acceptance.",
-    ),
-    Method(
-        "zipar",
-        "ZipAR",
-        ZipAR,
-        Rule(),
-        False,
-        "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.",
-    ),
 )
 
 METHODS: dict[str, Method] = {row.id: row for row in (*_BY_DEFAULT, *(replace(row, default=False) for row in _OTHERS))}
@@ -69,7 +52,7 @@ def register(method: Method) -> Method:
         raise ValueError(f"method {name} has the drafts {method.drafts!r:.80}; they must be a class of DraftConfig")
     if not isinstance(rule, Rule):
         raise ValueError(f"method {name} has the rule {rule!r:.80}; it must be a Rule with its values")
-    if rule.relaxes and (method.lossless or not method.guesses):
+    if rule.relaxes and (method.lossless or method.alone):
         why = "is said to be lossless" if method.lossless else "makes no guesses"
         raise ValueError(f"method {name} {why}, and its rule {rule} relaxes; one of the two must change")
     METHODS[name] = method

@@ -51,8 +51,6 @@ class Step:
     judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; set by `with_evidence`
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
     kept: Kept | None = field(default=None, repr=False, compare=False)  # from an exact step with drafts, for `with_evidence`
-    # positions of the tokens in the picture, in raster order from 0; steps leave it empty if these are the next ones
-    places: list[int] = field(default_factory=list)
 
 
 class Kept(NamedTuple):

@@ -47,7 +47,7 @@ class TreeSteps:
         self.target, self.drafter, self.config, self.eager = target, drafter, config, eager
         self.proposer, self.verifier, self.no_drafts = proposer, verifier, Proposer(config.torch_device)
         self.num_tokens = config.num_tokens if eager else config.positions
-        self.depth, self.size = proposer.depth, config.nodes
+        self.depth, self.size = proposer.depth, config.tree.nodes
         # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = self.num_tokens + self.ahead + ALIGNED

@@ -84,7 +84,7 @@ class RejectionVerifier:
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         self.rule, self.neighbours, self.greedy = config.rule, config.neighbours, config.sampling.greedy
-        self.width, nodes = config.tree.width, config.nodes
+        self.width, nodes = config.tree.width, config.tree.nodes
         self.draws = nodes * (self.width + 1)
 
     def begin(self, seed: int) -> None:

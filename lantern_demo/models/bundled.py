@@ -59,6 +59,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
     no_drafter: NoDrafter | None = None  # None if there is a drafter
     picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer does
+    trees: Any = field(default_factory=dict)  # its own default draft trees: see `settings.trees.drafts_by_device`
     palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, if they were learnt from pictures
 
     def __post_init__(self) -> None:
@@ -96,6 +97,8 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
         "tokenizer": vq.to_diff_dict(),
         "trained": networks.trained,
     }
+    if networks.trees:
+        config["trees"] = networks.trees
     if networks.picture is not None:
         config["picture"] = networks.picture.config.to_diff_dict()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
@@ -158,7 +161,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
-        networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
+        networks = Networks(text, target, drafter, tokenizer, config["trained"], trees=config.get("trees", {}), picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
         raise ValueError(f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}") from error
     _check_fit(path, networks)

@@ -149,7 +149,7 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
         wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
         return NoDrafter(f"{folder} holds no drafter of {info.id}: {wanted}")
     captions = " --captions captions.txt" if info.kind == "text" else ""
-    training = f"python -m lantern_demo.training.drafter --target {info.id}{captions} --out runs/{info.id}-drafter"
+    training = f"python examples/train_drafter/drafter.py --target {info.id}{captions} --out runs/{info.id}-drafter"
     return NoDrafter(f"no drafter comes with {info.id}", training)
 
 

@@ -228,8 +228,8 @@ class DecoderDrafter(Decoder):
         return self.finish(self.layer(x, rotations(rope), (mask, store, asked)))
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """As `training.teaching.Learner.train_passes`, with the inputs of drafting. Output i imitates the final state at
-        position i + 1.
+        """Run teacher forcing with the inputs of drafting. Output i imitates the final state at
+        position i + 1. `examples/train_drafter/teaching.py` has the shapes.
 
         Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a
         tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t

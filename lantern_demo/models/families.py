@@ -38,8 +38,12 @@ from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.machine.matmul import OF_FORMAT, exact_kind, supported
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
+
+LARGEST = 2**30  # bytes of a target's weights up to which its networks stay in memory next to the fused models
+CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,33 @@ class Runners:
 def runs_fused(info: ModelInfo, device: torch.device) -> bool:
     """Return whether a published model runs on its family's fused models for a CPU."""
     return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
+
+
+def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
+    """Return whether a model is on a CPU and its target's weights take at most `most` bytes."""
+    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
+
+
+def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
+    """Return the models that decode.
+
+    These are the fused models of its family, if there are any for the device, else the networks themselves. On a CPU a float32
+    model has matmuls that give float32 results with its weights. Its drafter may round, since drafts are verified exactly. A
+    large target's weights are in memory once: its network releases them. Raise ValueError for a number format that does not
+    work here.
+    """
+    target, drafter = networks.target, networks.drafter
+    if device.type == "cuda":
+        return joined_runners(networks)
+    if family_of(target.config).cpu is None:
+        return Runners(target, drafter)
+    release = not small_on_cpu(networks, device, LARGEST)
+    if dtype != "float32":
+        kind = OF_FORMAT[dtype]
+        if not supported(kind):
+            raise ValueError(f"dtype {dtype} does not work on this processor with this PyTorch; use float32")
+        return lean_runners(networks, kind, kind, release)
+    return lean_runners(networks, exact_kind(target.parameters()), exact_kind(()), release)
 
 
 def joined_runners(networks: Networks) -> Runners:

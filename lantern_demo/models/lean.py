@@ -7,9 +7,8 @@ target verifies every draft, so a drafter may use the library's attention and no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -19,9 +18,7 @@ from torch import Tensor, nn
 from lantern_demo.models import decoder
 from lantern_demo.models.common import Condition, prefix_mask, with_features
 from lantern_demo.models.cpu import LeanCache, LeanLayer, Norm, Sight, Tables, bias_of, complex_rope, paired
-from lantern_demo.models.machine.matmul import KINDS, PROBED_NODES, Matmul, exact_kinds, matmul, quickest, supported
-
-PROBED_BYTES = 2**26  # float32 weights of the layers in a probe: more than caches hold, and soon packed
+from lantern_demo.models.machine.matmul import Matmul, matmul
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -169,39 +166,3 @@ def packed(network: Network, kind: str) -> Network:
             for weight in part.parameters(recurse=False):
                 weight.data = weight.data.float()
     return fused
-
-
-def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
-    """Measure which kind of float32 matmul makes this target's passes fastest, in less than a second. fused: its class on a
-    CPU."""
-    calls: dict[tuple[str, int], Callable[[], object]] = {}
-    kinds = exact_kinds(target.parameters())
-    layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
-    for kind in kinds if len(kinds) > 1 else ():
-        made = fused(target, kind, layers=layers)
-        cache = made.new_cache(2, max(PROBED_NODES))
-        for n in PROBED_NODES:
-            calls[kind, n] = partial(_verification, made, target.config.prefix + torch.arange(n), cache)
-    return quickest(calls) if calls else kinds[0]
-
-
-def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
-    """Measure which kind of matmul makes this drafter's passes fastest; it may round.
-
-    Drafts need not be exact: the rules hold for any known distribution of drafts. fused: builds the drafter for a CPU.
-    """
-    calls: dict[tuple[str, int], Callable[[], object]] = {}
-    rows = 1 if drafter.guided else 2
-    for kind in filter(supported, KINDS):
-        made = fused(drafter, kind)
-        cache = made.new_cache(rows, max(PROBED_NODES))
-        for n in (1, 2):
-            slots = drafter.config.prefix + torch.arange(n)
-            visible, hidden = torch.ones(n, int(slots[-1]) + 1, dtype=torch.bool), torch.ones(rows, n, drafter.config.dim)
-            calls[kind, n] = partial(made.forward, torch.zeros_like(slots), hidden, slots, slots, visible, cache)
-    return quickest(calls)
-
-
-def _verification(target: LeanDecoder, slots: Tensor, cache: LeanCache) -> Tensor:
-    visible = torch.arange(int(slots[-1]) + 1) <= slots[:, None] if len(slots) > 1 else None
-    return target.head(target.forward(torch.zeros_like(slots), slots, slots, visible, cache))

@@ -18,7 +18,7 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.device import pick_dtype
-from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.machine.matmul import sixteen_bits
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model

@@ -100,10 +100,14 @@ class TextEncoder(nn.Module):
         self.encoder = T5EncoderModel(config)
 
     def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
-        """Map prompts to ids [B, T] int64, right-padded, and their mask [B, T] bool. Raise ValueError when a prompt has more
-        words than there are positions."""
+        """Map prompts to ids [B, T] int64, right-padded, and their mask [B, T] bool.
+
+        Unknown words are left out: the target has learnt none. Raise ValueError when a prompt has more known words than there
+        are positions.
+        """
         vocabulary = self.tokenizer.get_vocab()
-        rows = [[*self.tokenizer.encode(p).ids, vocabulary[END]] for p in prompts]
+        known = [[i for i in self.tokenizer.encode(p).ids if i != vocabulary[UNKNOWN]] for p in prompts]
+        rows = [[*ids, vocabulary[END]] for ids in known]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:
                 raise ValueError(

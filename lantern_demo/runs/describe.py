@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.drafts import describe_drafts, drafts_of
+from lantern_demo.settings.drafts import choice_of, describe_drafts
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings
 
@@ -20,7 +20,7 @@ def describe_run(entry: dict[str, Any], settings: Settings) -> str:
 
 def tree_of(entry: dict[str, Any], settings: Settings) -> str:
     """Return the shape of an entry's draft tree, window or rows."""
-    return describe_drafts(drafts_of(METHODS[entry["method"]].drafts, settings.with_changes(**entry["tree_settings"])))
+    return describe_drafts(choice_of(METHODS[entry["method"]].drafts, settings.with_changes(**entry["tree_settings"])).policy)
 
 
 def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:

@@ -131,7 +131,7 @@ class Pipeline(Session):
         return race(self, request, seconds)
 
     def prepare(self) -> Generator[None, None, None]:
-        """Choose the trees that fit this machine and warm up every method, before any visitor's run. Yields between steps.
+        """Warm up every method before any visitor's run. Yields between steps.
 
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
@@ -170,7 +170,6 @@ def load(
     folder: str | Path | None = None,
     drafter: str | Path | None = None,
     threads: int | None = None,
-    fit_trees: bool = True,
 ) -> Pipeline:
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
@@ -178,8 +177,7 @@ def load(
     is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks
     bfloat16. A published model is fetched from the Hub at its first start. `folder` is a local folder with its files instead
     (see `models.checkpoints`), `drafter` a folder with a drafter that replaces the published one. threads: how many threads of
-    a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False: trees are not measured on this machine,
-    "fit" means "small", and a window to be fitted has 8 nodes. Raises ValueError for an unknown model, device or dtype, an
+    a CPU compute; None: see `models.machine.device.pick_threads`. Raises ValueError for an unknown model, device or dtype, an
     impossible number of threads and an unreadable folder; also for a published model that does not fit this machine, or whose
     files cannot be fetched or are wrong.
     """
@@ -192,7 +190,7 @@ def load(
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
-        return Pipeline(sized, networks, chosen, name, threads, fit_trees)
+        return Pipeline(sized, networks, chosen, name, threads)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
@@ -202,7 +200,7 @@ def load(
     # fused models for a CPU derive their weights from those in the files
     kept = None if families.runs_fused(info, chosen) else DTYPES[name]
     networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
-    return Pipeline(info, networks, chosen, name, threads, fit_trees)
+    return Pipeline(info, networks, chosen, name, threads)
 
 
 def info_of(model: str | Path) -> ModelInfo:

@@ -17,9 +17,9 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.files.needs import no_room_to_race
-from lantern_demo.runs.fitting import Choice
 from lantern_demo.runs.session import Run, Session, smaller_choice
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
+from lantern_demo.settings.drafts import Choice
 from lantern_demo.settings.settings import Settings
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is at least one step

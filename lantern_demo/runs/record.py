@@ -27,6 +27,7 @@ from lantern_demo.metrics import of_events
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import DEFAULT
 from lantern_demo.version import __version__
 
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
@@ -41,8 +42,9 @@ SAID = {
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
 }
+GONE, FITTED = ("opt_chance", "zipar_window", "zipar_changed"), "fit"
 # The settings that determine a draft tree.
-OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
+OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None}
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
     "schedule is race had equal slices of the device's time in rotation; the others ran one after the other, and "
@@ -94,7 +96,12 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _settings(found: dict[str, Any]) -> dict[str, Any]:
+def _settings(told: dict[str, Any]) -> dict[str, Any]:
+    """Return checked settings. Records of version 0.2 have settings of methods that left, and trees fitted to a machine. Each of
+    their methods tells the tree that ran."""
+    found = {name: value for name, value in told.items() if name not in GONE}
+    if found.get("tree") == FITTED:
+        found["tree"] = DEFAULT
     usual = Settings().as_dict()
     if set(found) != set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
@@ -148,15 +155,12 @@ class Events:
     """The steps of a run. Step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. For ZipAR r is a token that the target itself
-    draws otherwise. `trees` are the draft trees, and `trials` the tried drafts: node, the target's probability, the rule's
-    score, and the threshold that the score had to exceed (greedy: reach). With shared noise there are `compared` instead: node,
-    the token that the target itself drew there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1:
-    neither), and the number of members, the draft included. `places` has the position of each token in the picture, in the
-    order they came; None: raster order.
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the
+    tried drafts: node, the target's probability, the rule's score, and the threshold that the score had to exceed (greedy:
+    reach). With shared noise there are `compared` instead: node, the token that the target itself drew there, its index (0: the
+    draft, j: the j-th member among the draft's neighbours, -1: neither), and the number of members, the draft included.
     """
 
-    places: Many[Whole] | None = None
     compared: Many[Many[list[Any]]] | None = None
     committed: Many[Whole]
     milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
@@ -201,7 +205,7 @@ def _consistent(entry: Entry) -> Entry:
     committed, moments, trials = events.committed, events.milliseconds, events.trials
     lists: dict[str, Any] = vars(events) | {"accepted_lengths": entry.accepted_lengths, "token_ids": entry.token_ids}
     lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
-    lengths |= dict.fromkeys(("token_ids", "kinds", "places"), tokens)
+    lengths |= dict.fromkeys(("token_ids", "kinds"), tokens)
     for name, length in lengths.items():
         if lists[name] is not None and len(lists[name]) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
@@ -209,8 +213,6 @@ def _consistent(entry: Entry) -> Entry:
         raise ValueError("committed must rise from 1 to the number of tokens")
     if any(b < a for a, b in pairwise(moments)) or not moments[-1] > 0:
         raise ValueError("milliseconds must not fall")
-    if events.places is not None and (events.places[0] != 0 or sorted(events.places) != list(range(tokens))):
-        raise ValueError("places must name each place of the picture once, the first one first")
     if not set(events.kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
     for tree, tried in zip(events.trees, trials, strict=True):
@@ -294,10 +296,8 @@ def parsed(found: Any) -> dict[str, Any]:
 
 def events_of(steps: list[Step]) -> Events:
     """Return the events of a run's steps."""
-    places = [place for step in steps for place in step.places]
     compared = [[list(one) for one in step.compared] for step in steps]
     return Events(
-        places=None if places == sorted(places) else places,
         compared=compared if any(compared) else None,
         committed=[step.committed for step in steps],
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],

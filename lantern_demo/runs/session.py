@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -14,46 +12,32 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DraftConfig, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step, decode
-from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.rules import Rule
+from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import out_of_memory, release_memory
-from lantern_demo.models import bundled
+from lantern_demo.models import bundled, families
 from lantern_demo.models.common import Condition
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.device import device_name, pick_threads
 from lantern_demo.models.machine.matmul import KINDS
-from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.palette import token_colours
-from lantern_demo.models.registry import BUNDLED, ModelInfo
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
 from lantern_demo.prompt_words import warning
-from lantern_demo.runs.changed import marked
-from lantern_demo.runs.fitting import (
-    FIT_ROUNDS,
-    Calibration,
-    Choice,
-    StepCosts,
-    TreeFitting,
-    calibration_folder,
-    read_calibration,
-)
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
-from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, why_these_drafts
-from lantern_demo.settings.knobs import MAX_LANTERN_K, WINDOW
+from lantern_demo.settings.drafts import Choice, choice_of, describe_drafts, settings_of
+from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 
 WARM_UP_TOKENS = 12
 IMAGES_KEPT = 8
-BORROWED = "lantern-scenes"  # its calibration substitutes for that of a published model
-FIT_TOKENS = 20  # tokens of a run that times the steps with a tree
-FIT_PASSES = 8  # passes of a run that times a wavefront or a large model
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
@@ -78,14 +62,12 @@ class Session:
         device: torch.device,
         dtype: str,
         threads: int | None = None,
-        fit_trees: bool = True,
     ) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
+        self.threads = pick_threads(threads, device, families.small_on_cpu(networks, device, families.CACHED))
         self.threads.use()
-        tuning = Tuning(info.id, device, dtype)
-        runners = tuning.runners(networks)
+        runners = families.runners(networks, device, dtype)
         self.target, self.drafter = runners.target, runners.drafter
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
         if runners.drafter_kind not in (None, runners.kind):
@@ -95,8 +77,7 @@ class Session:
             decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
-        self._trees = self._fitting(tuning, runners.kind is not None, fit_trees)
-        self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
+        self._drafts = drafts_by_device(networks.trees)[device.type]
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
         # the tree to run with, by method, tree, guidance and noise
@@ -106,21 +87,6 @@ class Session:
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that last advanced the current run
-
-    def _fitting(self, tuning: Tuning, fast: bool, fit_trees: bool) -> TreeFitting:
-        """Return the choice of trees by the model's calibration, or for a published model without one by a borrowed one.
-
-        fast: the target's matmuls are of a kind that was chosen for this processor.
-        """
-        info, calibration = self.info, Calibration()
-        found = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else calibration
-        self._borrowed = found is None and info.published is not None and (fast or self.device.type == "cuda")
-        if self._borrowed:
-            # The cost of a tree differs more between machines than acceptance differs between models.
-            found = replace(read_calibration(BUNDLED / BORROWED) or calibration, wavefronts={})
-        # A GPU's steps vary little, and each short run there begins with a capture; a large model's are long.
-        rounds = 1 if self.device.type == "cuda" or info.published is not None else FIT_ROUNDS
-        return TreeFitting(tuning, found or calibration, StepCosts(self._step_seconds, rounds))
 
     # -- turns and memory
 
@@ -219,8 +185,6 @@ class Session:
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        if isinstance(config.tree, ZipAR):
-            steps = marked(self.target, condition, config, steps)
         entry = Entry(
             **self._numbers(config, tree, outcome, clock),
             schedule=schedule,
@@ -273,7 +237,6 @@ class Session:
             knobs.seed,
             self.device,
             room=self.info.tokens if kept else None,
-            row=self.info.grid,
             noise=knobs.noise,
         )
         return config, condition
@@ -287,36 +250,12 @@ class Session:
     # -- draft trees
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
-        """Return the draft tree that a method runs with, and why. A tree to be fitted is chosen for all methods with drafts of
-        its kind at the first request, which takes seconds. Of these settings it depends only on `zipar_changed`."""
-        kind = method.drafts
-        if not are_fitted(kind, knobs):
-            return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
-        fitted = self._trees.fitted(kind, knobs.zipar_changed)
-        if fitted is not None and self._borrowed:
-            return replace(fitted, reason=f"{fitted.reason}; acceptance was counted with {BORROWED}, not with this model")
-        named = "small" if method.needs_drafter else describe_drafts(drafts_of(kind, knobs))
-        return fitted or Choice(drafts_of(kind, knobs), f"{named}: {self._no_fit}")
-
-    def _step_seconds(self, policy: DraftConfig) -> list[float]:
-        """Time the steps of a short run, in seconds, without the first, which starts the drafter, and a last one without
-        drafts."""
-        clock, encoded = Clock(self.device), self.read(self.own_prompt).encoded
-        plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
-        wave = isinstance(policy, ZipAR)
-        tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
-        events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
-        if wave:  # after the first row the number of open rows is at its highest
-            events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
-        elif self.info.published is not None:  # its steps are long
-            events = islice(events, FIT_PASSES)
-        pairs = list(pairwise(event for event in events if isinstance(event, Step)))
-        whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
-        return whole or [b.seconds - a.seconds for a, b in pairs]  # a picture of a few tokens has no better steps
+        """Return the drafts that a method runs with, and where they come from."""
+        return choice_of(method.drafts, knobs, self._drafts)
 
     @property
     def own_prompt(self) -> str:
-        """The prompt that is drawn to choose trees and to warm up."""
+        """The prompt that warms up the methods."""
         return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
 
     # -- pictures and tables
@@ -365,7 +304,8 @@ def as_image(pixels: Tensor) -> Image.Image:
 
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
     """Return a smaller tree if the error is a lack of memory. Return None for another error, or if no tree is smaller."""
-    policy = drafts_of(method.drafts, Settings(tree="small", window=2, zipar_window=WINDOW))
+    policy = choice_of(method.drafts, Settings(tree="small", window=2), DEFAULTS["cpu"]).policy
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None
-    return Choice(policy, "small: the device ran out of memory with the tree that was asked for")
+    why = "small, since the device ran out of memory with the tree that was asked for"
+    return Choice(policy, f"{describe_drafts(policy)} ({why})")

@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, ZipAR
-from lantern_demo.decoding.opt_tree import CHANCE, OptTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.window import Window
-from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, WINDOW
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import DEFAULTS, DYNAMIC_TREES, Drafts
 
 
-def drafts_of(kind: type[DraftConfig], settings: Settings) -> DraftConfig:
-    """Return the drafts of a kind under some settings, where they are not fitted to the machine. A kind that no setting shapes
-    gets its defaults."""
+@dataclass(frozen=True)
+class Choice:
+    """Drafts, and where they come from."""
+
+    policy: DraftConfig
+    reason: str
+
+
+def choice_of(kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]) -> Choice:
+    """Return the drafts of a kind under some settings. A kind that no setting shapes gets its defaults."""
+    source = settings.tree
     if issubclass(kind, StaticTree):
-        return kind(settings.static_paths)
-    if issubclass(kind, DynamicTree):
-        return kind(*settings.dynamic_shape)
-    if issubclass(kind, OptTree):
-        return kind(settings.opt_chance or CHANCE)
-    if issubclass(kind, Window):
-        return kind(settings.window or WINDOW)
-    if issubclass(kind, ZipAR):
-        return kind(settings.zipar_window or WINDOW)
-    return kind()
-
-
-def are_fitted(kind: type[DraftConfig], settings: Settings) -> bool:
-    """Return whether the settings leave the drafts of a kind to be fitted to the machine."""
-    if issubclass(kind, (StaticTree, DynamicTree)):
-        return settings.tree == FIT and not (issubclass(kind, DynamicTree) and settings.shape_given)
-    if issubclass(kind, OptTree):
-        return settings.opt_chance == 0
-    if issubclass(kind, Window):
-        return settings.window == 0
-    return issubclass(kind, ZipAR) and settings.zipar_window == 0
+        policy: DraftConfig = kind(settings.static_paths(default.static))
+    elif issubclass(kind, DynamicTree):
+        shape = settings.dynamic_shape(default.dynamic)
+        policy = kind(*shape)
+        if shape not in (DYNAMIC_TREES.get(settings.tree), default.dynamic):
+            given = shape != DYNAMIC_TREES["small"]
+            source = "as asked" if given else f"small, since {settings.tree} is no dynamic tree"
+    elif issubclass(kind, Window):
+        policy = kind(settings.window or default.window)
+        source = "as asked" if settings.window else "default"
+    else:
+        policy = kind()
+        return Choice(policy, describe_drafts(policy))
+    return Choice(policy, f"{describe_drafts(policy)} ({source})")
 
 
 def settings_of(drafts: DraftConfig) -> dict[str, Any]:
-    """Return the settings from which `drafts_of` makes these drafts again."""
+    """Return the settings from which `choice_of` makes these drafts again."""
     if isinstance(drafts, StaticTree):
         return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
     if isinstance(drafts, DynamicTree):
         return {"draft_top_k": drafts.top_k, "draft_depth": drafts.depth, "draft_nodes": drafts.nodes}
-    if isinstance(drafts, OptTree):
-        return {"opt_chance": drafts.chance}
-    if isinstance(drafts, Window):
-        return {"window": drafts.nodes}
-    return {"zipar_window": drafts.lead} if isinstance(drafts, ZipAR) else {}
+    return {"window": drafts.nodes} if isinstance(drafts, Window) else {}
 
 
 def describe_drafts(drafts: DraftConfig) -> str:
@@ -60,19 +57,4 @@ def describe_drafts(drafts: DraftConfig) -> str:
     if isinstance(drafts, DynamicTree):
         levels = min(drafted, drafts.deepest)
         return f"dynamic chain of {drafted}" if drafts.top_k == 1 else f"dynamic tree of {drafted} in up to {levels} levels"
-    if isinstance(drafts, OptTree):
-        return f"OPT-Tree, chance {drafts.chance:g} or more"
-    if isinstance(drafts, Window):
-        return f"window of {drafts.nodes}"
-    return f"rows side by side, window of {drafts.lead}" if isinstance(drafts, ZipAR) else "no tree"
-
-
-def why_these_drafts(kind: type[DraftConfig], settings: Settings) -> str:
-    """Return the reason for the drafts that `drafts_of` makes where the settings ask for them."""
-    words = describe_drafts(drafts_of(kind, settings))
-    if issubclass(kind, DynamicTree) and not settings.shape_given:
-        known = settings.tree in DYNAMIC_TREES
-        return f"{settings.tree}: as asked" if known else f"small: {settings.tree} is no dynamic tree"
-    if issubclass(kind, StaticTree):
-        return f"{settings.tree}: as asked"
-    return words if kind is DraftConfig else f"{words}: as asked"
+    return f"window of {drafts.nodes}" if isinstance(drafts, Window) else "no tree"

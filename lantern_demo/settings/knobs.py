@@ -10,22 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, ZipAR
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
-from lantern_demo.static_trees import STATIC_TREES
-
-# Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
-# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
-# which checking a node is not free, and stands in for "fit" where a model has no calibration.
-SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
-DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
-FIT = "fit"
-TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
-
-WINDOW = 8  # positions of a window, or of a lead between rows, where nothing is fitted
+from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
@@ -88,7 +77,7 @@ class Knob:
     symbol: str = ""  # before a value that the explorer tried
     short: str = ""  # its name among the knobs of its method; empty: the whole name
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
-    fitted: bool = False  # 0 means that it is chosen for the machine
+    default_at: int | None = None  # the value that stands for the default of the device
 
     @property
     def allowed(self) -> str:
@@ -195,57 +184,20 @@ class Knobs:
         short="lambda",
         bounds=True,
     )
-    opt_chance: float = knob(
-        0.0,
-        "OPT-Tree chance (0: fitted)",
-        "A draft is checked where its chance to be reached and right is at least this; lower checks more drafts. 0 is chosen "
-        f"for this machine, or {CHANCE} where that cannot be told.",
-        Limit(0, 0.9),
-        step=0.01,
-        reads=_drafts_by(OptTree),
-        swept=(0.05, 0.1, 0.2, 0.3),
-        short="chance",
-        fitted=True,
-    )
     window: int = knob(
         0,
-        "Window (0: fitted)",
+        "Window (0: default)",
         "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 drafts nothing, 0 "
-        f"is chosen for this machine, or {WINDOW} where that cannot be told.",
+        f"stands for {DEFAULTS['cpu'].window} on a processor and {DEFAULTS['cuda'].window} on a GPU.",
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
         swept=(4, 8, 16),
-        fitted=True,
-    )
-    zipar_window: int = knob(
-        0,
-        "ZipAR window (0: fitted)",
-        "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a "
-        "whole row is vanilla. 0 is chosen for this machine among those that change no more than the share below, or "
-        f"{WINDOW} where that cannot be told.",
-        Limit(0, 256, whole=True),
-        reads=_drafts_by(ZipAR),
-        swept=(2, 3, 4, 6, 8),
-        explored=(2, 3, 4, 6, 8),
-        symbol="w",
-        short="window",
-        bounds=True,
-        fitted=True,
-    )
-    zipar_changed: float = knob(
-        0.14,
-        "ZipAR changed",
-        "The largest share of changed tokens that a fitted window may have, as counted of this model: tokens that the model "
-        "itself draws otherwise, with the same picture before them and the same random numbers.",
-        Limit(0, 1),
-        step=0.01,
-        reads=_drafts_by(ZipAR),
-        short="changed",
+        default_at=0,
     )
     tree: str = knob(
-        FIT,
+        DEFAULT,
         "Draft tree",
-        "fit is chosen for this machine, by what a check costs here and how often drafts are accepted. small suits processors; "
+        "default is a small tree on a processor and a larger one on a GPU: docs/methods.md has both. small has 7 drafts; "
         "paper was published for GPUs. The others are static trees, with which EAGLE-2 and LANTERN use the small dynamic one. "
         "Write a tree of your own as paths such as 0 1 00, where 00 is the first child of the first child.",
         choices=TREES,

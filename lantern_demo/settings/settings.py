@@ -10,8 +10,8 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
-from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, MAX_DEPTH, MAX_NODES, SMALL_STATIC, TREES, Knobs, shown
-from lantern_demo.static_trees import STATIC_TREES, read_paths
+from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, shown
+from lantern_demo.settings.trees import DEFAULT, DYNAMIC_TREES, SMALL_STATIC, STATIC_TREES, TREES, read_paths
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Settings(Knobs):
                     _own_paths(value)
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
                 raise ValueError(f"{name} must be one of {', '.join(knob.choices)}, got {shown(value)}")
-        top_k, depth, nodes = self.dynamic_shape
+        top_k, depth, nodes = self.dynamic_shape(DYNAMIC_TREES["small"])
         pool = top_k + depth * top_k * top_k
         if nodes > pool + 1:
             raise ValueError(
@@ -39,22 +39,23 @@ class Settings(Knobs):
                 f"got {nodes}"
             )
 
-    @property
-    def dynamic_shape(self) -> tuple[int, int, int]:
-        """top_k, depth and nodes of the dynamic tree."""
-        base = DYNAMIC_TREES.get(self.tree, DYNAMIC_TREES["small"])
+    def dynamic_shape(self, default: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return top_k, depth and nodes of the dynamic tree, where the default one is `default`.
+
+        If only some are given, the others are those of `tree`, or of the small one where `tree` names no dynamic tree.
+        """
         given = (self.draft_top_k, self.draft_depth, self.draft_nodes)
+        if self.tree == DEFAULT and given == (None, None, None):
+            return default
+        base = DYNAMIC_TREES.get(self.tree, DYNAMIC_TREES["small"])
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         return top_k, depth, nodes
 
-    @property
-    def shape_given(self) -> bool:
-        """Whether the settings override part of the shape of the dynamic tree."""
-        return (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None)
-
-    @property
-    def static_paths(self) -> tuple[Path, ...]:
-        if self.tree in (FIT, "small"):
+    def static_paths(self, default: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return the static tree, where the default one is `default`."""
+        if self.tree == DEFAULT:
+            return default
+        if self.tree == "small":
             return SMALL_STATIC
         named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
         return _own_paths(self.tree) if named is None else named

@@ -245,7 +245,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
     rule = settings.rule(method)
     if greedy and not columns(rule):
         rule = Rule()
-    if not method.guesses:
+    if method.alone:
         return Undrafted(rule, greedy)
     # At temperature 0 drafts are compared too, though there is no noise to share.
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):

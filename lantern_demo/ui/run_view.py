@@ -12,7 +12,6 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.decoding.drafting import ZipAR
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.describe import describe_run, rule_values, tree_of
 from lantern_demo.settings.settings import Settings
@@ -161,8 +160,7 @@ def _result(
     for rising in ("milliseconds", "committed"):
         events[rising] = [round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])]
     return {
-        "window": method.guesses and not method.needs_drafter,
-        "wave": method.drafts is ZipAR,
+        "window": not method.alone and not method.needs_drafter,
         "speedup": entry.get("speedup"),
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),

@@ -117,7 +117,7 @@ class Service:
     def _load(self, model: str | Path, name: str) -> None:
         """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
         try:
-            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
+            pipe = load(model, self._device, threads=self._threads)
             if name == self.default:
                 self._first_info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
@@ -287,9 +287,10 @@ class Service:
                         if method in tokens:  # memory ran out, and it starts again
                             pictured.clear()
                         tokens[method], pictured[method] = {}, 0.0
-                    tokens[method].update(zip(event.places, event.tokens, strict=True))
+                    places = range(event.committed - len(event.tokens), event.committed)
+                    tokens[method].update(zip(places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = zip(event.places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
+                    fresh = zip(places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
                     changed[method] = Progress(event.committed, event.index, event.seconds, (*before, *fresh))
                 elif event is not None:
                     pictured.pop(method, None)

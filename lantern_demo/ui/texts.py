@@ -199,7 +199,6 @@ LOOK: dict[str, Any] = {
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The model drew it after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms and committed {tokens} tokens.",
-    "sideBySide": "Drawn side by side with the other rows of this pass: {missing} of the tokens before it were not there yet.",
     "neverDrafted": "This token was never drafted: it lay beyond the window of every earlier pass.",
     "draftedOnce": "Drafted once; the",
     "draftedOften": "Drafted {count} times ({chain}); the last",

@@ -11,7 +11,6 @@ from lantern_demo.bench.gpu import without_graphs
 from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.step import TreeSteps
 
@@ -26,7 +25,7 @@ def timed(request: pytest.FixtureRequest) -> TimedModel:
     return timed_model(request.param, torch.device("cuda"), small=True, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].drafts is not OptTree])
+@pytest.mark.parametrize("method", METHODS)
 def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
     with without_graphs():
         eager = timed.decoded(method, tokens=TOKENS, seed=3)

@@ -44,7 +44,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.metrics import acceptance
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.settings.drafts import describe_drafts
-from lantern_demo.static_trees import STATIC_TREES, read_paths
+from lantern_demo.settings.trees import STATIC_TREES, read_paths
 
 from .adapter import ModelTarget, Prompt, TextReader, reader_of
 from .drafter import EagleDrafter, read_weights

@@ -1,14 +1,12 @@
 """The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
 
 drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`).
-fitted/                choices, so that the same seed gives the same picture after a restart.
 tables/                neighbours and colours of published codebooks, which take seconds to minutes to compute.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -60,27 +58,6 @@ def put(path: Path, text: str) -> None:
     """Write a text file as in `replacing`. Raise OSError."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-
-
-def choice_file(name: str, *circumstances: object) -> Path:
-    """Return the file of a choice. Its name has a digest of the circumstances."""
-    digest = hashlib.sha256(" ".join(map(str, circumstances)).encode()).hexdigest()[:12]
-    return root() / "fitted" / f"{name}-{digest}.json"
-
-
-def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[], str]) -> str:
-    """Return a choice among names from disk, or else call `find` and write its result.
-
-    One process finds at a time: two would disturb each other's timings, and could choose differently.
-    """
-    with locked(file):
-        with suppress(OSError, ValueError):
-            if isinstance(choice := json.loads(file.read_text()), str) and allowed(choice):
-                return choice
-        choice = find()
-        with suppress(OSError):
-            put(file, json.dumps(choice) + "\n")
-    return choice
 
 
 def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:

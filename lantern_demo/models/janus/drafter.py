@@ -59,7 +59,7 @@ class JanusDrafter(SequenceDrafter):
         real[:, -1] = True
         cache.start(n, real)
 
-    # -- training: see `training.teaching.Learner`
+    # -- training: see `Learner` in `examples/train_drafter/teaching.py`
 
     lead = 0  # it reads only the picture's slots
 

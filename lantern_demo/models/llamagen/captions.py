@@ -25,8 +25,7 @@ from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.machine.device import DTYPES, half
-from lantern_demo.models.machine.matmul import OF_FORMAT
-from lantern_demo.models.machine.sixteen import sixteen_bits_for_prompts
+from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits
 from lantern_demo.models.text import END, PAD, Encoded, left_pad, unknown_words
 
 LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released
@@ -151,7 +150,7 @@ class CaptionEncoder:
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
-        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits_for_prompts(), "plain")))
+        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")))
 
     @property
     def encoder(self) -> T5EncoderModel:

@@ -120,7 +120,7 @@ class Drafter(DecoderDrafter):
         features = F.rms_norm(before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps)
         return x + self.fc_taps(features.flatten(-2))
 
-    # -- training: see `training.teaching.Learner`
+    # -- training: see `Learner` in `examples/train_drafter/teaching.py`
 
     @property
     def lead(self) -> int:

@@ -1,6 +1,5 @@
-"""Matmuls with fixed weights on a CPU, in several kinds; the processor decides which is fastest.
-
-On one machine a plain matmul of two rows takes six times as long as a packed one, on another it is faster. `plain` and `packed`
+"""Matmuls with fixed weights on a CPU, in several kinds.
+ `plain` and `packed`
 are float32. `half` reads weights as float16 and computes in float32. It reads half as many bytes, and gives the same numbers
 where float16 holds the weights exactly, as in a model that was stored in float16. `bfloat16` rounds weights and inputs, and so
 changes the distributions.
@@ -11,10 +10,8 @@ Kinds in `ROW_EXACT` compute each output row from its input row alone: the same 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from math import prod
-from time import perf_counter
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +25,6 @@ KINDS = {
     "half": "float32 products, float16 weights (FBGEMM)",
     "bfloat16": "bfloat16 products, packed weights (oneDNN)",
 }
-PROBED_NODES = (1, 6)  # nodes of the passes that decide between kinds: as in vanilla and with a small tree
-PROBES = 12  # passes each
 BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
 FEW = 4  # rows
 SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
@@ -37,11 +32,20 @@ ROW_EXACT = ("packed", "half", "bfloat16")
 OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
 
 
-def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
-    """Return the row-exact kinds that work here and give float32 results with these weights, or `plain`."""
+def exact_kind(weights: Iterable[Tensor]) -> str:
+    """Return the kind that gives float32 results with these weights: float16 weights where they hold them, else packed ones,
+    else `plain`."""
     held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
-    kinds = [kind for kind in ("packed", "half") if supported(kind) and (held or kind == "packed")]
-    return tuple(kinds) or ("plain",)
+    kinds = ("half", "packed") if held else ("packed",)
+    return next(filter(supported, kinds), "plain")
+
+
+def sixteen_bits() -> str:
+    """Return the number format of a published model on a CPU: bfloat16 where the processor multiplies in it, else float16
+    weights in float32 matmuls, else float32."""
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    formats = ("bfloat16", "float16") if native else ("float16",)
+    return next((name for name in formats if supported(OF_FORMAT[name])), "float32")
 
 
 def matmul(weight: Tensor, kind: str) -> Matmul:
@@ -94,18 +98,6 @@ def supported(kind: str) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return bool(((found - x @ weight.t()).abs() < 0.5).all())
-
-
-@torch.inference_mode()
-def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
-    """Return the kind whose calls, by kind and size, take the least time: the geometric mean of best times."""
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(PROBES):
-        for key, call in calls.items():  # in turn, so that a disturbance affects all of them
-            began = perf_counter()
-            call()
-            best[key] = min(best[key], perf_counter() - began)
-    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))
 
 
 def _half(weight: Tensor) -> Matmul:

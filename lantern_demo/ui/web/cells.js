@@ -143,7 +143,7 @@ function verdict(lane, step, [node, kind, ...told], words) {
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
 function ownNode(lane, token) {
   const step = stepOf(lane, token);
-  const place = lane.rank[token] - (step ? lane.committed[step - 1] : 0);
+  const place = token - (step ? lane.committed[step - 1] : 0);
   const { path } = lane.trees[step];
   return place < path.length - 1 ? path[place + 1] : -1;
 }
@@ -152,7 +152,7 @@ function ownNode(lane, token) {
 function triesFor(lane, token) {
   const step = stepOf(lane, token);
   const tree = lane.trees[step];
-  const parent = tree.path[lane.rank[token] - (step ? lane.committed[step - 1] : 0)];
+  const parent = tree.path[token - (step ? lane.committed[step - 1] : 0)];
   return lane.trials[step].filter(([node]) => tree.parents[node] === parent);
 }
 
@@ -173,19 +173,18 @@ function storyOf(lane, token, grid, words) {
   const kind = lane.kinds[token];
   const drafts = step ? triedFor(lane, token) : [];
   const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
-  const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
+  const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[token - before]);
   const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
   const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
-  const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
-  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because), ...tries, drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
+  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), el("p", {}, because), ...tries, drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
   const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
   if (step === 0) return { where, heading, sentences, drafts, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
   if (lane.window) record.push(el("p", { class: "drafted" }, draftHistory(lane, token, words)));
-  if (!lane.wave && tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
+  if (tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
   else if (lane.trials[step].length) {
     record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "");
-  } else if (!lane.wave) record.push(el("p", { class: "note" }, words.notKept));
+  } else record.push(el("p", { class: "note" }, words.notKept));
   return { where, heading, sentences, drafts, record };
 }

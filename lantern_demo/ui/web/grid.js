@@ -3,16 +3,8 @@
 const KINDS = ["e", "r", "t"];
 const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
 
-/** Tell of a lane in which order its tokens came, `rank`, by place; its kinds, which are in that order, go by place too. */
-function ranked(lane) {
-  const kinds = [...lane.kinds];
-  lane.rank = kinds.map((_, token) => token);
-  lane.places?.forEach((place, rank) => { lane.rank[place] = rank; });
-  lane.kinds = lane.rank.map((rank) => kinds[rank]);
-}
-
 /** The step that committed a token. */
-const stepOf = (lane, token) => countUpTo(lane.committed, lane.rank[token]);
+const stepOf = (lane, token) => countUpTo(lane.committed, token);
 
 /** How many tokens were there at a time of the clock that the lane's `times` are of. */
 function tokensAt(lane, time) {
@@ -74,14 +66,14 @@ function paint(canvas, lane, count, grid, options) {
   const g = canvas.getContext("2d");
   const cell = size / grid;
   const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
-  const there = lane.rank.flatMap((rank, token) => (rank < count ? [token] : []));
+  const there = Array.from({ length: count }, (_, token) => token);
   g.clearRect(0, 0, size, size);
   if (lane.image) g.drawImage(lane.image, 0, 0, size, size);
   else {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
+  const marked = options.marks ? there : there.filter((token) => token >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
@@ -92,14 +84,14 @@ function paint(canvas, lane, count, grid, options) {
     g.fillStyle = options.cover;
     g.beginPath();
     for (let row = 0; row < grid; row++) {
-      const known = lane.rank.slice(row * grid, (row + 1) * grid).filter((rank) => rank < count).length;
+      const known = Math.max(0, Math.min(grid, count - row * grid));
       if (known < grid) g.rect(known * cell, row * cell, size, cell + 0.5);
     }
     g.fill();
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
-    for (const token of there) if (lane.rank[token] >= Math.min(since, count - 1)) box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
+    for (const token of there) if (token >= Math.min(since, count - 1)) box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
   }
   if (options.differs) {
     g.lineWidth = Math.max(1, cell * 0.1);

@@ -115,8 +115,8 @@ function lookPanel(words, root, hooks) {
     const order = ["draft", "verify", "accept"];
     const step = stepOf(lane, cell);
     if (phase === "accept" || step === 0) {
-      const first = lane.rank.indexOf(lane.committed[step]);
-      if (first >= 0) select(lane, first);
+      const first = lane.committed[step];
+      if (first < lane.kinds.length) select(lane, first);
       phase = "draft";
     } else phase = order[order.indexOf(phase) + 1];
     const now = stepOf(lane, cell);

@@ -118,7 +118,7 @@ function over(view) {
   state.whole = view;
   const images = view.lanes.map((data) => {
     const one = state.lanes.find((other) => other.view.id === data.id);
-    ranked(data);
+    data.kinds = [...data.kinds];
     for (const rising of ["milliseconds", "committed"]) data[rising] = summed(data[rising]);
     one.data = data;
     one.shown = -1;

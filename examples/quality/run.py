@@ -1,36 +1,57 @@
-"""Measure speed against quality on lantern scenes: `python -m lantern_demo.bench quality --out runs/quality`.
+"""Measure speed against quality on lantern scenes. Run it from the repository's root:
 
-Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed ones do so again with one
-knob moved at a time. The gain in speed is measured in rounds as in `bench speed`. The loss of quality is measured against
-pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md and the pictures as token ids. An
-interrupted command continues from these ids. With --processes N, N processes share the drawing.
+    python examples/quality/run.py --out runs/quality
+
+Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed
+ones do so again with one knob moved at a time. The gain in speed is measured in rounds, as in
+`python -m lantern_demo.bench speed`. The loss of quality is measured against pictures that vanilla
+draws with other seeds. The folder --out then holds front.json, front.md and the pictures as token
+ids. An interrupted command continues from these ids. With --processes N, N processes share the
+drawing.
+
+The files beside this one:
+
+    points      The methods and settings to compare.
+    drawing     Draws their pictures as token ids, and keeps each at once.
+    scenes      Captions with their true pictures.
+    classifier  Reads the attributes of a picture.
+    tokens      How likely the target finds a picture's tokens.
+    tvd         How far a run's distributions are from the model's.
+    intervals   Intervals of shares and of differences.
+    front       Computes the rows of the report.
+    report      Prints its tables.
+
+`examples/plot_front.py` plots front.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lantern_demo.bench.quality import drawing
-from lantern_demo.bench.quality.front import gains, scene_front
-from lantern_demo.bench.quality.points import Point, points_of
-from lantern_demo.bench.quality.report import Report, markdown
-from lantern_demo.bench.quality.scenes import SEEDS, load_classifier_of, truth
-from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.quality import drawing
+from examples.quality.front import gains, scene_front
+from examples.quality.points import Point, points_of
+from examples.quality.report import Report, markdown
+from examples.quality.scenes import SEEDS, load_classifier_of, truth
+from examples.quality.tvd import picture_tvd
+from lantern_demo.bench.report import add_model, at_least, machine_of, now, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
-from lantern_demo.bench.tvd import picture_tvd
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.knobs import FIT
+from lantern_demo.settings.trees import DEFAULT
 
 PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 
 def parser() -> argparse.ArgumentParser:
-    p = parser_of("quality", __doc__)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_model(p)
     p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and measured")
     names = list(METHODS)
@@ -40,12 +61,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sweep-pictures", type=at_least(0), default=SWEPT, help=f"where a knob is moved (default: {SWEPT})")
     p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
     p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing (default: 1)")
-    p.add_argument("--tree", default=FIT, help="draft tree of all points (default: fit, the machine's own)")
+    p.add_argument("--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)")
     return p
 
 
 def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
-    """Return the entry of `play` with the picture's `tvd` (see `lantern_demo.bench.tvd`), None at temperature 0."""
+    """Return the entry of `play` with the picture's `tvd` (see `examples/quality/tvd.py`), None at temperature 0."""
     method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
     done = play(pipe, point, prompt, seed)
     config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy)
@@ -54,7 +75,13 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
 
 
 def run(args: argparse.Namespace) -> Report:
-    """Draw, measure and return the report. Raises ValueError for invalid arguments, RuntimeError if a method fails."""
+    """Draw, measure and return the report.
+
+    Raises ValueError for invalid arguments, such as pictures that are not whole captions, and
+    RuntimeError if a method fails."""
+    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
+        if count % SEEDS or count == SEEDS:
+            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
     pipe = load(args.model, args.device, args.dtype)
     scenes = truth(max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
@@ -74,14 +101,18 @@ def run(args: argparse.Namespace) -> Report:
     return {**told, **identity, **asked, **front}
 
 
-def main(argv: Sequence[str]) -> None:
-    """Run the command. Raises ValueError for invalid arguments, such as pictures that are not whole captions."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command, or exit with 2 and a sentence for invalid arguments."""
     args = parser().parse_args(argv)
-    for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
-        if count % SEEDS or count == SEEDS:
-            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
-    report = run(args)
+    try:
+        report = run(args)
+    except ValueError as error:
+        parser().error(str(error))
     text = markdown(report)
     files = write(args.out / "front.json", report, text)
     print(text)
     print(f"wrote {', '.join(map(str, files))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from examples.train_drafter.own import encode_prompts
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
-from lantern_demo.training.own import encode_prompts
 
 FLOOR = 1e-9  # least probability of a token, 20.7 nats: one impossible token must not make a picture's mean infinite
 POSITIONS = 2048  # rows of logits in memory at once

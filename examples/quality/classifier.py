@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from examples.make_bundled_model.lanterns import SIZE
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, SIZE
+from lantern_demo.scenes import ATTRIBUTES
 
 
 def reduced(images: Tensor) -> Tensor:

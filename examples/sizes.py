@@ -1,53 +1,77 @@
-"""Time models of published sizes on a CPU: `python -m lantern_demo.bench sizes --out sizes.json`.
+"""Time models of published sizes on a CPU. Run it from the repository's root:
+
+    python examples/sizes.py --out sizes.json
 
 It times the bundled model, and published sizes with random weights. It times forward passes of the target by nodes and kinds of
-matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, each with the fitted tree. The cost of a step with a given tree
-depends neither on the weights nor on the accepted tokens. Tokens per step come from the bundled model's calibration, so seconds
+matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, the latter two with the default tree. The cost of a step with a
+given tree depends neither on the weights nor on the accepted tokens. Tokens per step are those of the bundled model, so seconds
 of a picture are estimates. `--small` shrinks the published ones, to try the command.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import sys
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache
 from itertools import islice, pairwise
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from lantern_demo.bench.models import MODULES, TimedModel, timed_model
-from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lantern_demo.bench.models import TimedModel, timed_model
+from lantern_demo.bench.report import at_least, json_file, machine_of, now, table, write
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
+from lantern_demo.models.families import family_of
 from lantern_demo.models.files.blank import held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
-from lantern_demo.models.registry import BUNDLED, model_info
-from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
+from lantern_demo.models.registry import model_info
+from lantern_demo.runs.pipeline import load
+from lantern_demo.settings.trees import DEFAULTS
 
 CPU = torch.device("cpu")
-BORROWED = "lantern-scenes"  # its calibration supplies the tokens per step
+MODULES = "modules"  # PyTorch's own matmuls, in place of a kind
+BORROWED = "lantern-scenes"  # its runs supply the tokens per step
 MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # timed passes of each size
 STEPS = 12  # timed steps of each tree in a round
+ROUNDS = 3
+PROMPTS = ("three red round lanterns over a lake at dusk", "a blue sky lantern over hills at night", "two green box lanterns")
 
 Report = dict[str, Any]
 
 
+@torch.inference_mode()
 def sized(model: str, kind: str, small: bool) -> TimedModel:
-    """Load a model with a kind of matmul, or MODULES. Raises ValueError if it does not fit into memory."""
+    """Load a model with a kind of matmul, or MODULES.
+
+    Raises ValueError if it does not fit into memory."""
     published, free = model_info(model).published, free_memory(CPU)
     if published is not None and free is not None and not small:
         needed = held(published.target) * (4 if kind in (MODULES, "plain", "packed") else 2)
         if needed > 0.9 * free:
             raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
-    return timed_model(model, CPU, small, torch.float32 if kind == MODULES else torch.float16, kind)
+    dtype = torch.float32 if kind == MODULES else torch.float16
+    timed = timed_model(model, CPU, small, dtype, join=False)
+    if kind == MODULES:
+        return timed
+    network: Any = timed.target
+    fused = family_of(network.config).cpu
+    assert fused is not None
+    target = fused.target(network, kind, published is not None)
+    return replace(timed, target=target, drafter=fused.drafter(timed.drafter, kind))
 
 
 def default_kind(model: str) -> str:
@@ -83,19 +107,24 @@ def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
     return [ended - began for began, ended in islice(pairwise(clock), 1, 1 + STEPS)]
 
 
+@cache
+def tokens_per_step(method: str) -> float:
+    """Return the tokens per step of the bundled model with its default tree."""
+    pipe = load(BORROWED, "cpu")
+    return median(pipe.generate(prompt, method).stats.mean_accepted_length for prompt in PROMPTS)
+
+
 def methods(timed: TimedModel) -> Report:
-    """Estimate the cost of a picture by method, with the tree that the program would choose. Time the methods in turn."""
-    calibration = read_calibration(BUNDLED / BORROWED)
-    assert calibration is not None
-    tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
-    chosen = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
+    """Estimate the cost of a picture by method, with the default tree of a processor. Time the methods in turn."""
+    tree = StaticTree(DEFAULTS["cpu"].static)
+    chosen: dict[str, DraftConfig] = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
     times: dict[str, list[float]] = {name: [] for name in chosen}
-    for _ in range(FIT_ROUNDS):
+    for _ in range(ROUNDS):
         for name, policy in chosen.items():
             times[name] += steps(timed, name, policy)
     found = {}
     for name, policy in chosen.items():
-        given = 1.0 + (sum(chances(calibration.static[name], policy.paths)) if isinstance(policy, StaticTree) else 0)
+        given = tokens_per_step(name)
         each = median(times[name]) / given
         found[name] = {
             "ms_per_token": 1000 * each,
@@ -134,15 +163,29 @@ def markdown(models: dict[str, Report]) -> str:
             found.append([model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"])
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     head = ["model", "method", "nodes", "tokens a step", "ms a token", "speedup", "picture, s"]
-    estimate = f"Methods, an estimate: a step as measured, its tokens as {BORROWED} was calibrated"
+    estimate = f"Methods, an estimate: a step as measured, its tokens as those of {BORROWED}"
     return "\n\n".join(
         ("Milliseconds of a pass, by nodes", table(["model", "products", *nodes], kinds), estimate, table(head, found))
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command. Raises ValueError for invalid options."""
-    p = parser_of("sizes", __doc__)
+def run(args: argparse.Namespace) -> Report:
+    """Measure the models, write the report after each, and return it.
+
+    Raises ValueError for an unknown model, a bad number of threads, or too little memory."""
+    report: Report = {"created": now(), "machine": machine_of(CPU), "torch": torch.__version__}
+    report |= {"small": args.small, "models": {}}
+    for model in dict.fromkeys(args.models):
+        pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
+        report["models"][model] = measured(model, args.kinds, sorted({1, *args.nodes}), args.small)
+        if args.out:
+            write(args.out, report, markdown(report["models"]))
+    return report
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command, or exit with 2 and a sentence for invalid options."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", nargs="+", default=list(MODELS), metavar="ID", help=f"default: {' '.join(MODELS)}")
     kinds = [MODULES, *filter(supported, KINDS)]
     told = f"of products beside the program's choice: {', '.join(kinds)} (default: modules, PyTorch's own)"
@@ -152,11 +195,11 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--small", action="store_true", help="published models of few weights")
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
     args = p.parse_args(argv)
-    report: Report = {"created": now(), "machine": machine_of(CPU), "torch": torch.__version__, "small": args.small, "models": {}}
-    for model in dict.fromkeys(args.models):
-        pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-        report["models"][model] = measured(model, args.kinds, sorted({1, *args.nodes}), args.small)
-        if args.out:
-            write(args.out, report, markdown(report["models"]))
-    print(markdown(report["models"]))
-    return 0
+    try:
+        print(markdown(run(args)["models"]))
+    except ValueError as error:
+        p.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.quality.points import Point
+import lantern_demo
+from examples.quality.points import Point
 from lantern_demo.bench.report import digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.models.files.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import drafts_of
+from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import method_of
 
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
-PACKAGE = Path(__file__).resolve().parent.parent.parent
+PACKAGE = Path(lantern_demo.__file__).parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; 0 for absent points
@@ -100,7 +101,7 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     """Draw a picture without warm-up or previews, which do not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
-    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, drafts_of(method.drafts, knobs))
+    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, choice_of(method.drafts, knobs).policy)
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
     return {"point": job.point.name, "picture": job.picture, "tokens": last.tokens, "steps": last.steps}

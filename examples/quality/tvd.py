@@ -90,7 +90,8 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
     found: dict[int, Visit] = {}
     for step, visits in zip(steps, seen, strict=True):
         assert isinstance(step, Step)
-        found |= zip(step.places, visits, strict=False)  # visits after the path's end are arbitrary
+        places = range(step.committed - len(step.tokens), step.committed)
+        found |= zip(places, visits, strict=False)  # visits after the path's end are arbitrary
     return [found[place] for place in range(len(last.tokens))], last.tokens
 
 

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from lantern_demo.bench.quality import tokens
-from lantern_demo.bench.quality.classifier import AttributeClassifier
-from lantern_demo.bench.quality.drawing import Record
-from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
-from lantern_demo.bench.quality.statistics import LEVEL, compared, wilson
+from examples.quality import tokens
+from examples.quality.classifier import AttributeClassifier
+from examples.quality.drawing import Record
+from examples.quality.intervals import LEVEL, compared, wilson
+from examples.quality.points import FLOOR, Point
+from examples.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline

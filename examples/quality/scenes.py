@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier
+from examples.make_bundled_model.lanterns import HELD_OUT, SIZE, Scenes, render, sample_scenes
+from examples.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption, render, sample_scenes
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
 POOL = 4096  # number of captions

@@ -1,4 +1,6 @@
-"""Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
+"""Train the drafter of a target.
+
+The command is `python examples/train_drafter/drafter.py --target runs/target --out runs/drafter`.
 
 The loss is the total variation to the target's distribution: a sampled draft is accepted with a chance of one minus that value.
 With smaller weights it adds the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's frozen head,
@@ -15,6 +17,7 @@ import hashlib
 import json
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.lanterns import caption, sample_scenes
+from examples.train_drafter import run
+from examples.train_drafter.own import OwnPictures, encode_prompts
+from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.common import DrafterSizes, TargetSizes
@@ -33,10 +42,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.scenes import caption, sample_scenes, vocabulary
-from lantern_demo.training import run
-from lantern_demo.training.own import OwnPictures, encode_prompts
-from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
+from lantern_demo.scenes import vocabulary
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)

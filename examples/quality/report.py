@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lantern_demo.bench.quality.front import MEASURES
-from lantern_demo.bench.quality.scenes import ALL
+from examples.quality.front import MEASURES
+from examples.quality.scenes import ALL
 from lantern_demo.bench.report import number, table
 from lantern_demo.scenes import ATTRIBUTES
 
