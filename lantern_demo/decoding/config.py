@@ -13,7 +13,6 @@ from .drafting import DraftConfig
 from .rules import Rule, columns
 from .sampling import Sampling
 
-ENGINES = ("auto", "plain", "fixed")
 NOISE = ("shared", "independent")
 
 
@@ -55,9 +54,8 @@ class Config:
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
     prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
-    engine: str = "auto"  # "auto" is "fixed" on a CUDA device
-    room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
-    noise: str = "independent"  # or "shared", where the method allows it (see `shared`)
+    room: int | None = None  # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
+    noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -67,9 +65,8 @@ class Config:
             raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
         if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        for name, allowed in (("engine", ENGINES), ("noise", NOISE)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}")
+        if self.noise not in NOISE:
+            raise ValueError(f"noise is {self.noise!r}; allowed are {', '.join(NOISE)}")
         if self.prefix_rows not in (None, 1, 2):
             raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
         scale = self.sampling.cfg_scale
@@ -80,6 +77,8 @@ class Config:
         if type(rule) is not type(method.rule):
             kinds = type(rule).__name__, type(method.rule).__name__
             raise ValueError(f"rule is of kind {kinds[0]}; method {method.id} needs {kinds[1]}")
+        if tree.drafts_own_draws and rule.relaxes:
+            raise ValueError(f"rule is {rule}, which relaxes; {type(tree).__name__} needs the exact rule")
         if columns(rule) and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
@@ -96,12 +95,11 @@ class Config:
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are compared with the target's own draws. A relaxed rule keeps its distribution this way only if a
-        rejection removes no more than near(x), and the prefix fixes the drafts. At temperature 0 there is no noise, and every
-        rule without neighbours compares."""
+        """Whether drafts are compared with the target's own draws. Relaxed rules run as published instead. At temperature 0
+        there is no noise, and every rule without neighbours compares."""
         if self.sampling.greedy:
             return not columns(self.rule)
-        return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.fixed_by_prefix))
+        return not self.rule.relaxes and (self.noise == "shared" or self.tree.drafts_own_draws)
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:

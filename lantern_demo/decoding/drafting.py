@@ -75,7 +75,7 @@ class DraftConfig:
     """The shape of a run's drafts. The base class drafts nothing."""
 
     needs_drafter: ClassVar[bool] = False
-    fixed_by_prefix: ClassVar[bool] = False  # drafts depend on the tokens before them, and on no random number
+    drafts_own_draws: ClassVar[bool] = False  # drafts are the target's own draws, and need shared noise
 
     @property
     def nodes(self) -> int:
@@ -142,7 +142,6 @@ class DynamicTree(DraftConfig):
     nodes: int = 59
 
     needs_drafter: ClassVar[bool] = True
-    fixed_by_prefix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least_one("tree top_k", self.top_k)

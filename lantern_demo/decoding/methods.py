@@ -55,6 +55,8 @@ def register(method: Method) -> Method:
     if rule.relaxes and (method.lossless or method.alone):
         why = "is said to be lossless" if method.lossless else "makes no guesses"
         raise ValueError(f"method {name} {why}, and its rule {rule} relaxes; one of the two must change")
+    if rule.relaxes and method.drafts.drafts_own_draws:
+        raise ValueError(f"method {name} drafts from a window, and its rule {rule} relaxes; it must be exact")
     METHODS[name] = method
     return method
 

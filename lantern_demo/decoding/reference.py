@@ -33,15 +33,10 @@ def relaxed(
     return None, p, q
 
 
-def shared(p: Probs, drafts: Sequence[int], own: int, near: Near) -> int | None:
+def shared(drafts: Sequence[int], own: int) -> int | None:
     """Compare drafts with the token `own`, which the target drew with the position's shared noise. Return the rank of the first
-    draft whose set has it, or None: `own` is then the bonus token. A token belongs to the first set that has it."""
-    for rank, x in enumerate(drafts):
-        group = {x, *near(p, x)}
-        if own in group:
-            return rank
-        p = normalised([0.0 if y in group else p[y] for y in range(len(p))])
-    return None
+    draft that equals it, or None: `own` is then the bonus token. This is the exact rule alone."""
+    return next((rank for rank, x in enumerate(drafts) if x == own), None)
 
 
 def exact(p: Probs, x: int) -> list[int]:

@@ -50,7 +50,7 @@ class Step:
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
     judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; set by `with_evidence`
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    kept: Kept | None = field(default=None, repr=False, compare=False)  # from an exact step with drafts, for `with_evidence`
+    kept: Kept | None = field(default=None, repr=False, compare=False)  # of a step that was not captured, for `with_evidence`
 
 
 class Kept(NamedTuple):

@@ -171,6 +171,11 @@ def numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
 
 
+def uniform_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype of a run's uniforms on a device."""
+    return torch.float64 if device.type == "cpu" else torch.float32
+
+
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
     """Return the uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere. All are drawn at once
     from the seed. A step reads only its row: first the verifier's, then the proposer's."""
