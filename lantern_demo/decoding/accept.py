@@ -1,4 +1,4 @@
-"""Judge the drafts at many nodes at once, by the papers' rejection sampling or by their greedy rule.
+"""Judge the drafts at many nodes at once, by the papers' rejection sampling or greedy rule.
 
 `reference.relaxed` says the same of one node, one token at a time. Read it first: the loop over
 children here has its order.
@@ -19,13 +19,15 @@ class Children(NamedTuple):
     """The drafts of P nodes, C each, and the distributions that they were drawn from."""
 
     tokens: Tensor  # [P, C] int64, in draw order, -1 for none
-    q: Tensor | None = None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
+    q: Tensor | None = (
+        None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
+    )
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all are
     offered: Tensor | None = None
-    # [P, C], the sum of q before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens`
-    # has any token. None: computed
+    # [P, C], the sum of q before each draw: below `sampling.NOTHING` nothing was drawn, and
+    # `tokens` has any token. None: computed
     rest: Tensor | None = None
 
 
@@ -34,7 +36,9 @@ class Verdict(NamedTuple):
     rejected."""
 
     accepted: Tensor  # [P, C] bool; the first one counts
-    residual: Tensor  # [P, V] the bonus token's distribution if no draft is accepted, not normalised
+    residual: (
+        Tensor  # [P, V] the bonus token's distribution if no draft is accepted, not normalised
+    )
     mass: Tensor  # [P, C] p of the draft
     score: Tensor  # [P, C]
     threshold: Tensor  # [P, C] a score must exceed it; greedy: reach it
@@ -45,8 +49,8 @@ class Verdict(NamedTuple):
 
 def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A
-    draft whose rejection would leave nothing is accepted, as it always is in exact arithmetic. Where
-    p is not finite no draft is accepted."""
+    draft whose rejection would leave nothing is accepted, as it always is in exact arithmetic.
+    Where p is not finite no draft is accepted."""
     x, tried, qx, weight = drawn(children)
     u = u[:, : x.shape[1]]
     ids = with_neighbours(rule, x, children.neighbours)

@@ -1,11 +1,13 @@
-"""Runners of steps: `Runner` runs them one by one on any device, `GraphRunner` as captured CUDA graphs. `Runners` keeps them for
-later runs.
+"""Runners of steps: `Runner` runs them one by one on any device, `GraphRunner` as captured CUDA
+graphs. `Runners` keeps them for later runs.
 
-Timing of graphs: a step's seconds lie between two CUDA events, one before its replay and one after the copy of its results.
-They are device time, independent of the host and of a consumer. Timing events inside the graph separate its parts, where torch
-can record them (`external=True`). A replay overwrites them, and steps are launched ahead of the results read. So they are read
-once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
-events, a step counts wholly as verify. Warm-up and capture are the clock's part "capture", which is outside the decode seconds.
+Timing of graphs: a step's seconds lie between two CUDA events, one before its replay and one after
+the copy of its results. They are device time, independent of the host and of a consumer. Timing
+events inside the graph separate its parts, where torch can record them (`external=True`). A replay
+overwrites them, and steps are launched ahead of the results read. So they are read once, at the
+end: a graph's steps are all split in the proportions of its last replay. Until then, and where
+torch lacks such events, a step counts wholly as verify. Warm-up and capture are the clock's part
+"capture", which is outside the decode seconds.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from .results import Step
 from .step import Shape, Steps
 from .timing import Clock
 
-WARM_UP = 2  # steps before a runner's first capture, in which libraries initialise; one before later captures
+# steps before a runner's first capture, in which libraries initialise; one before later captures
+WARM_UP = 2
 AHEAD = 4  # most replays in flight: enough that the device never waits for the host
 MOST = 16  # idle runners: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 
-# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
+# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each
+# stream it has seen.
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
@@ -76,9 +80,10 @@ class _Captured:
 
 
 class GraphRunner(Runner):
-    """Runs steps as replayed CUDA graphs, one per shape, captured at its first use; all share one memory pool. When
-    torch refuses a capture the steps run one by one, and `reason` states why. Out-of-memory errors and faults of the device are
-    raised. `free` releases memory that idle runners hold and returns whether there was any."""
+    """Runs steps as replayed CUDA graphs, one per shape, captured at its first use; all share one
+    memory pool. When torch refuses a capture the steps run one by one, and `reason` states why.
+    Out-of-memory errors and faults of the device are raised. `free` releases memory that idle
+    runners hold and returns whether there was any."""
 
     name = "graphs"
 
@@ -86,7 +91,9 @@ class GraphRunner(Runner):
         super().__init__(steps)
         self.ahead, self.device, self.free = AHEAD, steps.config.torch_device, free
         # pinned, so that copies to it do not wait
-        self.host = torch.empty(steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda)
+        self.host = torch.empty(
+            steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda
+        )
         self.pool: Any = None
         self.graphs: dict[Shape, _Captured] = {}
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
@@ -131,7 +138,8 @@ class GraphRunner(Runner):
     def _graph(self, shape: Shape) -> _Captured | None:
         """Return the graph of a shape; None after a refused capture."""
         if shape not in self.graphs and not self.reason:
-            # The end of the measure waits for the device. A fault of the device itself raises there, and nothing can run on it.
+            # The end of the measure waits for the device. A fault of the device itself raises
+            # there, and nothing can run on it.
             with self.clock.measure("capture"):
                 try:
                     self.graphs[shape] = self._captured(shape)
@@ -155,7 +163,8 @@ class GraphRunner(Runner):
         return self._capture(shape)
 
     def _capture(self, shape: Shape) -> _Captured:
-        """Warm up and capture. Restore the state of the steps and the current stream, also after an error."""
+        """Warm up and capture. Restore the state of the steps and the current stream, also after an
+        error."""
         steps, here = self.steps, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
             _STREAMS[self.device] = torch.cuda.Stream(self.device)
@@ -168,7 +177,9 @@ class GraphRunner(Runner):
                     steps.step(shape)
                     restore(steps, kept)
             # thread_local: another thread's allocations must not end this capture
-            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(
+                graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"
+            ):
                 before = iter(marks)
                 steps.step(shape, lambda _: nullcontext(next(before).record() if marks else None))
                 if marks:
@@ -190,7 +201,8 @@ def restore(steps: Steps, copies: list[Tensor]) -> None:
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """Return the out-of-memory error that an error is or hides: the end of a failed capture may raise another error."""
+    """Return the out-of-memory error that an error is or hides: the end of a failed capture may
+    raise another error."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return error
@@ -199,7 +211,8 @@ def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None
 
 
 def external_events() -> list[torch.cuda.Event]:
-    """Return four events to be recorded inside a graph, or an empty list where torch or the driver lacks them."""
+    """Return four events to be recorded inside a graph, or an empty list where torch or the driver
+    lacks them."""
     try:
         return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
     except (TypeError, RuntimeError):
@@ -207,7 +220,8 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0 if these cannot be read."""
+    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0
+    if these cannot be read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
     except (RuntimeError, ValueError):  # ValueError: one of them was never recorded
@@ -217,9 +231,10 @@ def shares(marks: list[Any]) -> list[float]:
 
 
 class Runners:
-    """Keeps at most `most` idle runners by the key that their runs share; the one longest unused goes first. Capturing takes as
-    long as a decode, and a graph keeps the tensors of its capture. So a run borrows a whole runner, overwrites its tensors, and
-    returns it. Two live runs never share a runner: the second one of the same shape gets another."""
+    """Keeps at most `most` idle runners by the key that their runs share; the one longest unused
+    goes first. Capturing takes as long as a decode, and a graph keeps the tensors of its capture.
+    So a run borrows a whole runner, overwrites its tensors, and returns it. Two live runs never
+    share a runner: the second one of the same shape gets another."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -230,10 +245,12 @@ class Runners:
         return len(self._idle)
 
     def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
-        """Return an idle runner of this key with empty caches, or a new one. If memory is short for a new one, release the idle
-        ones first."""
+        """Return an idle runner of this key with empty caches, or a new one. If memory is short for
+        a new one, release the idle ones first."""
         with self._lock:
-            at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
+            at = next(
+                (i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None
+            )
             runner = None if at is None else self._idle.pop(at)[1]
         if runner is not None:
             for cache in runner.steps.caches:
@@ -252,7 +269,9 @@ class Runners:
             return
         with self._lock:
             self._idle.append((key, runner))
-            while len(self._idle) > self.most or (self._idle and _scarce(runner.steps.results.device)):
+            while len(self._idle) > self.most or (
+                self._idle and _scarce(runner.steps.results.device)
+            ):
                 self._idle.pop(0)
 
     def clear(self) -> bool:

@@ -68,11 +68,11 @@ def decode(
     runners: Runners | None = None,
     make_parts: Parts = parts_of,
 ) -> Iterator[Step | Decoded]:
-    """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be shared
-    with other parts of a run. `runners` keeps captured runners for later runs. `make_parts` is
-    `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
-    iterator may be closed at any time. Raises ValueError at the call for models that do not fit the
-    configuration."""
+    """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be
+    shared with other parts of a run. `runners` keeps captured runners for later runs. `make_parts`
+    is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
+    iterator may be closed at any time. Raises ValueError at the call for models that do not fit
+    the configuration."""
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
@@ -129,7 +129,9 @@ class Run:
         self.open = True
 
     def _make(self) -> Runner:
-        steps = Steps(self.target, self.drafter, self.config, self.proposer, self.verifier, self.draws)
+        steps = Steps(
+            self.target, self.drafter, self.config, self.proposer, self.verifier, self.draws
+        )
         if not self.captured:
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.runners is None else self.runners.clear)
@@ -189,7 +191,9 @@ class Run:
                 self.runners.give(self._key, self.runner)
 
 
-def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock) -> Iterator[Step | Decoded]:
+def _events(
+    make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock
+) -> Iterator[Step | Decoded]:
     """Yield the steps and the result of a run."""
     run: Run | None = None
     sound = False
@@ -230,7 +234,9 @@ def _events(make_run: Callable[[], Run], condition: Any, config: Config, clock: 
     yield _result(tokens, lengths, clock, config.tree.nodes, run.runner)
 
 
-def _result(tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner) -> Decoded:
+def _result(
+    tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner
+) -> Decoded:
     """Sum up a run from its tokens and the accepted length of each step."""
     steps = len(lengths)
     seconds = clock.decode_seconds

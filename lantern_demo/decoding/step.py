@@ -96,7 +96,7 @@ class Steps:
 
     @property
     def exact(self) -> bool:
-        """Whether the host gives each step the sizes in use: on a CPU, where reading them is free."""
+        """Whether the host gives each step the sizes in use, which are free to read on a CPU."""
         return self.config.torch_device.type == "cpu"
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
@@ -228,8 +228,8 @@ class Steps:
         return self.drafter.forward(tokens, hidden, positions, slots, visible, self.drafter_cache)
 
     def visible(self, mask: Tensor) -> Tensor | None:
-        """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots after
-        them those of mask [n, w]. None for a lone node that needs no mask."""
+        """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots
+        after them those of mask [n, w]. None for a lone node that needs no mask."""
         count, width = mask.shape
         if self.exact and count == width == 1:
             return None

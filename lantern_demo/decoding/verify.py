@@ -31,7 +31,7 @@ from .trees import Draft, Tree, VerifyOutput
 
 
 class SharedNoiseVerifier:
-    """Accepts a draft that equals the token that the target draws with the noise of its position."""
+    """Accepts a draft that equals the target's own draw with the noise of its position."""
 
     draws = 0
 
@@ -50,7 +50,9 @@ class SharedNoiseVerifier:
     def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
         return argmax_or_invalid(self.add_noise(scores, positions))
 
-    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
         tree = draft.tree
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
@@ -78,7 +80,9 @@ class RejectionVerifier:
         probs = scores.softmax(-1)
         return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
 
-    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
         """uniforms [at least n (width + 1)] in [0, 1): per node one for each child, and one for the
         bonus token after it."""
         tree = draft.tree
@@ -87,7 +91,9 @@ class RejectionVerifier:
         p = scores.softmax(-1)
         u = self.by_node(tree, uniforms)
         inner_p = tree.of_inner(p)
-        children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
+        children = Children(
+            draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest
+        )
         if self.greedy:
             verdict = decide_greedy(self.rule, inner_p, children)
         else:
