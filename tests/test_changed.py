@@ -58,8 +58,8 @@ def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, te
 def test_a_changed_token_is_one_that_the_exact_rule_would_refuse(method: str, noise: str) -> None:
     """By the numbers that a draft was judged by: the uniform times q of it, and p of it alone."""
     seen = set()
-    for step in decode(TARGET, DRAFTER, PREFIX, config_of(method, 4, noise=noise)):
-        if isinstance(step, Step):
+    for seed in range(4):
+        for step in steps_of(config_of(method, seed, noise=noise))[0]:
             judged = {one.node: one for one in with_evidence(step).judged}
             for kind, node in zip(step.kinds, step.path[1:], strict=False):
                 seen.add(kind)
