@@ -102,7 +102,7 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
 def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
     """Return seconds of a method's steps with a tree at the start of a picture, without the first, which starts the drafter."""
     tokens = min(timed.tokens, (STEPS + 2) * policy.nodes)
-    events = timed.run(method, policy, tokens, seed=1, engine="plain")
+    events = timed.run(method, policy, tokens, seed=1)
     clock = (event.seconds for event in events if isinstance(event, Step))
     return [ended - began for began, ended in islice(pairwise(clock), 1, 1 + STEPS)]
 

@@ -22,7 +22,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
-from lantern_demo.decoding.step import TreeSteps
+from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import NetworkSizes
 from lantern_demo.models.families import joined_runners
@@ -130,7 +130,7 @@ def _placed(sizes: NetworkSizes[Any], dtype: torch.dtype) -> Any:
     return part
 
 
-def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> TreeSteps:
+def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
     """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings are those of
     `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
@@ -146,7 +146,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     proposer, verifier = parts_of(config, info.published.target.vocab)
     draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
     runner = runners.drafter if chosen.needs_drafter else None
-    steps = TreeSteps(runners.target, runner, config, proposer, verifier, draws, False)
+    steps = Steps(runners.target, runner, config, proposer, verifier, draws)
     for cache in steps.caches:  # the prompt is there, and of some padding
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:
@@ -164,6 +164,6 @@ def count_launches(
     unknown model, method or tree, and ValueError for settings that are not allowed."""
     steps, found = step_of(model, method, tree, dtype, **settings), Launches()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
-    steps.step(*shape)  # as before a capture: what is worked out once is there from then on
-    steps.step(*shape, lambda part: Watch(found.kernels[part], found.faults))
+    steps.step(shape)  # as before a capture: what is worked out once is there from then on
+    steps.step(shape, lambda part: Watch(found.kernels[part], found.faults))
     return found

@@ -14,7 +14,7 @@ import runs
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import loop, verify
+from lantern_demo.decoding import accept, loop, verify
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Members, Rule, without
 from lantern_demo.decoding.trees import Draft
@@ -67,13 +67,14 @@ class ReleasedVerifier(RejectionVerifier):
         if tree.size == 1 or not (self.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
             return super().verify(draft, scores, position, uniforms)
         p = scores.softmax(-1)
-        children = verify.Children(draft.drawn, None, self.neighbours)
-        verdict = verify.decide_greedy(self.rule, p.index_select(0, tree.inner), children)
+        children = accept.Children(draft.drawn, None, self.neighbours)
+        verdict = accept.decide_greedy(self.rule, p.index_select(0, tree.inner), children)
         rank = longest(draft, verdict.accepted)
         path = verify.walk(tree, verify.next_node(tree, rank))
         bonus = verify.argmax_or_invalid(p.index_select(0, path[-1:]))
         flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0].index_select(0, tree.rows)
-        depth, tokens = verify.accepted_tokens(draft, path, bonus)
+        depth = verify.depth_of(tree, path)
+        tokens = verify.accepted_tokens(draft, path, depth, bonus)
         return VerifyOutput(path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from passes import node_pass
@@ -15,12 +16,13 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig, DynamicProposer, StaticProposer
-from lantern_demo.decoding.graphs import Engines
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import pack_step, unpack_step
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
@@ -89,10 +91,28 @@ def exact_ways() -> dict[str, dict[str, Any]]:
 
 
 def decode(
-    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None, **settings: Any
+    target: Any,
+    drafter: Any,
+    condition: Any,
+    clock: Clock | None = None,
+    runners: Runners | None = None,
+    padded: bool = False,
+    **settings: Any,
 ) -> Iterator[Step | Decoded]:
-    """As `loop.decode`."""
-    return loop.decode(target, drafter, condition, Config(**settings), clock, engines)
+    """As `loop.decode`. padded: with the sizes of steps that a GPU captures."""
+    events = loop.decode(target, drafter, condition, Config(**settings), clock, runners)
+    return with_padded_steps(events) if padded else events
+
+
+def with_padded_steps(events: Iterator[Step | Decoded]) -> Iterator[Step | Decoded]:
+    """Yield the events of a run whose steps have the sizes that a GPU captures."""
+    while True:
+        with patch.object(Steps, "exact", False):
+            try:
+                event = next(events)
+            except StopIteration:
+                return
+        yield event
 
 
 class Behind:
@@ -128,7 +148,7 @@ def static_draft(
 def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
     """The walk over a draft as an engine takes it, from guided logits [n, V] and uniforms [n, width + 1]."""
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
-    shape = {"tree": SimpleNamespace(width=tree.width), "nodes": tree.size}
+    shape = {"tree": SimpleNamespace(width=tree.width, nodes=tree.size)}
     config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, **shape)
     out = RejectionVerifier(config, scores.shape[1]).verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
     return unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, logits.shape[1])

@@ -121,7 +121,7 @@ def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
 
 
-Runner = tuple[Any, Any, str]  # a target, a drafter and an engine
+Runner = tuple[Any, Any, bool]  # a target, a drafter, and whether steps have the sizes that a GPU captures
 
 
 @dataclass(frozen=True)
@@ -136,19 +136,19 @@ class Model:
     @property
     def modules(self) -> Runner:
         """Its own networks."""
-        return self.target, self.drafter, "plain"
+        return self.target, self.drafter, False
 
     @property
     def lean(self) -> Runner:
         """A processor's fused models."""
         runners = lean_runners(self._networks(), "plain", "plain")
-        return runners.target, runners.drafter, "plain"
+        return runners.target, runners.drafter, False
 
     @property
     def joined(self) -> Runner:
         """Its networks as they run on an accelerator."""
         runners = joined_runners(self._networks())
-        return runners.target, runners.drafter, "fixed"
+        return runners.target, runners.drafter, True
 
     def _networks(self) -> Any:
         target, drafter = deepcopy((self.target, self.drafter))
@@ -156,10 +156,10 @@ class Model:
 
     def run(self, runner: Runner, method: str, filters: tuple[float, int, float] = (1.0, 0, 1.0), **changes: Any) -> list[Any]:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
-        target, drafter, engine = runner
+        target, drafter, padded = runner
         own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
         knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(*filters, self.guidance), **own, **changes}
-        return list(decode(target, drafter, self.condition, engine=engine, **knobs))
+        return list(decode(target, drafter, self.condition, padded=padded, **knobs))
 
 
 def of_llamagen(config: LlamaGenConfig = TEXT, mask: Tensor = PADDED, guidance: float = 2.0, **drafter: Any) -> Model:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lantern_demo.bench.chi_square import chi_square
-from lantern_demo.decoding import reference, sampling, verify
+from lantern_demo.decoding import accept, reference, sampling, verify
+from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
-from lantern_demo.decoding.verify import Children
 
 
 class TableTarget:
@@ -135,7 +135,7 @@ class Decision(NamedTuple):
     rank: Tensor  # [P] of the accepted draft, -1 for none
     residual: Tensor  # [P, V]
     relaxed: Tensor  # [P, C] bool, of the accepted draft alone
-    verdict: verify.Verdict
+    verdict: accept.Verdict
 
 
 def decide(
@@ -148,16 +148,16 @@ def decide(
     offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
 ) -> Decision:
-    """`verify.decide` in plain numbers."""
-    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms))
+    """`accept.decide` in plain numbers."""
+    return _plainly(accept.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
-    """`verify.decide_greedy` in plain numbers."""
-    return _plainly(verify.decide_greedy(rule, p, Children(tokens, None, neighbours)))
+    """`accept.decide_greedy` in plain numbers."""
+    return _plainly(accept.decide_greedy(rule, p, Children(tokens, None, neighbours)))
 
 
-def _plainly(verdict: verify.Verdict) -> Decision:
+def _plainly(verdict: accept.Verdict) -> Decision:
     rank = verify.first(verdict.accepted)
     taken = torch.arange(verdict.accepted.shape[1], device=rank.device) == rank.unsqueeze(1)
     relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed

@@ -186,7 +186,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "gpu.json").read_text())
     assert {row["model"] for row in report["identity"]} == {gpu.BUNDLED, gpu.XL}
     for row in report["identity"]:
-        assert row["ok"] and row["same as eager"] == "10 of 10" and row["ran as"] == "fixed"
+        assert row["ok"] and row["same as eager"] == "10 of 10" and row["ran as"] == "plain"
         assert row["same as vanilla"] == ("10 of 10" if METHODS[row["method"]].lossless else "-")
     for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
         rows = [row for row in report["speed"] if row["model"] == model]

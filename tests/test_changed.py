@@ -12,9 +12,9 @@ from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 from examples.quality import tvd
 from examples.quality.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
@@ -53,18 +53,18 @@ def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, te
         assert 0 < sum(shares) < 4
 
 
-def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise() -> None:
-    """Of the table's target, whose distribution the last two tokens say, with the noise of each place."""
-    noise = gumbel_(torch.empty(TOKENS, 12), seed=4)
-    config = config_of("lantern", 4, noise="shared")
-    steps, tokens = steps_of(config)
-    before = torch.tensor([int(PREFIX[-1]), *tokens])
-    own = (TARGET.probs(before[:-2], before[1:-1], config.sampling).log() + noise[1:]).argmax(-1)
-    otherwise = {place for place, token in enumerate(own.tolist(), 1) if token != tokens[place]}
-    assert otherwise
-    for step in steps:
-        places = range(step.committed - len(step.tokens), step.committed)
-        assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in places]
+@pytest.mark.parametrize("noise", ["shared", "independent"])
+@pytest.mark.parametrize("method", ["lantern", "lantern++"])
+def test_a_changed_token_is_one_that_the_exact_rule_would_refuse(method: str, noise: str) -> None:
+    """By the numbers that a draft was judged by: the uniform times q of it, and p of it alone."""
+    seen = set()
+    for seed in range(4):
+        for step in steps_of(config_of(method, seed, noise=noise))[0]:
+            judged = {one.node: one for one in with_evidence(step).judged}
+            for kind, node in zip(step.kinds, step.path[1:], strict=False):
+                seen.add(kind)
+                assert (kind == "relaxed") == (judged[node].threshold >= judged[node].p)
+    assert {"exact", "relaxed"} <= seen
 
 
 def test_own_logits_are_the_models() -> None:

@@ -72,9 +72,9 @@ def test_a_target_that_was_not_told_is_refused() -> None:
     knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
-    for fused, engine in (((LeanTarget(target), LeanDrafter(drafter)), "plain"), ((target, drafter), "fixed")):
+    for fused in ((LeanTarget(target), LeanDrafter(drafter)), (target, drafter)):
         with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\] reads 384"):
-            list(decode(*fused, condition, engine=engine, **knobs))
+            list(decode(*fused, condition, **knobs))
 
 
 # -- on disk

@@ -124,7 +124,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
     assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()
     # the slot of image token j sees t + j slots, itself and those of the prompt counted
     knower = Perfect({t + j: states[:, j : j + 1] for j in range(len(tokens))})
-    knobs = {"num_tokens": 16, "sampling": pipe.settings(temperature=0).sampling(), "engine": "plain"}
+    knobs = {"num_tokens": 16, "sampling": pipe.settings(temperature=0).sampling()}
     *_, last = decode(target, knower, condition, **knobs, **small("eagle1", tree="0 00 000"))
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]

@@ -1,4 +1,4 @@
-"""Numbers that are not finite: both engines end the run with the same sentence, and neither does where nothing hangs on them."""
+"""Numbers that are not finite: steps of every size end with one sentence, and none does where nothing hangs on them."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class SpoiltDrafter:
 def runs(
     method: str, target: tuple[Spoil, int] | None, drafter: tuple[Spoil, int] | None, **changes: Any
 ) -> list[tuple[Any, str]]:
-    """What the plain and the fixed engine yield, as tokens per step, and what they say at the end."""
+    """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the end."""
     knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
-    for engine in ("plain", "fixed"):
+    for padded in (False, True):
         parts = (
             of.target if target is None else SpoiltTarget(of.target, *target),
             of.drafter if drafter is None else SpoiltDrafter(of.drafter, *drafter),
         )
         steps, said = [], ""
         try:
-            for event in decode(*parts, of.condition, engine=engine, **knobs):
+            for event in decode(*parts, of.condition, padded=padded, **knobs):
                 if isinstance(event, Step):
                     steps.append((event.tokens, event.tree_tokens))
         except FloatingPointError as error:
@@ -115,6 +115,6 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.eager else 4))
+    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
     plain, fixed = runs(method, (every(torch.nan), 2), None)
     assert plain == fixed and fixed[1] == NO_PROBS

@@ -1,4 +1,4 @@
-"""Engines of steps of fixed shapes, that they are kept between runs, and graphs of their steps, which are faked on a CPU."""
+"""Runners of steps that a GPU captures, that they are kept between runs, and graphs of their steps, which are faked on a CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -14,16 +14,16 @@ from runs import OF_EACH_KIND, decode
 from small_models import FULL, PADDED, TEXT, condition_of, networks, settings, summary
 
 from lantern_demo.decoding import graphs, loop
-from lantern_demo.decoding.graphs import Engines
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.step import TreeSteps
+from lantern_demo.decoding.step import Shape, Steps
 from lantern_demo.decoding.timing import DECODE_PARTS, Clock
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 
-Captured = list[tuple[int, bool]]
+Captured = list[Shape]
 
 
 class Model:
@@ -36,9 +36,25 @@ class Model:
         self.models = target, drafter
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
-    def run(self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, **changes: Any) -> Iterator[Any]:
-        knobs = {"sampling": Sampling(cfg_scale=2.0), "engine": "fixed", "room": 16, **self.rules[method], **changes}
-        return decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
+    def run(
+        self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, plain: bool = False, **changes: Any
+    ) -> Iterator[Any]:
+        """The events of a run of the sizes that a GPU captures; plain: as a CPU takes its steps."""
+        knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
+        events = decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, padded=not plain, **knobs)
+        return plainly(events) if plain else events
+
+
+def plainly(events: Iterator[Any]) -> Iterator[Any]:
+    with patch.object(loop, "captures", lambda _: False):
+        yield from list(events)
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runners are kept as on a GPU, and run without graphs."""
+    monkeypatch.setattr(loop, "captures", lambda _: True)
+    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: graphs.Runner(steps))
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +62,22 @@ def model() -> Model:
     return Model()
 
 
-def test_which_engine(model: Model) -> None:
-    assert list(model.run(engine="auto"))[-1].engine == "plain", "a CPU takes the plain loop unless asked"
-    with pytest.raises(ValueError, match="engine is 'quick'; allowed are auto, plain, fixed"):
-        model.run(engine="quick")
-
-
 def test_a_step_before_a_capture_leaves_the_run_where_it_was(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[TreeSteps] = []
-    real = TreeSteps.__init__
+    seen: list[Steps] = []
+    real = Steps.__init__
 
-    def made(self: TreeSteps, *args: Any, **named: Any) -> None:
+    def made(self: Steps, *args: Any, **named: Any) -> None:
         seen.append(self)
         real(self, *args, **named)
 
-    monkeypatch.setattr(TreeSteps, "__init__", made)
+    monkeypatch.setattr(Steps, "__init__", made)
     wanted = summary(list(model.run("lantern")))
     events = model.run("lantern")
     first = [next(events), next(events)]
     with torch.inference_mode():
         copies = [part.clone() for part in seen[-1].state()]
         for _ in range(2):
-            seen[-1].step(seen[-1].slots, True)
+            seen[-1].step(Shape(seen[-1].slots, seen[-1].depth + 1, True))
         graphs.restore(seen[-1], copies)
     assert summary([*first, *events]) == wanted
 
@@ -128,13 +138,13 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
     ):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(loop, "Runner", lambda steps: (graphs.Runner if steps.eager else graphs.GraphRunner)(steps))
+    monkeypatch.setattr(loop, "GraphRunner", graphs.GraphRunner)
     real = graphs.GraphRunner._capture
 
-    def capture(self: graphs.GraphRunner, slots: int, drafts: bool) -> Any:
-        captured.append((slots, drafts))
-        found = real(self, slots, drafts)
-        found.graph.again = lambda: self.steps.step(slots, drafts)
+    def capture(self: graphs.GraphRunner, shape: Shape) -> Any:
+        captured.append(shape)
+        found = real(self, shape)
+        found.graph.again = lambda: self.steps.step(shape)
         return found
 
     monkeypatch.setattr(graphs.GraphRunner, "_capture", capture)
@@ -143,9 +153,9 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
-    """The host's side of graphs: captured once per bucket and kind, launched ahead, read in order, timed by events."""
-    plain, replayed = (list(model.run(method, engine=engine)) for engine in ("plain", "fixed"))
-    assert summary(replayed) == summary(plain) and replayed[-1].engine == "graphs"
+    """The host's side of graphs: captured once per shape, launched ahead, read in order, timed by events."""
+    plain, replayed = (list(model.run(method, plain=plain)) for plain in (True, False))
+    assert summary(replayed) == summary(plain) and replayed[-1].runner == "graphs"
     assert len(set(faked)) == len(faked) <= 2
     seconds = replayed[-1].seconds
     assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(sum(seconds[part] for part in DECODE_PARTS))
@@ -160,33 +170,33 @@ def test_shares_of_a_step() -> None:
         assert graphs.shares([event] * 4) == [0.0, 1.0, 0.0]
 
 
-# -- kept engines
+# -- kept runners
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, model: Model) -> None:
+def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
     """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
-    engines, knobs = Engines(), {"noise": "shared"}
+    runners, knobs = Runners(), {"noise": "shared"}
     for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
-        new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
+        new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, runners=runners, **knobs, **changes))
         assert summary(pool) == summary(new)
-        cut = model.run(method, engines=engines, seed=9, **knobs)
+        cut = model.run(method, runners=runners, seed=9, **knobs)
         for _ in range(2):
             next(cut)
         cut.close()
-        assert len(engines) == 1
+        assert len(runners) == 1
 
 
 def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:
-    engines, large = Engines(), Model(replace(TEXT, layers=1, grid=16))
+    runners, large = Runners(), Model(replace(TEXT, layers=1, grid=16))
     for method in ("vanilla", "eagle1"):
-        knobs = {"engines": engines, "room": 200}
+        knobs = {"runners": runners, "room": 200}
         list(large.run(method, num_tokens=3, **knobs))
         captured = set(faked)
-        assert len({slots for slots, _ in captured}) >= 3
+        assert len({shape.slots for shape in captured}) >= 3
         long = list(large.run(method, num_tokens=200, **knobs))
         assert long[-1].seconds["capture"] == 0 and set(faked) == captured and len(graphs._STREAMS) == 1
-        assert summary(long) == summary(list(large.run(method, num_tokens=200, engine="plain", room=200)))
+        assert summary(long) == summary(list(large.run(method, num_tokens=200, plain=True, room=200)))
         faked.clear()
 
 
@@ -205,79 +215,79 @@ def test_closing_early_waits_for_work_in_flight(fake: bool, model: Model, reques
 def test_live_runs_of_one_shape_do_not_disturb_each_other(fake: bool, model: Model, request: pytest.FixtureRequest) -> None:
     if fake:
         request.getfixturevalue("faked")
-    engines = Engines()
+    runners = Runners()
     alone = [summary(list(model.run(seed=seed))) for seed in range(3)]
-    for _ in range(2):  # the second time on kept engines
-        live = [model.run(seed=seed, engines=engines) for seed in range(3)]
+    for _ in range(2):  # the second time on kept runners
+        live = [model.run(seed=seed, runners=runners) for seed in range(3)]
         found: list[list[Any]] = [[], [], []]
         while any(not events or isinstance(events[-1], Step) for events in found):
             for events, run in zip(found, live, strict=True):
                 events.extend([event] if (event := next(run, None)) is not None else [])
         assert [summary(events) for events in found] == alone
-        assert len(engines) == 3
+        assert len(runners) == 3
 
 
-def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    engines = Engines()
-    broken = model.run("vanilla", engines=engines)
+def test_a_faulty_run_keeps_its_runner_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = Runners()
+    broken = model.run("vanilla", runners=runners)
     next(broken)
     monkeypatch.setattr(model.models[0], "forward", None)
     with pytest.raises(TypeError):
         list(broken)
-    assert len(engines) == 0
+    assert len(runners) == 0
 
 
 def test_few_are_kept_and_the_longest_unused_goes(model: Model) -> None:
-    engines = Engines(most=2)
+    runners = Runners(most=2)
     made: list[Any] = []
 
     def caches() -> list[int]:
-        return [id(engine.steps.caches[0]) for _, engine in engines._idle]
+        return [id(runner.steps.caches[0]) for _, runner in runners._idle]
 
     for name in ("vanilla", "eagle1", "vanilla", "eagle2"):
-        list(model.run(name, engines=engines))
+        list(model.run(name, runners=runners))
         made.append(caches()[-1])
-    assert made[2] == made[0] and len(engines) == 2 and caches() == [made[0], made[3]], "eagle1 went"
-    assert engines.clear() and not engines.clear() and len(engines) == 0
+    assert made[2] == made[0] and len(runners) == 2 and caches() == [made[0], made[3]], "eagle1 went"
+    assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
-def test_other_settings_get_another_engine(model: Model) -> None:
-    engines, looser = Engines(), LanternPlusPlus(5, 3.0)
+def test_other_settings_get_another_runner(model: Model) -> None:
+    runners, looser = Runners(), LanternPlusPlus(5, 3.0)
     for changes in ({}, {"sampling": Sampling(0.9, cfg_scale=2.0)}, {"room": 20}, {"rule": looser}):
-        list(model.run(engines=engines, **changes))
-    assert len(engines) == 4
+        list(model.run(runners=runners, **changes))
+    assert len(runners) == 4
     with pytest.raises(ValueError, match="room is 3; it must be at least num_tokens, which is 16"):
         model.run(room=3)
 
 
 def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
     """A masked slot weighs 0, and 0 times what is not a number is none."""
-    engines = Engines()
+    runners = Runners()
     wanted = summary(list(model.run("eagle1")))
-    list(model.run("eagle1", engines=engines))
-    ((_, engine),) = engines._idle
-    assert len(engine.steps.caches) == 2
+    list(model.run("eagle1", runners=runners))
+    ((_, runner),) = runners._idle
+    assert len(runner.steps.caches) == 2
     with torch.inference_mode():
-        for cache in engine.steps.caches:
+        for cache in runner.steps.caches:
             cache.both.fill_(torch.nan)
-    assert summary(list(model.run("eagle1", engines=engines))) == wanted
+    assert summary(list(model.run("eagle1", runners=runners))) == wanted
 
 
-def test_memory_is_made_by_letting_idle_engines_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    engines, target = Engines(), model.models[0]
-    list(model.run("vanilla", engines=engines))
+def test_memory_is_made_by_letting_idle_runners_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners, target = Runners(), model.models[0]
+    list(model.run("vanilla", runners=runners))
     real = target.new_cache
 
     def scarce(*args: Any) -> Any:
-        if len(engines):
+        if len(runners):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(*args)
 
     monkeypatch.setattr(target, "new_cache", scarce)
-    assert list(model.run("eagle1", engines=engines))[-1].steps > 0
+    assert list(model.run("eagle1", runners=runners))[-1].steps > 0
     monkeypatch.setattr(target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
     with pytest.raises(torch.OutOfMemoryError):
-        list(model.run("lantern", engines=Engines()))
+        list(model.run("lantern", runners=Runners()))
 
 
 # -- captures that fail
@@ -324,36 +334,31 @@ def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
 def test_a_refused_capture_goes_on_without_graphs_on_the_threads_own_stream(
     masked: bool, stuck: Callable[..., list[Any]], model: Model
 ) -> None:
-    engines = Engines()
+    runners = Runners()
     wanted = summary(list(model.run("eagle1")))
     streams = stuck(lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked)
-    found = list(model.run("eagle1", engines=engines))
+    found = list(model.run("eagle1", runners=runners))
     why = "operation failed due to a previous error during capture" if masked else "operation not permitted"
-    assert (found[-1].engine, found[-1].engine_reason) == ("fixed", f"without graphs: {why}")
+    assert (found[-1].runner, found[-1].runner_reason) == ("plain", f"without graphs: {why}")
     assert summary(found) == wanted and streams[-1] == "the thread's own"
-    assert len(engines) == 0 and not graphs._STREAMS, "neither the engine nor the stream is used again"
+    assert len(runners) == 0 and not graphs._STREAMS, "neither the runner nor the stream is used again"
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_capture_without_memory_is_told_as_that(masked: bool, stuck: Callable[..., list[Any]], model: Model) -> None:
     streams = stuck(lambda: torch.OutOfMemoryError("CUDA out of memory"), masked)
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-        list(model.run("eagle2", engines=Engines()))
+        list(model.run("eagle2", runners=Runners()))
     assert streams[-1] == "the thread's own"
 
 
-def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
+def test_a_capture_without_memory_is_tried_again_once_idle_runners_are_gone(
     stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines = Engines()
+    runners = Runners()
 
-    class Captured(graphs.GraphRunner):
-        def __init__(self, steps: Any) -> None:
-            super().__init__(steps, engines.clear)
-
-    monkeypatch.setattr(loop, "Runner", Captured)
     stuck(None)
-    assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
+    assert list(model.run("vanilla", runners=runners))[-1].runner == "graphs" and len(runners) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]
     real = torch.cuda.graph
 
@@ -363,8 +368,8 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
         return real(*args, **kwargs)
 
     monkeypatch.setattr(torch.cuda, "graph", once)
-    assert list(model.run("lantern", engines=engines))[-1].engine == "graphs"
-    assert len(engines) == 1 and not fails
+    assert list(model.run("lantern", runners=runners))[-1].runner == "graphs"
+    assert len(runners) == 1 and not fails
 
 
 def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +382,7 @@ def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: 
 
     stuck(illegal)
     with pytest.raises(RuntimeError, match="an illegal memory access"):
-        list(model.run("vanilla", engines=Engines()))
+        list(model.run("vanilla", runners=Runners()))
 
 
 def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ the rule judges by its input distributions. A draw that does not follow its dist
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -83,9 +82,10 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
             return out
 
         vars(verifier).update(sample=sampled, verify=verified)
+        proposer.needs_host_sync = True  # a replayed graph would not call them
         return proposer, verifier
 
-    *steps, last = decode(target, drafter, condition, replace(config, engine="plain"), make_parts=make_parts)
+    *steps, last = decode(target, drafter, condition, config, make_parts=make_parts)
     assert isinstance(last, Decoded)
     found: dict[int, Visit] = {}
     for step, visits in zip(steps, seen, strict=True):

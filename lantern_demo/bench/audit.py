@@ -207,7 +207,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     rule, tree = SMALL.rule(method), choice_of(method.drafts, SMALL).policy
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", noise=cell.noise)
+        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, noise=cell.noise)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result

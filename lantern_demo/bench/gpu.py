@@ -31,7 +31,7 @@ BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
 TOKENS, FEW = 96, 10  # of a run with random weights, and of one with tiny models
 NODES = (8, 16, 32, 58)
 TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
-RUNS_AS = {"cuda": "graphs", "cpu": "fixed"}
+RUNS_AS = {"cuda": "graphs", "cpu": "plain"}
 
 
 def without_graphs() -> AbstractContextManager[Any]:
@@ -55,10 +55,10 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
             "model": timed.id,
             "format": str(dtype).removeprefix("torch."),
             "method": method,
-            "ran as": replayed.engine,
+            "ran as": replayed.runner,
             "same as eager": f"{same} of {tokens}",
             "same as vanilla": f"{as_vanilla} of {tokens}" if lossless else "-",
-            "ok": replayed.engine == RUNS_AS[timed.device.type] and (dtype != torch.float32 or agrees),
+            "ok": replayed.runner == RUNS_AS[timed.device.type] and (dtype != torch.float32 or agrees),
         }
 
 
@@ -79,7 +79,7 @@ def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]
             cost, parts = step_ms(done) / alone, ("draft", "verify", "commit")
             row: Row = {"model": timed.id, "method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
             row |= {f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3) for part in parts}
-            row |= {"c": round(cost, 2), "ran as": done.engine}
+            row |= {"c": round(cost, 2), "ran as": done.runner}
             if REGISTRY[timed.id].folder is not None:  # the weights are trained
                 row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
                 row["gain"] = round(done.mean_accepted_length / cost, 2)

@@ -50,7 +50,7 @@ class TimedModel:
     weights: int  # numbers that a forward pass of the target reads
 
     def run(
-        self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
+        self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
     ) -> Iterator[Step | Decoded]:
         """Decode this many tokens (by default a picture) with a draft tree (by default that of the settings)."""
         chosen = METHODS[method]
@@ -63,7 +63,6 @@ class TimedModel:
             self.neighbours,
             seed,
             self.device,
-            engine=engine,
             noise=self.knobs.noise,
         )
         return decode(self.target, self.drafter, self.condition, config)

@@ -1,5 +1,5 @@
-"""The configuration of a run, `Config`, and a row of the table of methods, `Method`. `Config` checks that its values fit each
-other, and `check_models` that they fit the models."""
+"""The configuration of a run, `Config`, and a row of the table of methods, `Method`. `Config`
+checks that its values fit each other, and `check_models` that they fit the models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .drafting import DraftConfig
 from .rules import Rule, columns
 from .sampling import Sampling
 
-ENGINES = ("auto", "plain", "fixed")
 NOISE = ("shared", "independent")
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table of `methods`: the source of the drafts, and the rule that accepts them. A method without drafts has
-    the exact rule. `lossless`: every token follows the target's own distribution. `summary` is one sentence for the page.
-    `default`: part of a comparison that names no methods."""
+    """One row of the table of `methods`: the source of the drafts, and the rule that accepts them.
+    A method without drafts has the exact rule. `lossless`: every token follows the target's own
+    distribution. `summary` is one sentence for the page. `default`: part of a comparison that names
+    no methods."""
 
     id: str
     label: str
@@ -51,57 +51,78 @@ class Config:
     sampling: Sampling = field(default_factory=Sampling)
     rule: Rule = field(default_factory=Rule)  # rule and tree are of the method's classes
     tree: DraftConfig = field(default_factory=DraftConfig)
-    neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
+    # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
+    neighbours: Tensor | None = None
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
-    prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
-    engine: str = "auto"  # "auto" is "fixed" on a CUDA device
-    room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
-    noise: str = "independent"  # or "shared", where the method allows it (see `shared`)
+    # R; None: 1 without guidance (`sampling.cfg_scale` 1), else 2; guidance refuses 1
+    prefix_rows: int | None = None
+    # tokens that a kept runner has room for, so that shorter runs share it; None: num_tokens
+    room: int | None = None
+    noise: str = "independent"  # or "shared", which relaxed rules ignore (see `shared`)
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
         if self.num_tokens < 1:
             raise ValueError(f"num_tokens is {self.num_tokens}; it must be at least 1")
         if self.room is not None and self.room < self.num_tokens:
-            raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
+            raise ValueError(
+                f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}"
+            )
         if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        for name, allowed in (("engine", ENGINES), ("noise", NOISE)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}")
+        if self.noise not in NOISE:
+            raise ValueError(f"noise is {self.noise!r}; allowed are {', '.join(NOISE)}")
         if self.prefix_rows not in (None, 1, 2):
-            raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
+            raise ValueError(
+                f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)"
+            )
         scale = self.sampling.cfg_scale
         if self.prefix_rows == 1 and scale != 1:
-            raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
+            raise ValueError(
+                f"prefix_rows is 1; with cfg_scale {scale} there must be 2 "
+                "(guidance needs both rows)"
+            )
         if type(tree) is not method.drafts:
-            raise ValueError(f"tree is of kind {type(tree).__name__}; method {method.id} needs {method.drafts.__name__}")
+            raise ValueError(
+                f"tree is of kind {type(tree).__name__}; "
+                f"method {method.id} needs {method.drafts.__name__}"
+            )
         if type(rule) is not type(method.rule):
             kinds = type(rule).__name__, type(method.rule).__name__
             raise ValueError(f"rule is of kind {kinds[0]}; method {method.id} needs {kinds[1]}")
+        if tree.drafts_own_draws and rule.relaxes:
+            raise ValueError(
+                f"rule is {rule}, which relaxes; {type(tree).__name__} needs the exact rule"
+            )
         if columns(rule) and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
-        """Raise ValueError if the method needs a missing drafter, or if tree or neighbour table do not fit the vocabulary."""
+        """Raise ValueError if the method needs a missing drafter, or if tree or neighbour table do
+        not fit the vocabulary."""
         if self.method.needs_drafter and drafter is None:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
-            raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
+            raise ValueError(
+                f"tree has {self.tree.width} children per node; "
+                f"allowed are at most the {vocabulary} tokens"
+            )
         if columns(self.rule) and self.neighbours is not None:
             least, shape = min(columns(self.rule), vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
-                raise ValueError(f"neighbours has shape {shape}; with {self.rule} it must be [{vocabulary}, {least} or more]")
+                raise ValueError(
+                    f"neighbours has shape {shape}; "
+                    f"with {self.rule} it must be [{vocabulary}, {least} or more]"
+                )
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are compared with the target's own draws. A relaxed rule keeps its distribution this way only if a
-        rejection removes no more than near(x), and the prefix fixes the drafts. At temperature 0 there is no noise, and every
-        rule without neighbours compares."""
+        """Whether drafts are compared with the target's own draws. Relaxed rules run as published
+        instead. At temperature 0 there is no noise, and every rule without neighbours compares."""
         if self.sampling.greedy:
             return not columns(self.rule)
-        return self.noise == "shared" and (not self.rule.relaxes or (columns(self.rule) > 0 and self.tree.fixed_by_prefix))
+        return not self.rule.relaxes and (self.noise == "shared" or self.tree.drafts_own_draws)
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:
@@ -124,5 +145,6 @@ class Config:
         return self.room or self.num_tokens
 
     def no_draft(self, missing: int) -> bool:
-        """Whether a step with `missing` tokens left needs no drafts: the last token is the bonus token after the root."""
+        """Whether a step with `missing` tokens left needs no drafts: the last token is the bonus
+        token after the root."""
         return self.tree.nodes == 1 or missing == 1

@@ -1,7 +1,8 @@
-"""Sources of drafts. A `DraftConfig` describes the shape of a run's drafts; its `Proposer` fills one draft tree per step.
+"""Sources of drafts. A `DraftConfig` describes the shape of a run's drafts; its `Proposer` fills
+one draft tree per step.
 
-A `StaticTree` has fixed paths (EAGLE-1, LANTERN++). A `DynamicTree` grows where the drafter is confident (EAGLE-2, LANTERN).
-`window` has a further proposer.
+A `StaticTree` has fixed paths (EAGLE-1, LANTERN++). A `DynamicTree` grows where the drafter is
+confident (EAGLE-2, LANTERN). `window` has a further proposer.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import NOTHING, Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
+from .sampling import (
+    NOTHING,
+    Sampling,
+    draw_in_turn,
+    guide,
+    not_finite,
+    probabilities,
+    scores,
+    zero,
+)
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
-Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
-AddNoise = Callable[[Tensor, Tensor], Tensor]  # scores [m, V], the position [1] whose token they draw -> scores with noise
+# hidden states [R, n, H] -> logits [R, n, V] float32, the target's
+Head = Callable[[Tensor], Tensor]
+# scores [m, V], the position [1] whose token they draw -> scores with noise
+AddNoise = Callable[[Tensor, Tensor], Tensor]
 
 
 class RunContext(NamedTuple):
@@ -37,12 +49,14 @@ class Passes(Protocol):
     position: Tensor  # [1] int64, the position of the picture whose token the root draws
 
     def sync(self) -> Tensor:
-        """Read the tokens committed since the previous step. Return the last output [R, 1, H], the root's."""
+        """Read the tokens committed since the previous step. Return the last output [R, 1, H], the
+        root's."""
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """Read m nodes of one depth (1 = the root's children), tokens [m], with their parents' outputs hidden [R, m, H]. Return
-        the nodes' outputs [R, m, H]. mask [m, w + m] bool marks the tree slots that a node sees: the w slots of earlier passes
-        over this tree, then those of this pass."""
+        """Read m nodes of one depth (1 = the root's children), tokens [m], with their parents'
+        outputs hidden [R, m, H]. Return the nodes' outputs [R, m, H]. mask [m, w + m] bool marks
+        the tree slots that a node sees: the w slots of earlier passes over this tree, then those of
+        this pass."""
 
 
 class Proposer:
@@ -51,7 +65,8 @@ class Proposer:
     depth = 0  # of the deepest node
     draws = 0  # uniforms per step
     slots = 0  # most tree slots that the drafter fills
-    needs_host_sync = False  # the host reads numbers in every step, so that steps cannot be captured
+    # the host reads numbers in every step, so that steps cannot be captured
+    needs_host_sync = False
     tree: Tree | None  # if it is the same in every step
     state: tuple[Tensor, ...] = ()  # tensors kept between steps, updated in place
 
@@ -62,7 +77,8 @@ class Proposer:
         """Start a run with its first token root [1] int64."""
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """Return the tree after root [1] int64, the last committed token; uniforms [draws] in [TINY, 1)."""
+        """Return the tree after root [1] int64, the last committed token; uniforms [draws] in
+        [TINY, 1)."""
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
@@ -75,7 +91,8 @@ class DraftConfig:
     """The shape of a run's drafts. The base class drafts nothing."""
 
     needs_drafter: ClassVar[bool] = False
-    fixed_by_prefix: ClassVar[bool] = False  # drafts depend on the tokens before them, and on no random number
+    # drafts are the target's own draws, and need shared noise
+    drafts_own_draws: ClassVar[bool] = False
 
     @property
     def nodes(self) -> int:
@@ -105,8 +122,8 @@ def check_at_least_one(name: str, value: int) -> None:
 
 @dataclass(frozen=True)
 class StaticTree(DraftConfig):
-    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for
-    paths that form no tree."""
+    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn
+    there. Raises ValueError for paths that form no tree."""
 
     paths: tuple[Path, ...]
 
@@ -133,16 +150,15 @@ class StaticTree(DraftConfig):
 
 @dataclass(frozen=True)
 class DynamicTree(DraftConfig):
-    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes after the first level. The tree is the best
-    `nodes` proposals, the root included; its deepest level is depth + 1. Raises ValueError when the beam cannot fill the
-    nodes."""
+    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes after the first
+    level. The tree is the best `nodes` proposals, the root included; its deepest level is depth +
+    1. Raises ValueError when the beam cannot fill the nodes."""
 
     top_k: int = 10
     depth: int = 4
     nodes: int = 59
 
     needs_drafter: ClassVar[bool] = True
-    fixed_by_prefix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least_one("tree top_k", self.top_k)
@@ -151,7 +167,8 @@ class DynamicTree(DraftConfig):
         most = 1 + self.top_k + self.depth * self.top_k * self.top_k
         if not 2 <= self.nodes <= most:
             raise ValueError(
-                f"tree nodes is {self.nodes}; with top_k {self.top_k} and depth {self.depth} it must be between 2 and {most}"
+                f"tree nodes is {self.nodes}; with top_k {self.top_k} and depth {self.depth} "
+                f"it must be between 2 and {most}"
             )
 
     @property
@@ -167,15 +184,23 @@ class DynamicTree(DraftConfig):
 
 
 class StaticProposer(Proposer):
-    """Fills a tree of fixed paths with tokens drawn from the drafter without replacement. With shared noise they are the top
-    tokens of its noisy scores (Kool and others 2019), at temperature 0 of its scores. Otherwise uniforms draw them in turn."""
+    """Fills a tree of fixed paths with tokens drawn from the drafter without replacement. With
+    shared noise they are the top tokens of its noisy scores (Kool and others 2019), at temperature
+    0 of its scores. Otherwise uniforms draw them in turn."""
 
     def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
         self.tree: Tree = tree
-        self.add_noise = (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
+        self.add_noise = (
+            (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
+        )
         self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
-        self.draws = 0 if self.add_noise is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
-        self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, draws that are no nodes
+        self.draws = (
+            0
+            if self.add_noise is not None
+            else sum(len(level.nodes) * level.draws for level in tree.levels)
+        )
+        # [I, width] bool, draws that are no nodes
+        self.absent = tree.children.index_select(0, tree.inner) < 0
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.sync()
@@ -188,30 +213,43 @@ class StaticProposer(Proposer):
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
-                output = passes.expand(tokens.index_select(0, level.own), parents, depth, level.mask)
+                output = passes.expand(
+                    tokens.index_select(0, level.own), parents, depth, level.mask
+                )
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if self.add_noise is not None:
-                scored = self.add_noise(scores(logits, sampling, overwrite=True), passes.position + depth)
+                scored = self.add_noise(
+                    scores(logits, sampling, overwrite=True), passes.position + depth
+                )
                 top = scored.topk(level.draws)
                 drawn[:, : len(level.nodes)] = top.indices.t()
                 best.append(top.values[:, 0])
             else:
                 probs.append(probabilities(logits, sampling, overwrite=True))
-                masses += draw_in_turn(probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
+                masses += draw_in_turn(
+                    probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn
+                )
                 used += count
         found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.add_noise is not None:
-            return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best))
-        rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
-        fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)  # a finite distribution has a first token
+            return Draft(
+                tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best)
+            )
+        rest = (
+            torch.cat([*masses, nothing])
+            .index_select(0, tree.drawn_at[tree.size :])
+            .view(-1, tree.width)
+        )
+        # a finite distribution has a first token
+        fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)
         return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
 
 
 class DynamicProposer(Proposer):
-    """Fills a `DynamicTree`, whose children the prefix fixes. All proposals of the beam enter a pool, scored by the sum of
-    log-probabilities along the path. The best form the tree."""
+    """Fills a `DynamicTree`, whose children the prefix fixes. All proposals of the beam enter a
+    pool, scored by the sum of log-probabilities along the path. The best form the tree."""
 
     def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
         self.policy, self.sampling, self.tree = policy, sampling, None
@@ -221,7 +259,9 @@ class DynamicProposer(Proposer):
         beam = passes.sync()
 
         def log_probs() -> Tensor:
-            return probabilities(guide(head(beam), self.sampling.cfg_scale), self.sampling, overwrite=True).log_()
+            return probabilities(
+                guide(head(beam), self.sampling.cfg_scale), self.sampling, overwrite=True
+            ).log_()
 
         def expand(tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
             nonlocal beam
@@ -237,22 +277,29 @@ class DynamicProposer(Proposer):
 def grow(
     root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
 ) -> tuple[Tree, Tensor, Tensor]:
-    """Return the tree of a dynamic policy, its tokens [n] int64 (0 for the root), and whether a log-probability is not finite,
-    [1] bool.
+    """Return the tree of a dynamic policy, its tokens [n] int64 (0 for the root), and whether a
+    log-probability is not finite, [1] bool.
 
-    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
-    depth, mask [m, w + m]) returns those [m, V] of the beam's children at that depth. parent_rows are the parents' rows in the
-    previous beam (depth 1: the root, row 0), and mask is that of `Passes.expand`. If too few proposals have a probability above
-    0, padding fills the tree: nodes that no child table names, so that they are never accepted. Raises ValueError when the
-    vocabulary is smaller than the beam."""
+    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens.
+    expand(tokens [m], parent_rows [m], depth, mask [m, w + m]) returns those [m, V] of the beam's
+    children at that depth. parent_rows are the parents' rows in the previous beam (depth 1: the
+    root, row 0), and mask is that of `Passes.expand`. If too few proposals have a probability above
+    0, padding fills the tree: nodes that no child table names, so that they are never accepted.
+    Raises ValueError when the vocabulary is smaller than the beam."""
     beam = policy.top_k
     if root.shape[0] < beam:
-        raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
+        raise ValueError(
+            f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}"
+        )
     depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
     highest = [scores[:1]]
     # the root is the pool's first entry, and scores above all others
-    pool_scores, pool_tokens, pool_parents = [best, scores], [first_node, tokens], [first_node.expand(1 + beam)]
+    pool_scores, pool_tokens, pool_parents = (
+        [best, scores],
+        [first_node, tokens],
+        [first_node.expand(1 + beam)],
+    )
     parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.
@@ -266,14 +313,17 @@ def grow(
         tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
         in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
-    # A child never scores above its parent and follows it in the pool. So after a stable sort the best entries always include
-    # their ancestors, even with ties and -inf. A NaN would sort before the root.
+    # A child never scores above its parent and follows it in the pool. So after a stable sort the
+    # best entries always include their ancestors, even with ties and -inf. A NaN would sort before
+    # the root.
     pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
     reachable = pool.index_select(0, kept) > -torch.inf
-    tree = whole_tree(parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width)
+    tree = whole_tree(
+        parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width
+    )
     return tree, torch.cat(pool_tokens).index_select(0, kept), not_finite(highest)
 
 
@@ -282,7 +332,10 @@ def _levels(policy: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
     """Return the tensors that all trees of a policy share."""
     beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
     counts = [1, beam, *([beam * beam] * policy.depth)]  # entries of the pool by depth
-    depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)  # [pool]
+    # [pool]
+    depths = torch.tensor(
+        [depth for depth, count in enumerate(counts) for _ in range(count)], device=device
+    )
     first = torch.arange(1, beam + 1, device=device)  # pool entries of depth 1
     best = torch.ones(1, device=device)  # above all scores
     itself = torch.eye(beam, dtype=torch.bool, device=device)  # mask of the beam at depth 1

@@ -1,11 +1,13 @@
-"""Runners of steps: `Runner` runs them one by one on any device, `GraphRunner` as captured CUDA graphs. `Engines` keeps runners
-for later runs.
+"""Runners of steps: `Runner` runs them one by one on any device, `GraphRunner` as captured CUDA
+graphs. `Runners` keeps them for later runs.
 
-Timing of graphs: a step's seconds lie between two CUDA events, one before its replay and one after the copy of its results.
-They are device time, independent of the host and of a consumer. Timing events inside the graph separate its parts, where torch
-can record them (`external=True`). A replay overwrites them, and steps are launched ahead of the results read. So they are read
-once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
-events, a step counts wholly as verify. Warm-up and capture are the clock's part "capture", which is outside the decode seconds.
+Timing of graphs: a step's seconds lie between two CUDA events, one before its replay and one after
+the copy of its results. They are device time, independent of the host and of a consumer. Timing
+events inside the graph separate its parts, where torch can record them (`external=True`). A replay
+overwrites them, and steps are launched ahead of the results read. So they are read once, at the
+end: a graph's steps are all split in the proportions of its last replay. Until then, and where
+torch lacks such events, a step counts wholly as verify. Warm-up and capture are the clock's part
+"capture", which is outside the decode seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,43 +23,48 @@ import torch
 from torch import Tensor
 
 from .results import Step
-from .step import TreeSteps
+from .step import Shape, Steps
 from .timing import Clock
 
-WARM_UP = 2  # steps before a runner's first capture, in which libraries initialise; one before later captures
+# steps before a runner's first capture, in which libraries initialise; one before later captures
+WARM_UP = 2
 AHEAD = 4  # most replays in flight: enough that the device never waits for the host
 MOST = 16  # idle runners: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle runners leave free
 
-# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
+# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each
+# stream it has seen.
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
-class Runner:
-    """Runs steps eagerly, and times each part as it runs."""
+def captures(device: torch.device) -> bool:
+    """Return whether steps on a device are captured as graphs."""
+    return device.type == "cuda"
 
+
+class Runner:
+    """Runs steps one by one, and times each part as it runs."""
+
+    name = "plain"
     ahead = 1  # most steps in flight
-    reason = ""  # why it fell back to a slower engine; empty: it did not
+    reason = ""  # why it fell back to plain steps; empty: it did not
     clock: Clock  # of the current run
 
-    def __init__(self, steps: TreeSteps) -> None:
+    def __init__(self, steps: Steps) -> None:
         self.steps = steps
 
-    @property
-    def name(self) -> str:
-        """The engine: "plain" for eager steps, "fixed" for those of fixed shapes, "graphs" for captured ones."""
-        return "plain" if self.steps.eager else "fixed"
+    def prepare(self, shapes: list[Shape]) -> None:
+        """Prepare steps of these shapes, so that `launch` does not have to."""
 
-    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        """Prepare steps of these buckets and kinds, so that `launch` does not have to."""
-
-    def launch(self, index: int, slots: int, drafts: bool) -> None:
+    def launch(self, index: int, shape: Shape) -> None:
         """Start step `index` (from 1, in order)."""
-        self.steps.step(slots, drafts, self.clock.measure)
+        self.steps.step(shape, self.clock.measure)
 
     def result(self, index: int, drafts: bool) -> Step:
         """Wait for a step and read it, once, in order. The clock then includes its seconds."""
-        return self.steps.done or self.steps.unpack(self.steps.results[index].tolist(), drafts)
+        with self.clock.measure("commit"):
+            row = self.steps.results[index].tolist()
+        return replace(self.steps.unpack(row, drafts), kept=self.steps.kept)
 
     def close(self) -> None:
         """Wait for the steps in flight, and add their times to the clock."""
@@ -73,29 +80,32 @@ class _Captured:
 
 
 class GraphRunner(Runner):
-    """Runs steps as replayed CUDA graphs, one per bucket and kind, captured at its first use; all share one memory pool. When
-    torch refuses a capture the steps run eagerly, and `reason` states why. Out-of-memory errors and faults of the device are
-    raised. `free` releases memory that idle runners hold and returns whether there was any."""
+    """Runs steps as replayed CUDA graphs, one per shape, captured at its first use; all share one
+    memory pool. When torch refuses a capture the steps run one by one, and `reason` states why.
+    Out-of-memory errors and faults of the device are raised. `free` releases memory that idle
+    runners hold and returns whether there was any."""
 
     name = "graphs"
 
-    def __init__(self, steps: TreeSteps, free: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, steps: Steps, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(steps)
         self.ahead, self.device, self.free = AHEAD, steps.config.torch_device, free
         # pinned, so that copies to it do not wait
-        self.host = torch.empty(steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda)
+        self.host = torch.empty(
+            steps.results.shape, dtype=torch.int64, pin_memory=steps.results.is_cuda
+        )
         self.pool: Any = None
-        self.graphs: dict[tuple[int, bool], _Captured] = {}
+        self.graphs: dict[Shape, _Captured] = {}
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
 
-    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        for slots, drafts in shapes:
-            self._graph(slots, drafts)
+    def prepare(self, shapes: list[Shape]) -> None:
+        for shape in shapes:
+            self._graph(shape)
 
-    def launch(self, index: int, slots: int, drafts: bool) -> None:
-        captured = self._graph(slots, drafts)
+    def launch(self, index: int, shape: Shape) -> None:
+        captured = self._graph(shape)
         if captured is None:
-            super().launch(index, slots, drafts)
+            super().launch(index, shape)
             return
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         here = torch.cuda.current_stream(self.device)
@@ -125,33 +135,36 @@ class GraphRunner(Runner):
                     self.clock.seconds[part] += share * captured.seconds
             captured.seconds = 0.0
 
-    def _graph(self, slots: int, drafts: bool) -> _Captured | None:
-        """Return the graph of a bucket and kind; None after a refused capture."""
-        key = (slots, drafts)
-        if key not in self.graphs and not self.reason:
-            # The end of the measure waits for the device. A fault of the device itself raises there, and nothing can run on it.
+    def _graph(self, shape: Shape) -> _Captured | None:
+        """Return the graph of a shape; None after a refused capture."""
+        if shape not in self.graphs and not self.reason:
+            # The end of the measure waits for the device. A fault of the device itself raises
+            # there, and nothing can run on it.
             with self.clock.measure("capture"):
                 try:
-                    self.graphs[key] = self._captured(slots, drafts)
+                    self.graphs[shape] = self._captured(shape)
                 except RuntimeError as error:  # the type of CUDA's errors and of torch's own
                     why = str(error).splitlines()[0] if str(error) else type(error).__name__
-                    self.ahead, self.name, self.reason = Runner.ahead, "fixed", f"without graphs: {why}"
+                    self.ahead = Runner.ahead
+                    self.name = Runner.name
+                    self.reason = f"without graphs: {why}"
                     _STREAMS.pop(self.device, None)  # the stream may be at fault
                     if (memory := _out_of_memory(error)) is not None:
                         raise memory from None
-        return None if self.reason else self.graphs.get(key)
+        return None if self.reason else self.graphs.get(shape)
 
-    def _captured(self, slots: int, drafts: bool) -> _Captured:
+    def _captured(self, shape: Shape) -> _Captured:
         """Call `_capture`, and again if idle runners released memory."""
         try:
-            return self._capture(slots, drafts)
+            return self._capture(shape)
         except RuntimeError as error:
             if _out_of_memory(error) is None or not self.free():
                 raise
-        return self._capture(slots, drafts)
+        return self._capture(shape)
 
-    def _capture(self, slots: int, drafts: bool) -> _Captured:
-        """Warm up and capture. Restore the state of the steps and the current stream, also after an error."""
+    def _capture(self, shape: Shape) -> _Captured:
+        """Warm up and capture. Restore the state of the steps and the current stream, also after an
+        error."""
         steps, here = self.steps, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
             _STREAMS[self.device] = torch.cuda.Stream(self.device)
@@ -161,12 +174,14 @@ class GraphRunner(Runner):
         try:
             with torch.cuda.stream(stream):
                 for _ in range(1 if self.graphs else WARM_UP):
-                    steps.step(slots, drafts)
+                    steps.step(shape)
                     restore(steps, kept)
             # thread_local: another thread's allocations must not end this capture
-            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(
+                graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"
+            ):
                 before = iter(marks)
-                steps.step(slots, drafts, lambda _: nullcontext(next(before).record() if marks else None))
+                steps.step(shape, lambda _: nullcontext(next(before).record() if marks else None))
                 if marks:
                     next(before).record()
         finally:
@@ -174,18 +189,20 @@ class GraphRunner(Runner):
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
             restore(steps, kept)
+            steps.kept = None  # a replay would change what it holds
         self.pool = graph.pool()
         return _Captured(graph, marks)
 
 
-def restore(steps: TreeSteps, copies: list[Tensor]) -> None:
+def restore(steps: Steps, copies: list[Tensor]) -> None:
     """Restore the steps' `state` from copies."""
     for part, copy in zip(steps.state(), copies, strict=True):
         part.copy_(copy)
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """Return the out-of-memory error that an error is or hides: the end of a failed capture may raise another error."""
+    """Return the out-of-memory error that an error is or hides: the end of a failed capture may
+    raise another error."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return error
@@ -194,7 +211,8 @@ def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None
 
 
 def external_events() -> list[torch.cuda.Event]:
-    """Return four events to be recorded inside a graph, or an empty list where torch or the driver lacks them."""
+    """Return four events to be recorded inside a graph, or an empty list where torch or the driver
+    lacks them."""
     try:
         return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
     except (TypeError, RuntimeError):
@@ -202,7 +220,8 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0 if these cannot be read."""
+    """Return the shares of draft, verify and commit, from the events before and after them; 0, 1, 0
+    if these cannot be read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
     except (RuntimeError, ValueError):  # ValueError: one of them was never recorded
@@ -211,10 +230,11 @@ def shares(marks: list[Any]) -> list[float]:
     return [time / total for time in times] if total > 0 else [0.0, 1.0, 0.0]
 
 
-class Engines:
-    """Keeps at most `most` idle runners by the key that their runs share; the one longest unused goes first. Capturing takes as
-    long as a decode, and a graph keeps the tensors of its capture. So a run borrows a whole runner, overwrites its tensors, and
-    returns it. Two live runs never share a runner: the second one of the same shape gets another."""
+class Runners:
+    """Keeps at most `most` idle runners by the key that their runs share; the one longest unused
+    goes first. Capturing takes as long as a decode, and a graph keeps the tensors of its capture.
+    So a run borrows a whole runner, overwrites its tensors, and returns it. Two live runs never
+    share a runner: the second one of the same shape gets another."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -225,10 +245,12 @@ class Engines:
         return len(self._idle)
 
     def take(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
-        """Return an idle runner of this key with empty caches, or a new one. If memory is short for a new one, release the idle
-        ones first."""
+        """Return an idle runner of this key with empty caches, or a new one. If memory is short for
+        a new one, release the idle ones first."""
         with self._lock:
-            at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
+            at = next(
+                (i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None
+            )
             runner = None if at is None else self._idle.pop(at)[1]
         if runner is not None:
             for cache in runner.steps.caches:
@@ -247,7 +269,9 @@ class Engines:
             return
         with self._lock:
             self._idle.append((key, runner))
-            while len(self._idle) > self.most or (self._idle and _scarce(runner.steps.results.device)):
+            while len(self._idle) > self.most or (
+                self._idle and _scarce(runner.steps.results.device)
+            ):
                 self._idle.pop(0)
 
     def clear(self) -> bool:

@@ -1,12 +1,14 @@
-"""Protocols of the two models that decoding calls, and of the verifier. A batch is one image in R rows. With guidance row 0 is
-conditional and row 1 unconditional, both with the same tokens; without guidance R = 1. Each model gets as `cache` the object
-that its own `new_cache` returned, so that a model may return a subclass of `KVCache`.
+"""Protocols of the two models that decoding calls, and of the verifier. A batch is one image in R
+rows. With guidance row 0 is conditional and row 1 unconditional, both with the same tokens; without
+guidance R = 1. Each model gets as `cache` the object that its own `new_cache` returned, so that a
+model may return a subclass of `KVCache`.
 
-A target's states may be wider than a drafter's outputs, where the drafter reads more of the target than its head does. They are
-passed on and guided at full width, and `Target.head` takes both.
+A target's states may be wider than a drafter's outputs, where the drafter reads more of the target
+than its head does. They are passed on and guided at full width, and `Target.head` takes both.
 
-A pass reads n tokens at positions of the sequence, and writes their keys and values to slots of the cache. Both count from 0 at
-the prefix. A node of a draft tree has the position of its depth, and a separate slot.
+A pass reads n tokens at positions of the sequence, and writes their keys and values to slots of the
+cache. Both count from 0 at the prefix. A node of a draft tree has the position of its depth, and a
+separate slot.
 """
 
 from __future__ import annotations
@@ -28,42 +30,56 @@ class Target(Protocol):
         """Return an empty cache with room for the prefix and `length` further positions."""
 
     def prefill(self, condition: Any, cache: Any) -> Tensor:
-        """Return hidden states [R, T, H] of the T prefix positions. Write the prefix to the cache, and call its `start`."""
+        """Return hidden states [R, T, H] of the T prefix positions. Write the prefix to the cache,
+        and call its `start`."""
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any) -> Tensor:
-        """Return hidden states [R, n, H] of tokens [n] int64 at positions [n] int64, whose keys and values go to slots [n]
-        int64. Node i attends to those of the first S slots that visible [n, S] bool marks, its own included; the cache masks
-        padding. None: a lone node attends to all slots up to its own. Read tensor values on the host only on a CPU."""
+    def forward(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
+    ) -> Tensor:
+        """Return hidden states [R, n, H] of tokens [n] int64 at positions [n] int64, whose keys and
+        values go to slots [n] int64. Node i attends to those of the first S slots that visible [n,
+        S] bool marks, its own included; the cache masks padding. None: a lone node attends to all
+        slots up to its own. Read tensor values on the host only on a CPU."""
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return logits [R, n, V] float32 of hidden [R, n, H]."""
 
 
 class Drafter(Protocol):
-    """The small model that proposes tokens; its outputs go through the target's head. Its slots count like the target's."""
+    """The small model that proposes tokens; its outputs go through the target's head. Its slots
+    count like the target's."""
 
-    # Whether it reads one row of guided states, `uncond + scale (cond - uncond)`, whose logits are the guided ones, since the
-    # head is linear. Its R is then 1, for any target.
+    # Whether it reads one row of guided states, `uncond + scale (cond - uncond)`, whose logits are
+    # the guided ones, since the head is linear. Its R is then 1, for any target.
     guided: bool
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         """Return an empty cache with room for the prefix slots and `length` further ones."""
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: Any, condition: Any) -> None:
-        """Read hidden [R, T, H], the target's states of its prefix, with the tokens that follow them: those of the prompt, if
-        the drafter reads it, and the first image token [1]. Write T slots; a pass over the last of them follows."""
+        """Read hidden [R, T, H], the target's states of its prefix, with the tokens that follow
+        them: those of the prompt, if the drafter reads it, and the first image token [1]. Write T
+        slots; a pass over the last of them follows."""
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: Any,
     ) -> Tensor:
-        """Return outputs [R, m, H] of the last m of n slots. A slot pairs a token, tokens [n] int64, with the state before it,
-        hidden [R, n, H]: the target's state for committed tokens, the parent's output for nodes of a draft tree. positions,
-        slots and visible [m, S] are as in `Target.forward`. None: only the last slot's output, which attends to all slots up to
-        its own."""
+        """Return outputs [R, m, H] of the last m of n slots. A slot pairs a token, tokens [n]
+        int64, with the state before it, hidden [R, n, H]: the target's state for committed tokens,
+        the parent's output for nodes of a draft tree. positions, slots and visible [m, S] are as in
+        `Target.forward`. None: only the last slot's output, which attends to all slots up to its
+        own."""
 
 
 class Verifier(Protocol):
-    """Draws a run's tokens and verifies its drafts. `scores` come from `sampling.warp`; `uniforms` are the step's."""
+    """Draws a run's tokens and verifies its drafts. `scores` come from `sampling.warp`; `uniforms`
+    are the step's."""
 
     draws: int  # uniforms per step
 
@@ -71,9 +87,11 @@ class Verifier(Protocol):
         """Prepare for a run."""
 
     def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0 or V if no token can be
-        drawn."""
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0
+        or V if no token can be drawn."""
 
-    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
-        """Verify a draft of n nodes by the target's scores [n, V]. position [1] int64 is that of the token that the root
-        draws."""
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]. position [1] int64 is that of
+        the token that the root draws."""

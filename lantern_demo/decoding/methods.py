@@ -1,5 +1,6 @@
-"""The table of methods: each row has a kind of drafts and an acceptance rule. A new method is a new row: of those that a
-comparison has by default, of the others, or one that a program passes to `register`."""
+"""The table of methods: each row has a kind of drafts and an acceptance rule. A new method is a new
+row: of those that a comparison has by default, of the others, or one that a program passes to
+`register`."""
 
 from __future__ import annotations
 
@@ -13,9 +14,25 @@ from .rules import Lantern, LanternPlusPlus, Rule
 from .window import Window
 
 _BY_DEFAULT = (
-    Method("vanilla", "Vanilla", DraftConfig, Rule(), True, "One target pass per token, no drafts."),
-    Method("eagle1", "EAGLE-1", StaticTree, Rule(), True, "A fixed draft tree of sampled tokens, exact acceptance."),
-    Method("eagle2", "EAGLE-2", DynamicTree, Rule(), True, "A draft tree grown where the drafter is sure, exact acceptance."),
+    Method(
+        "vanilla", "Vanilla", DraftConfig, Rule(), True, "One target pass per token, no drafts."
+    ),
+    Method(
+        "eagle1",
+        "EAGLE-1",
+        StaticTree,
+        Rule(),
+        True,
+        "A fixed draft tree of sampled tokens, exact acceptance.",
+    ),
+    Method(
+        "eagle2",
+        "EAGLE-2",
+        DynamicTree,
+        Rule(),
+        True,
+        "A draft tree grown where the drafter is sure, exact acceptance.",
+    ),
     Method(
         "lantern",
         "LANTERN",
@@ -34,33 +51,58 @@ _BY_DEFAULT = (
     ),
 )
 _OTHERS = (
-    Method("sjd", "SJD", Window, Rule(), True, "No drafter: the model's own drafts from the pass before, exact acceptance."),
+    Method(
+        "sjd",
+        "SJD",
+        Window,
+        Rule(),
+        True,
+        "No drafter: the model's own drafts from the pass before, exact acceptance.",
+    ),
 )
 
-METHODS: dict[str, Method] = {row.id: row for row in (*_BY_DEFAULT, *(replace(row, default=False) for row in _OTHERS))}
+METHODS: dict[str, Method] = {
+    row.id: row for row in (*_BY_DEFAULT, *(replace(row, default=False) for row in _OTHERS))
+}
 
 
 def register(method: Method) -> Method:
-    """Add a method to this process: its drafts, and its rule with the rule's values. Return it. Raise ValueError for an id in
-    use, and for a row that cannot be run."""
+    """Add a method to this process: its drafts, and its rule with the rule's values. Return it.
+    Raise ValueError for an id in use, and for a row that cannot be run."""
     name, rule = method.id, method.rule
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9+-]{0,39}", name):
-        raise ValueError(f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -")
+        raise ValueError(
+            f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -"
+        )
     if name in METHODS:
         raise ValueError(f"method id is {name!r}, which there is already; take another")
     if not isinstance(method.drafts, type) or not issubclass(method.drafts, DraftConfig):
-        raise ValueError(f"method {name} has the drafts {method.drafts!r:.80}; they must be a class of DraftConfig")
+        raise ValueError(
+            f"method {name} has the drafts {method.drafts!r:.80}; "
+            "they must be a class of DraftConfig"
+        )
     if not isinstance(rule, Rule):
-        raise ValueError(f"method {name} has the rule {rule!r:.80}; it must be a Rule with its values")
+        raise ValueError(
+            f"method {name} has the rule {rule!r:.80}; it must be a Rule with its values"
+        )
     if rule.relaxes and (method.lossless or method.alone):
         why = "is said to be lossless" if method.lossless else "makes no guesses"
-        raise ValueError(f"method {name} {why}, and its rule {rule} relaxes; one of the two must change")
+        raise ValueError(
+            f"method {name} {why}, and its rule {rule} relaxes; one of the two must change"
+        )
+    if rule.relaxes and method.drafts.drafts_own_draws:
+        raise ValueError(
+            f"method {name} drafts from a window, and its rule {rule} relaxes; it must be exact"
+        )
     METHODS[name] = method
     return method
 
 
 def default_methods(available: Iterable[Method]) -> list[str]:
-    """Return the ids for a comparison that names no methods: the default ones, and without a drafter all lossless ones."""
+    """Return the ids for a comparison that names no methods: the default ones, and without a
+    drafter all lossless ones."""
     found = list(available)
     with_drafter = any(method.needs_drafter for method in found)
-    return [method.id for method in found if method.default or (method.lossless and not with_drafter)]
+    return [
+        method.id for method in found if method.default or (method.lossless and not with_drafter)
+    ]

@@ -1,5 +1,5 @@
-"""The result of a step. `pack_step` packs it on the device into one row of integers, all that the host reads, and `unpack_step`
-makes a `Step` of the row."""
+"""The result of a step. `pack_step` packs it on the device into one row of integers, all that the
+host reads, and `unpack_step` makes a `Step` of the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .interfaces import Verifier
 from .sampling import NO_DRAFT_PROBS, NO_PROBS
 from .trees import Draft, VerifyOutput
 
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
+# relaxed: only the relaxation accepts it; target: the bonus token
+AcceptKind = Literal["exact", "relaxed", "target"]
 
 
 class Compared(NamedTuple):
@@ -26,21 +27,25 @@ class Compared(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
+    """A draft that was tried: accepted when its score is above the threshold; greedy when it
+    reaches it."""
 
     node: int
     p: float  # the target's probability of it, after the rejections of the siblings tried before it
     score: float  # see `rules.Rule.score`
-    threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
+    # the uniform times the drafter's probability of the draft; greedy: the highest probability
+    threshold: float
 
 
 @dataclass(frozen=True)
 class Step:
-    """The outcome of one step, on the host. Step 0 is the prefill, whose token the target draws alone, without a tree. At the
-    image's end the loop cuts `tokens` and `kinds`, but neither `accepted_length` nor `path`."""
+    """The outcome of one step, on the host. Step 0 is the prefill, whose token the target draws
+    alone, without a tree. At the image's end the loop cuts `tokens` and `kinds`, but neither
+    `accepted_length` nor `path`."""
 
     index: int  # the loop sets this, `committed` and `seconds`
-    tokens: list[int]  # newly committed tokens: those of the accepted nodes after the root, then the bonus token
+    # newly committed tokens: those of the accepted nodes after the root, then the bonus token
+    tokens: list[int]
     accepted_length: int  # accepted drafts and the bonus token
     committed: int = 0  # tokens so far, this step's included
     seconds: float = 0.0  # decode seconds so far
@@ -48,13 +53,16 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; set by `with_evidence`
+    # the drafts that were tried, in order; set by `with_evidence`
+    judged: list[Judged] = field(default_factory=list)
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    kept: Kept | None = field(default=None, repr=False, compare=False)  # from an exact step with drafts, for `with_evidence`
+    # of a step that was not captured, for `with_evidence`
+    kept: Kept | None = field(default=None, repr=False, compare=False)
 
 
 class Kept(NamedTuple):
-    """The tensors of one step that `with_evidence` reads. They use memory for as long as the step is kept."""
+    """The tensors of one step that `with_evidence` reads. They use memory for as long as the step
+    is kept."""
 
     verifier: Verifier
     draft: Draft
@@ -64,7 +72,8 @@ class Kept(NamedTuple):
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
-    """Return all that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
+    """Return all that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most
+    `row_length`."""
     tree = draft.tree
     relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
     parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
@@ -72,13 +81,14 @@ def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
 
 
 def row_length(size: int, deepest: int) -> int:
-    """Return the most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
+    """Return the most integers that `pack_step` needs for a tree of `size` nodes, `deepest`
+    deep."""
     return 4 + 3 * deepest + 2 * size
 
 
 def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
-    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises FloatingPointError for probabilities
-    that are not finite."""
+    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises
+    FloatingPointError for probabilities that are not finite."""
     depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
     parts = []
     for end in ends:
@@ -90,4 +100,14 @@ def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Ste
     if not 0 <= tokens[depth] < vocabulary:
         raise FloatingPointError(NO_PROBS)
     kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
-    return Step(0, tokens[: depth + 1], depth + 1, 0, 0.0, [*kinds, "target"], tree_tokens, parents, path[: depth + 1])
+    return Step(
+        0,
+        tokens[: depth + 1],
+        depth + 1,
+        0,
+        0.0,
+        [*kinds, "target"],
+        tree_tokens,
+        parents,
+        path[: depth + 1],
+    )

@@ -1,15 +1,19 @@
-"""Acceptance rules: the decision whether a draft is accepted, and the distribution after a rejection. `reference` has the same
-for one node and one token at a time in plain Python; read it first.
+"""Acceptance rules: the decision whether a draft is accepted, and the distribution after a
+rejection. `reference` has the same for one node and one token at a time in plain Python; read it
+first.
 
-    near(x)  = x and the tokens that stand for it, which have probability S in all; with the exact rule S = 0.
-    accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children.
+    near(x)  = x and the tokens that stand for it, which have probability S in all;
+               with the exact rule S = 0.
+    accept x with probability min(1, (p(x) + S) / q(x));
+               q(x) = 1 where the prefix fixes the children.
     else     p <- norm([p without near(x), minus q]+), q <- norm(q without x), next sibling.
 
-With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023; EAGLE, Li et al. 2024): every token
-follows p. A rule is a class that overrides the methods in which it differs; `examples/more_rules.py` has three more.
+With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023; EAGLE,
+Li et al. 2024): every token follows p. A rule is a class that overrides the methods in which it
+differs; `examples/more_rules.py` has three more.
 
-`verify` runs the rules at P nodes with C drafts each, and never reads a value back to the host. p and q [P, V] float32 are the
-target's and the drafter's distributions, and sum to 1.
+`verify` runs the rules at P nodes with C drafts each, and never reads a value back to the host. p
+and q [P, V] float32 are the target's and the drafter's distributions, and sum to 1.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ class Members(NamedTuple):
 class Rule:
     """The exact rule, and the base class of all others."""
 
-    k: ClassVar[int] = 0  # neighbours that may stand for a draft; if any, a rejection removes only near(x)
+    # neighbours that may stand for a draft; if any, a rejection removes only near(x)
+    k: ClassVar[int] = 0
 
     @property
     def relaxes(self) -> bool:
@@ -42,34 +47,40 @@ class Rule:
         return False
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
-        """Return the distributions [P, V] that drafts are compared with, from p and from the q that the drafts were drawn from
-        (None: the prefix fixes the drafts)."""
+        """Return the distributions [P, V] that drafts are compared with, from p and from the q that
+        the drafts were drawn from (None: the prefix fixes the drafts)."""
         return p
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
-        """Return near(x) under p of drafts with neighbours, ids [P, C, 1 + k]; drafted [P, C] bool marks the drafts."""
+        """Return near(x) under p of drafts with neighbours, ids [P, C, 1 + k]; drafted [P, C] bool
+        marks the drafts."""
         return Members(ids, mass_of(p, ids), drafted.unsqueeze(-1))
 
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
-        """Return the score of each draft, [P, C]; depth [P, 1] is that of the nodes, one above their drafts."""
+        """Return the score of each draft, [P, C]; depth [P, 1] is that of the nodes, one above
+        their drafts."""
         return members.mass[..., 0]
 
     def threshold(self, u: Tensor, q: Tensor | None, p: Tensor) -> Tensor:
-        """Return the threshold that a score must exceed, [P, C] or [P, 1], from uniforms u [P, C] and the drafts' probabilities
-        q [P, C] (None: the prefix fixes them); p comes from `target`."""
+        """Return the threshold that a score must exceed, [P, C] or [P, 1], from uniforms u [P, C]
+        and the drafts' probabilities q [P, C] (None: the prefix fixes them); p comes from
+        `target`."""
         return u if q is None else u * q
 
-    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
-        """Return the residual of p after the rejection of one draft per node (C = 1), [P, V], at least 0, not normalised. q is
-        the draft's distribution, all 0 without a draft."""
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
+        """Return the residual of p after the rejection of one draft per node (C = 1), [P, V], at
+        least 0, not normalised. q is the draft's distribution, all 0 without a draft."""
         # p(x) < q(x) for a rejected x, so that x is removed too
         return without(p, members) if q is None else (p - q).clamp_(min=0.0)
 
 
 @dataclass(frozen=True)
 class Lantern(Rule):
-    """LANTERN (arXiv 2410.03355): near(x) is x and the longest prefix of its first k codebook neighbours whose probabilities
-    sum to at most delta. Raises ValueError for values out of range."""
+    """LANTERN (arXiv 2410.03355): near(x) is x and the longest prefix of its first k codebook
+    neighbours whose probabilities sum to at most delta. Raises ValueError for values out of
+    range."""
 
     k: int = 0  # type: ignore[misc]  # the base class has a constant
     bound: float = 0.0  # delta, 0 to 1
@@ -89,7 +100,8 @@ class Lantern(Rule):
         return self.k > 0 and self.bound > 0
 
     def budget(self, mass: Tensor) -> Tensor | float:
-        """Return the highest probability that neighbours may add, from the drafts' own: `mass` [P, C, 1]."""
+        """Return the highest probability that neighbours may add, from the drafts' own: `mass` [P,
+        C, 1]."""
         return self.bound
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
@@ -100,13 +112,20 @@ class Lantern(Rule):
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
         return (members.mass * members.member).sum(-1)
 
-    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
-        return super().reject(without(p, members), q, members, depth) if q is not None else without(p, members)
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
+        return (
+            super().reject(without(p, members), q, members, depth)
+            if q is not None
+            else without(p, members)
+        )
 
 
 @dataclass(frozen=True)
 class LanternPlusPlus(Lantern):
-    """LANTERN++ (arXiv 2502.06352): as LANTERN, but the neighbours' probability is at most (lambda - 1) p(x)."""
+    """LANTERN++ (arXiv 2502.06352): as LANTERN, but the neighbours' probability is at most (lambda
+    - 1) p(x)."""
 
     bound: float = 1.0  # lambda, 1 or more
 
@@ -128,8 +147,8 @@ def columns(rule: Rule) -> int:
 
 
 def with_neighbours(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
-    """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C, 1 + k]; neighbours [V, >=
-    k]. Raises ValueError for a missing table that the rule needs."""
+    """Return tokens x [P, C] int64 with the neighbours that may stand for them under a rule, [P, C,
+    1 + k]; neighbours [V, >= k]. Raises ValueError for a missing table that the rule needs."""
     k = columns(rule)
     if not k:
         return x.unsqueeze(-1)
@@ -145,4 +164,6 @@ def mass_of(p: Tensor, ids: Tensor) -> Tensor:
 
 def without(p: Tensor, members: Members) -> Tensor:
     """Return p [P, V] without the members of one draft per node."""
-    return p.scatter(1, members.ids[:, 0], members.mass[:, 0].masked_fill(members.member[:, 0], 0.0))
+    return p.scatter(
+        1, members.ids[:, 0], members.mass[:, 0].masked_fill(members.member[:, 0], 0.0)
+    )

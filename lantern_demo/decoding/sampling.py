@@ -1,4 +1,5 @@
-"""From logits to tokens: guidance, temperature, top-k and top-p, probabilities, and draws from given uniforms."""
+"""From logits to tokens: guidance, temperature, top-k and top-p, probabilities, and draws from
+given uniforms."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from torch import Tensor
 COLD = 1e-3  # below this temperature the largest logit is subtracted first
 COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
 
-NO_PROBS = "the target's logits are not finite numbers; its weights or its number format may be at fault"
+NO_PROBS = (
+    "the target's logits are not finite numbers; its weights or its number format may be at fault"
+)
 NO_DRAFT_PROBS = "the drafter's logits are not finite numbers; it may not fit its target"
 
 TINY = 2.0**-100  # the smallest uniform, above 0: u * q(x) is 0 only where q(x) is
-# Below this sum the rest of a distribution counts as empty; its reciprocal still fits a float32. Of sharper distributions fewer
-# siblings are tried.
+# Below this sum the rest of a distribution counts as empty; its reciprocal still fits a float32. Of
+# sharper distributions fewer siblings are tried.
 NOTHING = 2.0**-125
 
 
@@ -33,13 +36,19 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature is {self.temperature}; it must be a finite number, 0 (greedy) or more")
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be a finite number, 0 (greedy) or more"
+            )
         if not isinstance(self.top_k, int) or self.top_k < 0:
-            raise ValueError(f"top_k is {self.top_k}; it must be a whole number, 0 (whole vocabulary) or more")
+            raise ValueError(
+                f"top_k is {self.top_k}; it must be a whole number, 0 (whole vocabulary) or more"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1 (off)")
         if not (math.isfinite(self.cfg_scale) and self.cfg_scale >= 0):
-            raise ValueError(f"cfg_scale is {self.cfg_scale}; it must be a finite number, 0 or more")
+            raise ValueError(
+                f"cfg_scale is {self.cfg_scale}; it must be a finite number, 0 or more"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -48,17 +57,22 @@ class Sampling:
 
 
 def guide(logits: Tensor, scale: float) -> Tensor:
-    """Apply classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32. Row 0 is conditional,
-    row 1 unconditional; R = 1 returns row 0 without guidance. Raises ValueError for another R."""
+    """Apply classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V]
+    float32. Row 0 is conditional, row 1 unconditional; R = 1 returns row 0 without guidance. Raises
+    ValueError for another R."""
     rows = logits.shape[0]
     if rows not in (1, 2):
-        raise ValueError(f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)")
+        raise ValueError(
+            f"logits have {rows} rows; "
+            "allowed are 1 (no guidance) and 2 (conditional, unconditional)"
+        )
     logits = logits.float()
     if rows == 1 or scale == 1:
         return logits[0]
     cond, uncond = logits[0], logits[1]
     if logits.device.type != "cpu":
-        return torch.lerp(uncond, cond, scale)  # one kernel; on a CPU its rounding would change tokens
+        # one kernel; on a CPU its rounding would change tokens
+        return torch.lerp(uncond, cond, scale)
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
@@ -68,15 +82,19 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
-    """Return the scores to which a draw adds Gumbel noise: guided logits [..., V] over the temperature, -inf for the tokens
-    that top-k and then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay. Top-p drops the tokens before which
-    more than top_p of the probability lies, so the best always stays. Unless the temperature is 1, the highest score is 0,
-    since a float32 holds the differences of large numbers badly. Greedy: the logits, without filters. overwrite: the logits may
-    be overwritten."""
+    """Return the scores to which a draw adds Gumbel noise: guided logits [..., V] over the
+    temperature, -inf for the tokens that top-k and then top-p drop, as in LlamaGen. Ties at the
+    top-k boundary all stay. Top-p drops the tokens before which more than top_p of the probability
+    lies, so the best always stays. Unless the temperature is 1, the highest score is 0, since a
+    float32 holds the differences of large numbers badly. Greedy: the logits, without filters.
+    overwrite: the logits may be overwritten."""
     if sampling.greedy:
         return logits
     if sampling.temperature != 1:
-        logits, overwrite = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST), True
+        logits, overwrite = (
+            (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST),
+            True,
+        )
     logits = _cut(logits, sampling.top_k, overwrite)
     if sampling.top_p < 1:
         logits = logits.masked_fill(_behind(logits.softmax(-1), sampling.top_p), -math.inf)
@@ -84,12 +102,14 @@ def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tenso
 
 
 def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
-    """Return probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy:
-    the plain softmax at temperature 1, without filters, for the greedy rules and the draft trees. overwrite: as in `scores`."""
+    """Return probabilities [..., V] float32 of guided logits [..., V]: the softmax of their
+    `scores`, up to rounding. Greedy: the plain softmax at temperature 1, without filters, for the
+    greedy rules and the draft trees. overwrite: as in `scores`."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
-        if sampling.temperature < COLD:  # the quotient would overflow, and its softmax would not be finite
+        # the quotient would overflow, and its softmax would not be finite
+        if sampling.temperature < COLD:
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     probs = _cut(logits, sampling.top_k, overwrite).softmax(-1)
@@ -125,31 +145,35 @@ def not_finite(values: Sequence[Tensor]) -> Tensor:
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """Return float64 running sums of values [..., V] along the last dimension. A token's chance is the width of its step over
-    the last sum. float32 would lose the tails: over 16,384 tokens some 1e-4 of the probability moves to other tokens."""
+    """Return float64 running sums of values [..., V] along the last dimension. A token's chance is
+    the width of its step over the last sum. float32 would lose the tails: over 16,384 tokens some
+    1e-4 of the probability moves to other tokens."""
     if values.numel() > values.shape[-1]:
         return values.double().cumsum(-1)
-    # A GPU scans a single long row in blocks, in an order of additions that varies from run to run. Of several rows each is
-    # summed by one block, so a single row is summed twice.
+    # A GPU scans a single long row in blocks, in an order of additions that varies from run to run.
+    # Of several rows each is summed by one block, so a single row is summed twice.
     return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
-    """Draw tokens [m] int64 by inverse CDF, one from each row of probabilities [m, V] (>= 0, any positive sum) at uniforms u
-    [m] in [0, 1). Never draw a token of probability 0. Return V or a number below 0 for a row whose sum is 0 or not finite."""
+    """Draw tokens [m] int64 by inverse CDF, one from each row of probabilities [m, V] (>= 0, any
+    positive sum) at uniforms u [m] in [0, 1). Never draw a token of probability 0. Return V or a
+    number below 0 for a row whose sum is 0 or not finite."""
     sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens in turn, without replacement, from each row of probabilities q [P, V] at uniforms u [P, C] in [TINY, 1).
-    They go to `out` [C, max(P, 2)] int64; a single row is drawn from twice, see `running_sums`. Return each row's remaining sum
-    before each draw, C times [max(P, 2)] float64. Below NOTHING, as for a row that is not finite, no token was drawn; `out`
+    """Draw C tokens in turn, without replacement, from each row of probabilities q [P, V] at
+    uniforms u [P, C] in [TINY, 1). They go to `out` [C, max(P, 2)] int64; a single row is drawn
+    from twice, see `running_sums`. Return each row's remaining sum before each draw, C times
+    [max(P, 2)] float64. Below NOTHING, as for a row that is not finite, no token was drawn; `out`
     then has any valid one."""
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = residual.cumsum(-1)  # summed again: 1e-20 vanishes next to 1, but may be all that is left after a draw
+        # summed again: 1e-20 vanishes next to 1, but may be all that is left after a draw
+        sums = residual.cumsum(-1)
         mass = sums[:, -1:]
         # The first token at which the sums reach a height above 0 has a probability above 0.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
@@ -171,13 +195,19 @@ def numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
 
 
+def uniform_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype of a run's uniforms on a device."""
+    return torch.float64 if device.type == "cpu" else torch.float32
+
+
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
-    """Return the uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere. All are drawn at once
-    from the seed. A step reads only its row: first the verifier's, then the proposer's."""
+    """Return the uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32
+    elsewhere. All are drawn at once from the seed. A step reads only its row: first the verifier's,
+    then the proposer's."""
     generator = torch.Generator(device).manual_seed(seed)
     rows = torch.rand(steps, count, generator=generator, device=device)
-    # float32 uniforms have 24 bits: every chance is a multiple of 6e-8, and over 16,384 tokens some 1e-4 of the probability
-    # moves. Here they are multiples of 2^-48.
+    # float32 uniforms have 24 bits: every chance is a multiple of 6e-8, and over 16,384 tokens some
+    # 1e-4 of the probability moves. Here they are multiples of 2^-48.
     if device.type == "cpu":
         rows = rows.double().add_(torch.rand(rows.shape, generator=generator), alpha=2.0**-24)
     return rows.clamp_(min=TINY)

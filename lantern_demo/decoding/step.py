@@ -1,37 +1,52 @@
-"""One step of decoding, `TreeSteps`: draft, verify, commit. It has two forms.
+"""One step of decoding: draft, verify, commit.
 
-On a CPU reading a number is free, and the step is `eager`. Attention covers the committed slots and the tree, and the drafter
-reads the accepted tokens. The host reads each step before it starts the next one.
+The same code runs on every device. Its state lies in tensors that are updated in place, and it
+reads nothing back, so that a CUDA graph can replay it. The host chooses the sizes of a step, its
+`Shape`. On a CPU they are those in use. On a GPU a step has one of about four sizes, for each of
+which a graph is captured.
 
-On an accelerator the step has fixed shapes and reads nothing back, so that it can be captured once and replayed. Its state
-tensors are updated in place. Attention covers a bucket of slots [0, S). For a tree of depth D the drafter reads D + 1 slots,
-and those up to `last` count. D + 1 slots move up, and those after the accepted path are garbage beyond the length.
-
-Vanilla is the step of the root alone, which needs no mask.
+Vanilla is the step of the root alone.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .cache import ALIGNED
+from .cache import ALIGNED, KVCache
 from .config import Config
 from .drafting import Proposer
 from .interfaces import Drafter, Target, Verifier
 from .results import Kept, Step, pack_step, row_length, unpack_step
-from .sampling import guide, warp
+from .sampling import guide, uniform_dtype, warp
 from .timing import Part
-from .trees import Draft, VerifyOutput
 
 
-class TreeSteps:
-    """Takes the steps of a run, and of the next run after `begin`. Raises the models' errors."""
+class Shape(NamedTuple):
+    """The sizes of a step."""
+
+    slots: int  # S, slots of the caches that attention covers
+    pending: int  # m, tokens that the drafter reads: those it lacks and, behind them, any others
+    drafts: bool  # whether it drafts
+
+
+class Steps:
+    """The state of a run and its step. `begin` starts the next run with the same tensors. Raises
+    the models' errors."""
+
+    length: Tensor  # [1], committed slots in both caches
+    number: Tensor  # [1], of the step, from 1
+    position: Tensor  # [1], position of the picture whose token the root draws
+    root: Tensor  # [1], the last committed token, which the target has not read
+    accepted: Tensor  # [1], drafts that the previous step accepted
+    tokens: Tensor  # [depth + 1], that the drafter has not read: the accepted ones, then the root
+    hidden: Tensor  # [R, depth + 1, H], the target's states before them, as the drafter reads them
+    uniforms: Tensor  # [steps, draws], the run's
+    results: Tensor  # [steps, m], a row of `pack_step` per step
+    kept: Kept | None = None  # of the newest step, if it has drafts
 
     def __init__(
         self,
@@ -41,184 +56,187 @@ class TreeSteps:
         proposer: Proposer,
         verifier: Verifier,
         draws: int,
-        eager: bool,
     ) -> None:
         """draws: uniforms per step."""
-        self.target, self.drafter, self.config, self.eager = target, drafter, config, eager
-        self.proposer, self.verifier, self.no_drafts = proposer, verifier, Proposer(config.torch_device)
-        self.num_tokens = config.num_tokens if eager else config.positions
-        self.depth, self.size = proposer.depth, config.tree.nodes
+        self.target = target
+        self.drafter = drafter
+        self.config = config
+        self.proposer = proposer
+        self.verifier = verifier
+        self.no_drafts = Proposer(config.torch_device)
+        self.depth = proposer.depth
         # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
-        room = self.num_tokens + self.ahead + ALIGNED
+        room = config.positions + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
-        self.drafter_cache = drafter and drafter.new_cache(1 if drafter.guided else config.rows, room)
-        self.caches: list[Any] = [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
+        self.drafter_cache: KVCache | None = None
+        if drafter is not None:
+            self.drafter_cache = drafter.new_cache(1 if drafter.guided else config.rows, room)
         self.slots = min(cache.slots for cache in self.caches) // ALIGNED * ALIGNED
-        self.arange = torch.arange(self.slots + ALIGNED, device=config.torch_device)
-        # committed slots, in both caches; the step, from 1; the last of the pending slots; the position of the picture whose
-        # token the root draws; the last committed token, which the target has not seen
-        self.numbers = torch.zeros(5, dtype=torch.int64, device=config.torch_device)
-        self.length, self.number, self.last_pending, self.position, self.root = self.numbers.split(1)
-        self.uniforms = torch.zeros(self.num_tokens, draws, device=config.torch_device)
-        # pending, not seen by the drafter: tokens, and the target's states before them
-        self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
-        self.results = self.numbers.new_zeros(self.num_tokens, row_length(self.size, self.depth))  # a `pack_step` per step
-        self.done: Step | None = None  # of an eager step
+        device = config.torch_device
+        self.arange = torch.arange(self.slots + ALIGNED, device=device)
+        zero = self.arange.new_zeros(1)
+        self.length = zero.clone()
+        self.number = zero.clone()
+        self.position = zero.clone()
+        self.root = zero.clone()
+        self.accepted = zero.clone()
+        self.tokens = zero.new_zeros(self.depth + 1)
+        self.hidden = torch.empty(0, device=device)  # made by the first run, which knows its sizes
+        dtype = uniform_dtype(device)
+        self.uniforms = torch.zeros(config.positions, draws, dtype=dtype, device=device)
+        self.results = zero.new_zeros(config.positions, row_length(config.tree.nodes, self.depth))
+        # nodes and depth of the newest tree, with drafts and without
+        self.sizes: dict[bool, tuple[int, int]] = {}
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The caches of target and drafter."""
+        return [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the host gives each step the sizes in use, which are free to read on a CPU."""
+        return self.config.torch_device.type == "cpu"
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
-        """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of it, root [1] is the first
-        token, uniforms [steps, draws] are the run's."""
-        config, self.prefix = self.config, self.cache.length
+        """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of
+        it, root [1] is the first token, uniforms [steps, draws] are the run's."""
+        config = self.config
+        self.prefix = self.cache.length
         hidden = self._for_drafter(hidden)
         if self.drafter is not None and not config.no_draft(config.num_tokens - 1):
             self.drafter.prefill(hidden, root, self.drafter_cache, condition)
-        self.numbers.zero_()
-        self.root.copy_(root)
-        self.position.fill_(1)
         self.proposer.begin(root, config.seed)
-        if self.eager:
-            self.uniforms, self.tokens, self.hidden = uniforms, self.root.clone(), hidden[:, -1:]
-            self.length, self.number = self.prefix, 1  # the host's
-            return
-        self.uniforms[: len(uniforms)].copy_(uniforms)
+        self.uniforms[: len(uniforms)] = uniforms
         self.length.fill_(self.prefix)
         self.number.fill_(1)
+        self.position.fill_(1)
+        self.root.copy_(root)
+        self.accepted.zero_()
         if not self.hidden.numel():
             self.hidden = hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
         self.tokens[:1] = root
         self.hidden[:, :1] = hidden[:, -1:]
+        self.pending = 1  # tokens that the drafter lacks, as the host last read
 
     def state(self) -> list[Tensor]:
-        """Return the tensors that a step of fixed shapes changes, except for cache slots beyond the length."""
-        return [self.numbers, self.tokens, self.hidden, self.results, *self.proposer.state]
+        """Return the tensors that a step changes, except for cache slots beyond the length."""
+        counts = [self.length, self.number, self.position, self.root, self.accepted]
+        return [*counts, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
 
-    def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """Return the step after at most `committed` tokens: the slots that attention covers, whether it drafts, and the most
-        tokens that it commits. None while steps in flight still decide whether another one is needed and whether it drafts."""
+    def upcoming(self, committed: int, flying: bool) -> tuple[Shape, int] | None:
+        """Return the shape of the step after at most `committed` tokens, and the most tokens that
+        it commits. None while steps in flight still decide whether another one is needed and
+        whether it drafts."""
         missing = self.config.num_tokens - committed
         if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
             return None
         drafts = not self.config.no_draft(missing)
-        return self.bucket(committed), drafts, self.depth + 1 if drafts else 1
+        most = self.depth + 1 if drafts else 1
+        if self.exact:
+            slots = self.prefix + committed + (self.ahead if drafts else 1)
+            return Shape(slots, self.pending, drafts), most
+        return Shape(self.bucket(committed), self.depth + 1, drafts), most
 
     def bucket(self, committed: int) -> int:
-        """Return the slots S that attention covers with at most `committed` tokens after the prefix. There are about four
-        sizes: few graphs are captured, and short lengths do not pay for long ones. An eager step covers only the slots in
-        use."""
-        size = max(64, -(-self.num_tokens // 256) * 64)
-        return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
+        """Return the slots of a captured step after at most `committed` tokens. There are about
+        four sizes: few graphs are captured, and short lengths do not pay for long ones."""
+        size = max(64, -(-self.config.positions // 256) * 64)
+        slots = self.prefix + committed + self.ahead
+        return min(-(-slots // size) * size, self.slots)
 
-    def shapes(self) -> list[tuple[int, bool]]:
-        """Return the buckets and kinds (with drafts or without) of all steps that a run can have."""
-        buckets = sorted({self.bucket(committed) for committed in range(1, self.num_tokens)})
-        found = [(slots, self.depth > 0) for slots in buckets]
-        return [*found, (buckets[-1], False)] if self.depth > 0 and buckets else found
+    def shapes(self) -> list[Shape]:
+        """Return the shapes of all captured steps that a run can have."""
+        buckets = sorted({self.bucket(count) for count in range(1, self.config.positions)})
+        shapes = [Shape(slots, self.depth + 1, self.depth > 0) for slots in buckets]
+        if self.depth > 0 and buckets:
+            shapes.append(Shape(buckets[-1], self.depth + 1, False))
+        return shapes
 
     # -- a step
 
-    def step(self, slots: int, drafts: bool, part: Part = nullcontext) -> None:
-        """Take one step over a bucket of slots, with drafts or without. Each phase runs within `part` of its name."""
+    def step(self, shape: Shape, part: Part = nullcontext) -> None:
+        """Take one step. Each phase runs within `part` of its name."""
         with part("draft"):
-            self.attended = slots
-            if self.eager:
-                self.step_uniforms = self.uniforms[self.number]
-            else:
-                self.step_uniforms = self.uniforms.index_select(0, self.number)[0]
-                self.scratch = self.length + self.arange[: self.ahead]
-                self.committed = self.arange[:slots] < self.length
-            proposer = self.proposer if drafts else self.no_drafts
-            draft = proposer.propose(self.root, self, self.target.head, self.step_uniforms[self.verifier.draws :])
+            self.shape = shape
+            self.scratch = self.length + self.arange[: self.ahead]
+            self.committed = self.arange[: shape.slots] < self.length
+            uniforms = self.uniforms.index_select(0, self.number)[0]
+            proposer = self.proposer if shape.drafts else self.no_drafts
+            rest = uniforms[self.verifier.draws :]
+            draft = proposer.propose(self.root, self, self.target.head, rest)
         with part("verify"):
             tree = draft.tree
-            at = self.behind(0, tree.size)
-            positions = at if tree.size == 1 else self.length + tree.depths
-            hidden = self.target.forward(draft.tokens, positions, at, self.visible(tree.mask, 1), self.cache)
+            self.sizes[shape.drafts] = tree.size, tree.depth
+            slots = self.scratch[: tree.size]
+            visible = self.visible(tree.mask)
+            positions = self.length + tree.depths
+            hidden = self.target.forward(draft.tokens, positions, slots, visible, self.cache)
             scores = warp(self.target.head(hidden), self.config.sampling)
         with part("commit"):
-            self.accept(draft, hidden, scores, drafts)
-
-    def accept(self, draft: Draft, hidden: Tensor, scores: Tensor, drafts: bool) -> None:
-        """Accept drafts, move the keys and values of the accepted path up, and store the results."""
-        out, depth, in_place = self.verifier.verify(draft, scores, self.position, self.step_uniforms), 0, False
-        path, row, last = out.path, pack_step(draft, out), self.target.vocab_size - 1
-        # an invalid bonus token becomes a valid one, since steps in flight may start from it
-        torch.clamp(out.bonus, 0, last, out=self.root)
-        if self.eager:
-            self.done = step = self.unpack(row.tolist(), draft)
-            if draft.tree.size > 1:
-                self.done = replace(step, kept=Kept(self.verifier, draft, out, scores, self.step_uniforms))
-            depth = step.accepted_length - 1
-            path, in_place = path[: depth + 1], step.path[-1] == depth
-        else:
-            self.results[:, : row.shape[0]].index_copy_(0, self.number, row.unsqueeze(0))
-        if drafts:
-            if not in_place:
-                self.cache.move(self.length + path, self.behind(0, len(path)))
-            if self.drafter is not None:
-                self._leave_to_drafter(out, self._for_drafter(hidden.index_select(1, path)), last)
-            self.proposer.observe(out, scores)
-        if self.eager:
-            self.length, self.number = self.length + depth + 1, self.number + 1
-            self.position += depth + 1
-        else:
-            self.numbers[:2].add_(1)
+            out = self.verifier.verify(draft, scores, self.position, uniforms)
+            row = pack_step(draft, out)
+            self.results[:, : len(row)].index_copy_(0, self.number, row.unsqueeze(0))
+            last = self.target.vocab_size - 1
+            # an invalid bonus token becomes a valid one, since steps in flight may start from it
+            torch.clamp(out.bonus, 0, last, out=self.root)
+            if shape.drafts:
+                path = out.path
+                self.cache.move(self.length + path, self.scratch[: len(path)])
+                self.proposer.observe(out, scores)
+                if self.drafter is not None:
+                    self.tokens[: len(path)] = out.tokens.clamp(0, last)
+                    states = hidden.index_select(1, path)
+                    self.hidden[:, : len(path)] = self._for_drafter(states)
+                    self.accepted.copy_(out.depth)
+            self.number.add_(1)
+            self.length.add_(out.depth).add_(1)
             self.position.add_(out.depth).add_(1)
-            self.length.add_(out.depth)
+        drafted = tree.size > 1
+        self.kept = Kept(self.verifier, draft, out, scores, uniforms) if drafted else None
 
-    def _leave_to_drafter(self, out: VerifyOutput, hidden: Tensor, last: int) -> None:
-        """Keep the drafter's next input: the accepted tokens, the new root after them, and the states before these."""
-        if self.eager:
-            self.tokens, self.hidden = out.tokens[: hidden.shape[1]], hidden
-        else:
-            torch.clamp(out.tokens, 0, last, out=self.tokens)
-            self.hidden.copy_(hidden)
-            self.last_pending.copy_(out.depth)
+    def unpack(self, row: list[int], drafts: bool) -> Step:
+        """Read the row of a step with drafts or without. Raises FloatingPointError for
+        probabilities that are not finite."""
+        size, depth = self.sizes[drafts]
+        step = unpack_step(row, size, depth, self.target.vocab_size)
+        self.pending = step.accepted_length
+        return step
 
-    def unpack(self, row: list[int], draft: Draft | bool) -> Step:
-        """Read a row of results: of a draft or, with fixed shapes, of a step with drafts or without."""
-        size, depth = (self.size, self.depth) if draft is True else (1, 0)
-        if isinstance(draft, Draft):
-            size, depth = draft.tree.size, draft.tree.depth
-        return unpack_step(row, size, depth, self.target.vocab_size)
+    # -- the drafter's passes: see `drafting.Passes`
 
-    # -- parts of it
+    def sync(self) -> Tensor:
+        assert self.drafter is not None
+        tokens = self.tokens[: self.shape.pending]
+        hidden = self.hidden[:, : self.shape.pending]
+        at = self.scratch[: self.shape.pending] - (self.accepted + 1)
+        if self.exact:  # the last token is the root, and its output alone is needed
+            return self.drafter.forward(tokens, hidden, at, at, None, self.drafter_cache)
+        visible = self.arange[: self.shape.slots] <= at.unsqueeze(1)
+        outputs = self.drafter.forward(tokens, hidden, at, at, visible, self.drafter_cache)
+        return outputs.index_select(1, self.accepted)
 
-    def behind(self, first: int, count: int) -> Tensor:
-        """Return `count` slots, the first one `first` after the committed ones."""
-        first = int(self.length) + first if self.eager else first
-        return (self.arange if self.eager else self.scratch)[first : first + count]
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
+        assert self.drafter is not None
+        count, width = mask.shape
+        slots = self.scratch[width - count : width]
+        positions = self.scratch[depth - 1 : depth].expand(count)
+        visible = self.visible(mask)
+        return self.drafter.forward(tokens, hidden, positions, slots, visible, self.drafter_cache)
 
-    def visible(self, mask: Tensor, depth: int) -> Tensor | None:
-        """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots after them those of mask [n, w].
-        None for a lone node with a slot for each of its `depth` ancestors, itself included."""
-        n, width = mask.shape
-        if self.eager:
-            return None if n == 1 and width == depth else F.pad(mask, (int(self.length), 0), value=True)
-        return self.committed.expand(n, -1).index_copy(1, self.scratch[:width], mask)
+    def visible(self, mask: Tensor) -> Tensor | None:
+        """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots
+        after them those of mask [n, w]. None for a lone node that needs no mask."""
+        count, width = mask.shape
+        if self.exact and count == width == 1:
+            return None
+        return self.committed.expand(count, -1).index_copy(1, self.scratch[:width], mask)
 
     def _for_drafter(self, hidden: Tensor) -> Tensor:
         """Return the target's states [R, n, H] as the drafter reads them."""
         if self.drafter is None or not self.drafter.guided:
             return hidden
         return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)
-
-    # -- the drafter's passes: see `drafting.Passes`
-
-    def sync(self) -> Tensor:
-        assert self.drafter is not None
-        if self.eager:
-            at = self.behind(-len(self.tokens), len(self.tokens))
-            return self.drafter.forward(self.tokens, self.hidden, at, at, None, self.drafter_cache)
-        at = self.scratch[: self.depth + 1] - (self.last_pending + 1)
-        visible = self.arange[: self.attended] <= at.unsqueeze(1)
-        outputs = self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache)
-        return outputs.index_select(1, self.last_pending)
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        assert self.drafter is not None
-        size, width = mask.shape
-        at, positions = self.behind(width - size, size), self.behind(depth - 1, 1).expand(size)
-        return self.drafter.forward(tokens, hidden, positions, at, self.visible(mask, depth), self.drafter_cache)

@@ -14,7 +14,8 @@ PARTS = ("text", "capture", *DECODE_PARTS, "image")
 
 
 class _Segment:
-    """Adds the time between enter and exit to one part. Made once per part: entering costs well under 2 us."""
+    """Adds the time between enter and exit to one part. Made once per part: entering costs well
+    under 2 us."""
 
     __slots__ = ("_clock", "_cpu", "_part", "_since")
 
@@ -35,14 +36,16 @@ class _Segment:
 
 
 class Clock:
-    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at
-    both ends of a segment, so that work is charged to the part that queued it."""
+    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The
+    device is synchronised at both ends of a segment, so that work is charged to the part that
+    queued it."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
         self._waits = torch.cuda.synchronize if self._device.type == "cuda" else None
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        # seconds in which the calling thread had no processor; meaningless on a GPU, where it waits for the device
+        # seconds in which the calling thread had no processor; meaningless on a GPU, where it waits
+        # for the device
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._segments = {part: _Segment(self, part) for part in PARTS}
 

@@ -1,6 +1,8 @@
-"""Draft trees as tensors: `Tree` is the shape, `Draft` a tree with its tokens, `VerifyOutput` the result of its verification.
+"""Draft trees as tensors: `Tree` is the shape, `Draft` a tree with its tokens, `VerifyOutput` the
+result of its verification.
 
-Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
+Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered
+level by level.
 """
 
 from __future__ import annotations
@@ -26,9 +28,14 @@ def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
         raise ValueError("tree names a path twice or names the root (); each path must occur once")
     for path in ordered:
         if not all(isinstance(choice, int) and choice >= 0 for choice in path):
-            raise ValueError(f"tree has the path {path}; its entries must be whole numbers, 0 or more")
+            raise ValueError(
+                f"tree has the path {path}; its entries must be whole numbers, 0 or more"
+            )
         if path[:-1] not in known:
-            raise ValueError(f"tree has the path {path} but not its parent {path[:-1]}; every prefix must be present")
+            raise ValueError(
+                f"tree has the path {path} but not its parent {path[:-1]}; "
+                "every prefix must be present"
+            )
     return tuple(ordered)
 
 
@@ -59,15 +66,17 @@ class Tree:
     depth: int  # of the deepest node that a path may reach
     width: int
     levels: tuple[Level, ...] = ()  # this field and the next two: of static trees only
-    # [n + I x width]. One row holds all draws of the drafter: the root's token, the draws of the levels, then a token for
-    # missing draws. These are its indices of the nodes' tokens, then of the draws at the inner nodes.
+    # [n + I x width]. One row holds all draws of the drafter: the root's token, the draws of the
+    # levels, then a token for missing draws. These are its indices of the nodes' tokens, then of
+    # the draws at the inner nodes.
     drawn_at: Tensor | None = None
-    offered: Tensor | None = None  # [I, width] bool, draws that are nodes; None: those always come first
+    # [I, width] bool, draws that are nodes; None: those always come first
+    offered: Tensor | None = None
 
     @cached_property
     def onward(self) -> Tensor:
-        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the node itself for a missing
-        child and in the last column."""
+        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the
+        node itself for a missing child and in the last column."""
         itself = self.nodes.unsqueeze(1)
         return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
 
@@ -87,7 +96,8 @@ class Tree:
 
     @property
     def whole(self) -> bool:
-        """Whether all nodes are inner ones, in order, as in dynamic trees, where every node may have children."""
+        """Whether all nodes are inner ones, in order, as in dynamic trees, where every node may
+        have children."""
         return self.inner.shape[0] == self.size
 
 
@@ -97,30 +107,39 @@ class Draft:
 
     tree: Tree
     tokens: Tensor  # [n] int64, the root's token first
-    drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for no token
-    # [I, V] float32, the distributions that they were drawn from without replacement; None: the prefix fixes the children
+    # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for no token
+    drawn: Tensor
+    # [I, V] float32, the distributions that they were drawn from without replacement; None: the
+    # prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, the sum of each distribution before each draw: below `sampling.NOTHING` nothing was drawn, and `drawn`
-    # has any token. None: each was whole, and drawn from once.
+    # [I, width] float64, the sum of each distribution before each draw: below `sampling.NOTHING`
+    # nothing was drawn, and `drawn` has any token. None: each was whole, and drawn from once.
     rest: Tensor | None = None
-    fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: all are finite
+    # [1] bool, whether a score of the drafter is not finite; None: all are finite
+    fault: Tensor | None = None
 
 
 class VerifyOutput(NamedTuple):
-    """The outcome of verifying a draft of n nodes, at most D deep. All tensors stay on the device."""
+    """The outcome of verifying a draft of n nodes, at most D deep. All tensors stay on the
+    device."""
 
-    path: Tensor  # [D + 1] int64, the accepted nodes, root first; after the end the last one repeats
+    # [D + 1] int64, the accepted nodes, root first; after the end the last one repeats
+    path: Tensor
     depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
     tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token, then any tokens
     bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
-    relaxed: Tensor | None  # [D] bool, accepted nodes that only the relaxation accepted; None: no node
-    target_tokens: Tensor  # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
+    # [D] bool, accepted nodes that only the relaxation accepted; None: no node
+    relaxed: Tensor | None
+    # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
+    target_tokens: Tensor
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
-    """Return [n, n] bool, True where the column is the row or an ancestor of it, from parents [n] of a tree at most `depth`
-    deep."""
-    reach = torch.eye(parents.shape[0], device=parents.device).scatter_(1, parents.unsqueeze(1), 1.0)
+    """Return [n, n] bool, True where the column is the row or an ancestor of it, from parents [n]
+    of a tree at most `depth` deep."""
+    reach = torch.eye(parents.shape[0], device=parents.device).scatter_(
+        1, parents.unsqueeze(1), 1.0
+    )
     covered = 1
     while covered < depth:  # each round doubles the distance covered
         reach = (reach @ reach).clamp_(max=1.0)
@@ -129,8 +148,8 @@ def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
 
 
 def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
-    """Return each node's reachable children in node order, [n, width] int64, with -1 after the last; parents [n], reachable [n]
-    bool."""
+    """Return each node's reachable children in node order, [n, width] int64, with -1 after the
+    last; parents [n], reachable [n] bool."""
     size = parents.shape[0]
     node = torch.arange(size, device=parents.device)
     offered = reachable & (node > 0)
@@ -141,17 +160,30 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
     return table[:, :width]
 
 
-def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int) -> Tree:
-    """Return the tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`. Only
-    the children that are reachable [n] bool count, at most `width` of a node."""
+def whole_tree(
+    parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int
+) -> Tree:
+    """Return the tree in which every node may have children: nodes [n] with parents [n] at depths
+    [n] of at most `depth`. Only the children that are reachable [n] bool count, at most `width` of
+    a node."""
     children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
     return Tree(
-        parents, depths, children, mask, inner=nodes, inner_rows=nodes, nodes=nodes, size=len(nodes), depth=depth, width=width
+        parents,
+        depths,
+        children,
+        mask,
+        inner=nodes,
+        inner_rows=nodes,
+        nodes=nodes,
+        size=len(nodes),
+        depth=depth,
+        width=width,
     )
 
 
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
-    """Return the tree of a list of paths (empty: the root alone). Raise ValueError for paths that form no tree."""
+    """Return the tree of a list of paths (empty: the root alone). Raise ValueError for paths that
+    form no tree."""
     return _static_tree(tuple(map(tuple, paths)), torch.device(device))
 
 
@@ -166,17 +198,34 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     children = [[index.get((*name, draw), -1) for draw in range(width)] for name in names]
     mask, table = ancestor_mask(long(parents), depth), long(children)
     levels, above = [], [0]
-    drawn_at: dict[Path, int] = {(): 0}  # index of each draw in their row, by the path that it forms
+    # index of each draw in their row, by the path that it forms
+    drawn_at: dict[Path, int] = {(): 0}
     end = 1
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
         draws = 1 + max(name[-1] for name in names if len(name) == level + 1)
         stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
-        drawn_at |= {(*names[node], i): end + i * stride + row for row, node in enumerate(nodes) for i in range(draws)}
+        drawn_at |= {
+            (*names[node], i): end + i * stride + row
+            for row, node in enumerate(nodes)
+            for i in range(draws)
+        }
         slots = inner[1 : inner.index(nodes[-1]) + 1]
-        parent_rows, own = long([above.index(parents[node]) for node in nodes]), long([drawn_at[names[node]] for node in nodes])
+        parent_rows, own = (
+            long([above.index(parents[node]) for node in nodes]),
+            long([drawn_at[names[node]] for node in nodes]),
+        )
         sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
-        levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
+        levels.append(
+            Level(
+                nodes=long(nodes),
+                parent_rows=parent_rows,
+                mask=sees,
+                draws=draws,
+                own=own,
+                span=span,
+            )
+        )
         above, end = nodes, end + draws * stride
     # If the draws that are nodes always come first, the draws after them count as missing.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)

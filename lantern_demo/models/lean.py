@@ -1,23 +1,21 @@
 """Targets and drafters on a CPU, once for all families.
 
-A target's layers are those of `models.cpu`: fused and row-exact. A drafter runs its module with packed matmuls. The
-target verifies every draft, so a drafter may use the library's attention and norms.
+A target's layers are those of `models.cpu`. A drafter runs its module with packed matmuls.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.models import decoder
 from lantern_demo.models.common import Condition, prefix_mask, with_features
-from lantern_demo.models.cpu import LeanCache, LeanLayer, Norm, Sight, Tables, bias_of, complex_rope, paired
+from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, paired
 from lantern_demo.models.machine.matmul import Matmul, matmul
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -83,39 +81,38 @@ class LeanDecoder(ABC):
     def logits(self, hidden: Tensor) -> Tensor:
         """Map final states [M, H], or wider ones with features after them, to logits [M, V] float32."""
 
-    def new_cache(self, rows: int, length: int) -> LeanCache:
+    def new_cache(self, rows: int, length: int) -> KVCache:
         c = self.config
-        return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
+        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
-    def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
+    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
         """Read the T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
         x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
         mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
-        return self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables(0, n))
+        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: LeanCache) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
         """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
         x = self.embed(tokens).expand(cache.rows, -1, -1)
-        return self._run(x, self.rope[positions], *cache.plan(positions, slots, visible, self.kind))
+        end = end_of(slots, visible)
+        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
-    def _run(self, x: Tensor, rope: Tensor, sight: Sight, of_layers: Iterable[Tables], slots: Tensor | None = None) -> Tensor:
+    def _run(self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache) -> Tensor:
+        """Run the layers over x [R, n, H]; the last four are those of `cpu.Where`."""
         r, n, dim = x.shape
-        x, feature_layers = x.reshape(r * n, dim), self.original.feature_layers
-        if more := sight.filled - r * n:  # for the whole pass, so that no matmul pads them; they stay 0
-            x = F.pad(x, (0, 0, 0, more))
+        x = x.reshape(r * n, dim)
         features: list[Tensor] = []
-        for i, (layer, tables) in enumerate(zip(self.layers, of_layers, strict=True)):
-            x = layer.forward(x, rope, (sight, tables, slots))
-            if i + 1 in feature_layers:
+        for i, layer in enumerate(self.layers):
+            x = layer.forward(x, rope, Where(cache, i, slots, end, mask))
+            if i + 1 in self.original.feature_layers:
                 features.append(x)
-        found = with_features(self.norm(x), features)
-        return (found[: r * n] if more else found).view(r, n, -1)
+        return with_features(self.norm(x), features).view(r, n, -1)
 
 
 class LeanSequence(LeanDecoder):

@@ -22,8 +22,8 @@ from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.race import Event, Request, RunEvents, race
 from lantern_demo.runs.session import Session, as_image
 from lantern_demo.runs.stats import Generation, MethodFailed, Stats
-from lantern_demo.settings.knobs import lists_settings
-from lantern_demo.settings.settings import Settings, methods_of
+from lantern_demo.settings.knobs import KNOBS, lists_settings
+from lantern_demo.settings.settings import Settings, method_of, methods_of
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
 
@@ -91,6 +91,22 @@ class Pipeline(Session):
         *_, last = self.stream(prompt, method, **settings)
         assert isinstance(last, Generation)
         return last
+
+    def twin(self, record: dict[str, Any], method: str) -> Generation:
+        """Draw a relaxed method's run of a record again by the exact rule, with the same tree and random numbers. The tokens
+        equal the method's up to the first draft to which neighbours lent probability. Raises ValueError for a method without
+        such a bound, or that the record does not have."""
+        chosen = method_of(method)
+        bound = next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(chosen)), None)
+        if bound is None:
+            raise ValueError(f"method must be a relaxed one, got {method!r}")
+        if method not in record["methods"]:
+            raise ValueError(f"method must be one of the record's, {', '.join(record['methods'])}, got {method!r}")
+        limit = KNOBS[bound].limit
+        assert limit is not None
+        entry = record["methods"][method]
+        exact = {**record["settings"], **entry["tree_settings"], bound: limit.low, "noise": "independent"}
+        return self.generate(record["prompt"], method, **exact)
 
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[Step | Generation]:
         """As `generate`, but yield a Step per step and the Generation last. Closing it stops within a step, on a GPU within the

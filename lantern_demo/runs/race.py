@@ -116,7 +116,7 @@ def race(session: Session, request: Request, seconds: float | None = None) -> Ru
         left, why = list(trees), ""
         schedule: Schedule = "alone"
         if len(left) > 1:
-            why = no_room_to_race(session.info, session.device, session.dtype, len(left), session.idle_engines) or ""
+            why = no_room_to_race(session.info, session.device, session.dtype, len(left), session.idle_runners) or ""
             if not why:
                 left = yield from _rotate({name: run(name, tree, "race") for name, tree in trees.items()}, limit)
                 why = CROWDED

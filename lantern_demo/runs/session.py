@@ -14,7 +14,7 @@ from torch import Tensor
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
-from lantern_demo.decoding.graphs import Engines
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.timing import Clock
@@ -82,7 +82,7 @@ class Session:
         self._palette = networks.palette
         # the tree to run with, by method, tree, guidance and noise
         self._warm: dict[tuple[str, DraftConfig, bool, str], Choice] = {}
-        self._engines = Engines()
+        self._runners = Runners()
         self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
@@ -110,13 +110,13 @@ class Session:
         self.threads.use()
 
     @property
-    def idle_engines(self) -> int:
+    def idle_runners(self) -> int:
         """The number of runs for which memory is set aside."""
-        return len(self._engines)
+        return len(self._runners)
 
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
-        self._engines.clear()
+        self._runners.clear()
         release_memory()
 
     # -- runs
@@ -175,7 +175,7 @@ class Session:
         outcome: Decoded | None = None
         steps: list[Step] = []
         config, condition = self.asked_for(method, settings, encoded, self.info.tokens, tree.policy)
-        for event in decode(self.target, self.drafter, condition, config, clock, self._engines):
+        for event in decode(self.target, self.drafter, condition, config, clock, self._runners):
             if isinstance(event, Decoded):
                 outcome = event
             else:
@@ -213,8 +213,8 @@ class Session:
             "device": device_name(self.device),
             "dtype": self.dtype,
             "products": self.products,
-            "engine": outcome.engine,
-            "engine_reason": outcome.engine_reason,
+            "engine": outcome.runner,
+            "engine_reason": outcome.runner_reason,
             "threads": self.threads.count,
             "threads_reason": self.threads.reason,
             "waited_seconds": outcome.waited_seconds,
@@ -224,7 +224,7 @@ class Session:
     def asked_for(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: DraftConfig, kept: bool = True
     ) -> tuple[Config, Condition]:
-        """Return the config of a run and its condition. kept: a later run may use its engine."""
+        """Return the config of a run and its condition. kept: a later run may use its runner."""
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
@@ -245,7 +245,7 @@ class Session:
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: DraftConfig, kept: bool = True
     ) -> Iterator[Step | Decoded]:
         config, condition = self.asked_for(method, knobs, encoded, tokens, tree, kept)
-        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
+        return decode(self.target, self.drafter, condition, config, clock, self._runners if kept else None)
 
     # -- draft trees
 

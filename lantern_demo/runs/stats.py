@@ -65,8 +65,8 @@ class Stats:
     dtype: Text
     products: Text  # how matmuls with the weights are computed
     capture_seconds: Seconds  # not part of decode_seconds
-    engine: Text  # the engine of the steps: "plain", "fixed" or "graphs"
-    engine_reason: Text  # why it fell back to a slower engine; empty: it did not
+    engine: Text  # the runner of the steps: "plain" or "graphs"
+    engine_reason: Text  # why it fell back to plain steps; empty: it did not
     # threads of the processor that compute; None in records that lack it
     threads: Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
     threads_reason: Text

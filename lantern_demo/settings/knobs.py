@@ -130,8 +130,8 @@ class Knobs:
     noise: Literal["shared", "independent"] = knob(
         "shared",
         "Random numbers",
-        "shared: all methods draw with the same noise for each token, so exact ones draw vanilla's picture. independent: each "
-        "method draws by its paper's rejection sampling, as LANTERN++ always does.",
+        "shared: vanilla and the exact methods draw with the same noise for each token, so exact ones draw vanilla's picture. "
+        "independent: each draws by its paper's rejection sampling, as LANTERN and LANTERN++ always do.",
         choices=NOISE,
     )
     lantern_k: int = knob(

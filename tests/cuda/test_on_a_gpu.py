@@ -12,7 +12,7 @@ from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.decoding.step import TreeSteps
+from lantern_demo.decoding.step import Steps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -29,9 +29,9 @@ def timed(request: pytest.FixtureRequest) -> TimedModel:
 def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
     with without_graphs():
         eager = timed.decoded(method, tokens=TOKENS, seed=3)
-    assert eager.engine == "fixed" and eager.engine_reason.startswith("without graphs")
+    assert eager.runner == "plain" and eager.runner_reason.startswith("without graphs")
     replayed = timed.decoded(method, tokens=TOKENS, seed=3)
-    assert replayed.engine == "graphs"
+    assert replayed.runner == "graphs"
     assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
 
 
@@ -40,20 +40,20 @@ def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(timed: TimedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, before = TreeSteps.step, torch.cuda.current_stream()
+    step, before = Steps.step, torch.cuda.current_stream()
 
-    def reads(self: TreeSteps, *args: Any, **options: Any) -> Any:
+    def reads(self: Steps, *args: Any, **options: Any) -> Any:
         taken = step(self, *args, **options)
         if torch.cuda.is_current_stream_capturing():
             self.root.item()  # the host may not read in a capture
         return taken
 
     with monkeypatch.context() as patch:
-        patch.setattr(TreeSteps, "step", reads)
+        patch.setattr(Steps, "step", reads)
         failed = timed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
-    assert failed.engine == "fixed" and failed.engine_reason.startswith("without graphs") and len(failed.tokens) == 12
+    assert failed.runner == "plain" and failed.runner_reason.startswith("without graphs") and len(failed.tokens) == 12
     assert torch.cuda.current_stream() == before
-    assert timed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
+    assert timed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).runner == "graphs"
 
 
 def test_a_run_that_is_left_in_the_middle_harms_no_other(timed: TimedModel) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.models.cpu import by_rows
 from lantern_demo.models.janus.target import Janus
 from lantern_demo.models.lean import LeanSequence
 
@@ -22,8 +21,8 @@ class LeanJanus(LeanSequence):
     def embed(self, tokens: Tensor) -> Tensor:
         """As `LeanDecoder.embed`: a row of the codebook through an aligner."""
         first, second = self.entry
-        return second(by_rows(F.gelu, first(self.original.image_embedding.codes(tokens).float())))
+        return second(F.gelu(first(self.original.image_embedding.codes(tokens).float())))
 
     def logits(self, hidden: Tensor) -> Tensor:
         first, second = self.exit
-        return second(by_rows(F.gelu, first(hidden)))
+        return second(F.gelu(first(hidden)))

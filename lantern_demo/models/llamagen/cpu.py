@@ -53,8 +53,7 @@ class LeanTarget(LeanDecoder):
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. The target verifies every
-    draft, so rows need not be exact: attention and norms are the library's."""
+    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer

@@ -1,0 +1,62 @@
+"""The exact twin of a relaxed run: the same tree and random numbers, and no relaxation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from lantern_demo import load
+from lantern_demo.runs.pipeline import Pipeline
+
+PROMPT = "two red lanterns"
+# A node's probability and its score are one sum where nothing is lent.
+LENT = 1e-6
+TREES: dict[str, list[dict[str, Any]]] = {
+    "lantern": [
+        {"draft_top_k": 2, "draft_depth": 1, "draft_nodes": 4},
+        {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8},
+    ],
+    "lantern++": [{"tree": "0 00 000"}, {"tree": "0 1 2 00 01 10 000"}],
+}
+
+
+def alike(pipe: Pipeline, method: str, seeds: range) -> list[int]:
+    """How many tokens each run shares with its twin, after asserting that these are all before the first loan."""
+    shared = []
+    for settings in TREES[method]:
+        for seed in seeds:
+            done = pipe.generate(PROMPT, method, seed=seed, **settings)
+            before = copy.deepcopy(done.record)
+            twin = pipe.twin(done.record, method)
+            assert done.record == before and twin.stats.changed == 0
+            assert twin.stats.tree_settings == done.stats.tree_settings
+            events = done.record["methods"][method]["events"]
+            lent = [any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]]
+            safe = events["committed"][lent.index(True) - 1] if any(lent) else len(done.tokens)
+            assert twin.tokens[:safe] == done.tokens[:safe]
+            pairs = zip(twin.tokens, done.tokens, strict=True)
+            shared.append(next((i for i, (a, b) in enumerate(pairs) if a != b), len(done.tokens)))
+    return shared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", TREES)
+def test_a_twin_is_the_run_up_to_the_first_loan(method: str) -> None:
+    pipe = load("lantern-scenes", "cpu", fit_trees=False)
+    shared = alike(pipe, method, range(4))
+    assert max(shared) > 8 and min(shared) < 256, "a relaxation that never matters shows nothing"
+
+
+@pytest.mark.parametrize("method", TREES)
+def test_a_twin_of_a_small_model(method: str, pipe: Pipeline) -> None:
+    assert min(alike(pipe, method, range(3))) >= 1
+
+
+def test_what_has_no_twin_is_refused(pipe: Pipeline) -> None:
+    record = pipe.generate(PROMPT, "lantern", tree="small").record
+    with pytest.raises(ValueError, match="method must be a relaxed one, got 'eagle1'"):
+        pipe.twin(record, "eagle1")
+    with pytest.raises(ValueError, match=r"method must be one of the record's, lantern, got 'lantern\+\+'"):
+        pipe.twin(record, "lantern++")
