@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import NOTHING, Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
+from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -222,7 +222,7 @@ class StaticProposer(Proposer):
         if self.add_noise is not None:
             return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best))
         rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
-        fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)  # a finite distribution has a first token
+        fault = (rest[:, 0] == 0).any(0, keepdim=True)  # a finite distribution has a first token
         return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
 
 

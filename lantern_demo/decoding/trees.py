@@ -100,8 +100,8 @@ class Draft:
     drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for no token
     # [I, V] float32, the distributions that they were drawn from without replacement; None: the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, the sum of each distribution before each draw: below `sampling.NOTHING` nothing was drawn, and `drawn`
-    # has any token. None: each was whole, and drawn from once.
+    # [I, width] float64, the sum of each distribution before each draw: where it is 0 nothing was
+    # drawn, and `drawn` has any token. None: each was whole, and drawn from once.
     rest: Tensor | None = None
     fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: all are finite
 

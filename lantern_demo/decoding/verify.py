@@ -29,7 +29,7 @@ from torch import Tensor
 from .config import Config
 from .noise import gumbel_
 from .rules import Members, Rule, with_neighbours
-from .sampling import NOTHING, draw, numbers
+from .sampling import draw, numbers
 from .trees import Draft, Tree, VerifyOutput
 
 
@@ -122,6 +122,10 @@ class RejectionVerifier:
 
 # -- acceptance at each node
 
+# What a sure drafter leaves of q may be as small as 2^-149, the smallest float32. One over that is
+# too large for a float32, and one over LIFT times that is not. A power of two changes no digit.
+LIFT = 2.0**24
+
 
 class Children(NamedTuple):
     """The drafts of P nodes, C each, and their distributions."""
@@ -131,8 +135,8 @@ class Children(NamedTuple):
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     offered: Tensor | None = None  # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all
-    # [P, C], the sum of q before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
-    # computed
+    # [P, C], the sum of q before each draw: where it is 0 nothing was drawn, and `tokens` has any
+    # token. None: computed
     rest: Tensor | None = None
 
 
@@ -151,11 +155,11 @@ class Verdict(NamedTuple):
 def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A draft whose rejection would
     leave nothing is accepted, as it always is in exact arithmetic. Where p is not finite no draft is accepted."""
-    x, tried, qx, weight = drawn(children)
-    u, target = u[:, : x.shape[1]], rule.target(p, children.q)
+    x, tried, qx, q, weight = drawn(children)
+    u, target, depth = u[:, : x.shape[1]], rule.target(p, children.q), children.depth
     ids = with_neighbours(rule, x, children.neighbours)
-    members, residual, left = in_turn(rule, target, ids, tried, children.q, weight, children.depth, to_the_end=True)
-    score, threshold = rule.score(members, children.depth), rule.threshold(u, qx, target)
+    members, residual, left = in_turn(rule, target, ids, tried, q, weight, depth, to_the_end=True)
+    score, threshold = rule.score(members, depth), rule.threshold(u, qx, target)
     # strictly above: a token of probability 0 is not accepted even at u = 0
     accepted = tried & ((score > threshold) | (left <= 0))
     mass = members.mass[..., 0] if target is p else p.gather(1, x)
@@ -173,12 +177,12 @@ def in_turn(
     depth: Tensor | float = 0.0,
     to_the_end: bool = False,
 ) -> tuple[Members, Tensor, Tensor]:
-    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool marks the drafts that exist. Each set
-    is found under the p [P, V] that earlier rejections leave. A draft's distribution is q [P, V] times its weight [P, C].
-    Return the sets, the p after the last rejection, and the sum [P, C] after each one. Skip the last rejection unless
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool marks the
+    drafts that exist. Each set is found under the p [P, V] that earlier rejections leave. A draft's
+    distribution is q [P, V], which is overwritten, times its weight [P, C]. Return the sets, the p
+    after the last rejection, and the sum [P, C] after each one. Skip the last rejection unless
     `to_the_end`."""
     found, left = list[Members](), list[Tensor]()
-    q = None if q is None else q.clone()
     for i in range(ids.shape[1]):
         one = slice(i, i + 1)
         if i:
@@ -193,21 +197,27 @@ def in_turn(
     return Members(ids, mass, member), p, torch.cat(left, 1) if left else p[:, :0]
 
 
-def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the tokens x [P, C], any token for no draft; which of them are tried; their probabilities without the draws before
-    them; the weight of q at each draw, 0 for untried ones. Without q (the prefix fixes the drafts) the last two values are
-    absent: None."""
+def drawn(
+    children: Children,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the tokens x [P, C], any token for no draft; which of them are tried; their
+    probabilities without the draws before them; LIFT q [P, V]; its weight at each draw [P, C], 0 for
+    untried ones. Without q (the prefix fixes the drafts) the last three values are absent: None."""
     tokens, q, rest = children.tokens, children.q, children.rest
-    tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
+    tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest > 0, tokens)
     if q is None:
-        return x, tried, None, None
-    qx = q.gather(1, x)
+        return x, tried, None, None, None
+    lifted = q * LIFT
+    qx = lifted.gather(1, x)
     if rest is None:  # summed from the end: differences from 1 would lose small rests
         qx = qx * tried
-        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+        rest = lifted.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+    else:
+        rest = rest * LIFT
     tried = tried if children.offered is None else tried & children.offered
-    weight = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
-    return x, tried, qx * weight, weight
+    smallest = torch.finfo(q.dtype).tiny  # no lifted sum is smaller, except for 0
+    weight = torch.div(tried, rest.clamp(min=smallest), out=torch.empty_like(qx))
+    return x, tried, qx * weight, lifted, weight
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
