@@ -56,10 +56,11 @@ class TreeSteps:
         self.caches: list[Any] = [self.cache] if self.drafter_cache is None else [self.cache, self.drafter_cache]
         self.slots = min(cache.slots for cache in self.caches) // ALIGNED * ALIGNED
         self.arange = torch.arange(self.slots + ALIGNED, device=config.torch_device)
-        # committed slots, in both caches; the step, from 1; the last of the pending slots; the position of the picture whose
-        # token the root draws; the last committed token, which the target has not seen
+        # the step, from 1; committed slots, in both caches; the position of the picture whose token the
+        # root draws; the last of the pending slots; the last committed token, which the target has not
+        # seen
         self.numbers = torch.zeros(5, dtype=torch.int64, device=config.torch_device)
-        self.length, self.number, self.last_pending, self.position, self.root = self.numbers.split(1)
+        self.number, self.length, self.position, self.last_pending, self.root = self.numbers.split(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=config.torch_device)
         # pending, not seen by the drafter: tokens, and the target's states before them
         self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
@@ -164,9 +165,8 @@ class TreeSteps:
             self.length, self.number = self.length + depth + 1, self.number + 1
             self.position += depth + 1
         else:
-            self.numbers[:2].add_(1)
-            self.position.add_(out.depth).add_(1)
-            self.length.add_(out.depth)
+            self.numbers[:3].add_(1)
+            self.numbers[1:3].add_(out.depth)  # length and position
 
     def _leave_to_drafter(self, out: VerifyOutput, hidden: Tensor, last: int) -> None:
         """Keep the drafter's next input: the accepted tokens, the new root after them, and the states before these."""
@@ -215,7 +215,9 @@ class TreeSteps:
         at = self.scratch[: self.depth + 1] - (self.last_pending + 1)
         visible = self.arange[: self.attended] <= at.unsqueeze(1)
         outputs = self.drafter.forward(self.tokens, self.hidden, at, at, visible, self.drafter_cache)
-        return outputs.index_select(1, self.last_pending)
+        # A sum, since 0 times a number that is not finite is not finite either: no row hides one.
+        chosen = self.arange[: self.depth + 1] == self.last_pending
+        return (outputs * chosen.unsqueeze(1)).sum(1, keepdim=True)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         assert self.drafter is not None
