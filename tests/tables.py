@@ -14,7 +14,7 @@ from lantern_demo.decoding import accept, reference, sampling, verify
 from lantern_demo.decoding.accept import Children
 from lantern_demo.decoding.cache import KVCache, end_of
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 
 
@@ -126,7 +126,7 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     masses = sampling.draw_in_turn(q, u, out)
     if not masses:
         return out[:, : len(q)].t()
-    return out.masked_fill(torch.stack(masses) < NOTHING, -1)[:, : len(q)].t()
+    return out.masked_fill(torch.stack(masses) == 0, -1)[:, : len(q)].t()
 
 
 class Decision(NamedTuple):

@@ -12,7 +12,7 @@ from small_models import of_llamagen, settings
 from torch import Tensor
 
 from lantern_demo.decoding import graphs
-from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
@@ -111,6 +111,30 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
             tree = settings(method, **changes)["tree"]
             for steps, said in runs(method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree):
                 assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after)
+
+
+def filled(dim: int, at: int, value: float) -> Spoil:
+    """Outputs [R, m, H] with a value at one place of a dimension."""
+    return lambda output: output.index_fill(dim, torch.tensor([at]), value)
+
+
+@pytest.mark.parametrize("noise", [{"noise": "independent"}, {"noise": "shared", "sampling": Sampling(1.0, 3, 0.9, 2.0)}])
+@pytest.mark.parametrize(
+    ("method", "tree"),
+    [
+        ("eagle1", StaticTree([(0,)])),
+        ("lantern++", StaticTree([(1,), (1, 0)])),
+        ("eagle2", DynamicTree(3, 0, 3)),
+        ("lantern", DynamicTree(2, 1, 4)),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_one_number_of_a_drafter_is_enough(method: str, tree: Any, noise: dict[str, Any]) -> None:
+    """In one row with guidance or without, at one token, of which a step of fixed shape reads more
+    than it has, and in one entry."""
+    for spoil in (filled(0, 1, torch.nan), filled(1, -1, torch.nan), filled(2, 3, -torch.inf), filled(1, -1, torch.inf)):
+        for steps, said in runs(method, None, (spoil, 2), tree=tree, **noise):
+            assert said == NO_DRAFT_PROBS and len(steps) == 2
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)

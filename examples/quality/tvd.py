@@ -22,7 +22,7 @@ from lantern_demo.decoding.drafting import Proposer
 from lantern_demo.decoding.interfaces import Verifier
 from lantern_demo.decoding.loop import Decoded, Step, decode, parts_of
 from lantern_demo.decoding.rules import Members, Rule, columns, with_neighbours
-from lantern_demo.decoding.sampling import NOTHING, draw, guide, probabilities, running_sums
+from lantern_demo.decoding.sampling import draw, guide, probabilities, running_sums
 from lantern_demo.decoding.trees import Draft, VerifyOutput
 from lantern_demo.runs.changed import own_logits
 
@@ -105,7 +105,7 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     at = rows.clamp(min=0)
     drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
     if draft.rest is not None:
-        drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
+        drawn.masked_fill_(draft.rest.index_select(0, at) == 0, -1)
     offered = tree.children.index_select(0, path) >= 0
     q = [None] * len(path) if draft.q is None else draft.q.index_select(0, at)
     return [Visit(*parts) for parts in zip(probs, drawn, offered, q, strict=True)]

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from .rules import Rule, with_neighbours
-from .sampling import NOTHING
+
+# What a sure drafter leaves of q may be as small as 2^-149, the smallest float32. One over that is
+# too large for a float32, and one over LIFT times that is not. A power of two changes no digit.
+LIFT = 2.0**24
 
 
 class Children(NamedTuple):
@@ -26,8 +29,8 @@ class Children(NamedTuple):
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all are
     offered: Tensor | None = None
-    # [P, C], the sum of q before each draw: below `sampling.NOTHING` nothing was drawn, and
-    # `tokens` has any token. None: computed
+    # [P, C], the sum of q before each draw: where it is 0 nothing was drawn, and `tokens` has any
+    # token. None: computed
     rest: Tensor | None = None
 
 
@@ -51,13 +54,12 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A
     draft whose rejection would leave nothing is accepted, as it always is in exact arithmetic.
     Where p is not finite no draft is accepted."""
-    x, tried, qx, weight = drawn(children)
+    x, tried, qx, q, weight = drawn(children)
     u = u[:, : x.shape[1]]
     ids = with_neighbours(rule, x, children.neighbours)
     target = rule.target(p, children.q)
     threshold = rule.threshold(u, qx, target).expand(x.shape)
     residual = target
-    q = children.q
     masses, scores, accepted = list[Tensor](), list[Tensor](), list[Tensor]()
     for i in range(x.shape[1]):
         one = slice(i, i + 1)
@@ -79,24 +81,30 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     return Verdict(torch.cat(accepted, 1), rejected, mass, score, threshold, tried, relaxed)
 
 
-def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def drawn(
+    children: Children,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Return the tokens x [P, C], any token for no draft; which of them are tried; their
-    probabilities without the draws before them; the weight of q at each draw, 0 for untried ones.
-    Without q (the prefix fixes the drafts) the last two values are absent: None."""
+    probabilities without the draws before them; LIFT q [P, V]; its weight at each draw [P, C], 0
+    for untried ones. Without q (the prefix fixes the drafts) the last three are absent: None."""
     tokens, q, rest = children.tokens, children.q, children.rest
     x = tokens.clamp(min=0) if rest is None else tokens
-    tried = tokens >= 0 if rest is None else rest >= NOTHING
+    tried = tokens >= 0 if rest is None else rest > 0
     if q is None:
-        return x, tried, None, None
-    qx = q.gather(1, x)
+        return x, tried, None, None, None
+    lifted = q * LIFT
+    qx = lifted.gather(1, x)
     if rest is None:  # summed from the end: differences from 1 would lose small rests
         qx = qx * tried
-        behind = q.scatter_add(1, x, -qx).sum(-1, keepdim=True)
+        behind = lifted.scatter_add(1, x, -qx).sum(-1, keepdim=True)
         rest = behind + qx.flip(1).cumsum(1).flip(1)
+    else:
+        rest = rest * LIFT
     if children.offered is not None:
         tried = tried & children.offered
-    weight = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
-    return x, tried, qx * weight, weight
+    smallest = torch.finfo(q.dtype).tiny  # no lifted sum is smaller, except for 0
+    weight = torch.div(tried, rest.clamp(min=smallest), out=torch.empty_like(qx))
+    return x, tried, qx * weight, lifted, weight
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:

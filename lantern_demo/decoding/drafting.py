@@ -15,16 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import (
-    NOTHING,
-    Sampling,
-    draw_in_turn,
-    guide,
-    not_finite,
-    probabilities,
-    scores,
-    zero,
-)
+from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -243,7 +234,7 @@ class StaticProposer(Proposer):
             .view(-1, tree.width)
         )
         # a finite distribution has a first token
-        fault = (rest[:, 0] < NOTHING).any(0, keepdim=True)
+        fault = (rest[:, 0] == 0).any(0, keepdim=True)
         return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
 
 

@@ -20,9 +20,6 @@ NO_PROBS = (
 NO_DRAFT_PROBS = "the drafter's logits are not finite numbers; it may not fit its target"
 
 TINY = 2.0**-100  # the smallest uniform, above 0: u * q(x) is 0 only where q(x) is
-# Below this sum the rest of a distribution counts as empty; its reciprocal still fits a float32. Of
-# sharper distributions fewer siblings are tried.
-NOTHING = 2.0**-125
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,7 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     """Draw C tokens in turn, without replacement, from each row of probabilities q [P, V] at
     uniforms u [P, C] in [TINY, 1). They go to `out` [C, max(P, 2)] int64; a single row is drawn
     from twice, see `running_sums`. Return each row's remaining sum before each draw, C times
-    [max(P, 2)] float64. Below NOTHING, as for a row that is not finite, no token was drawn; `out`
+    [max(P, 2)] float64. Where it is 0, as for a row that is not finite, no token was drawn; `out`
     then has any valid one."""
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
     u, masses = u.expand(out.shape[1], -1), []

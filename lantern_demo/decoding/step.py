@@ -217,7 +217,9 @@ class Steps:
             return self.drafter.forward(tokens, hidden, at, at, None, self.drafter_cache)
         visible = self.arange[: self.shape.slots] <= at.unsqueeze(1)
         outputs = self.drafter.forward(tokens, hidden, at, at, visible, self.drafter_cache)
-        return outputs.index_select(1, self.accepted)
+        # A sum, since 0 times a number that is not finite is not finite either: no row hides one.
+        chosen = self.arange[: self.shape.pending] == self.accepted
+        return (outputs * chosen.unsqueeze(1)).sum(1, keepdim=True)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         assert self.drafter is not None

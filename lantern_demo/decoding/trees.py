@@ -112,7 +112,7 @@ class Draft:
     # [I, V] float32, the distributions that they were drawn from without replacement; None: the
     # prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, the sum of each distribution before each draw: below `sampling.NOTHING`
+    # [I, width] float64, the sum of each distribution before each draw: where it is 0
     # nothing was drawn, and `drawn` has any token. None: each was whole, and drawn from once.
     rest: Tensor | None = None
     # [1] bool, whether a score of the drafter is not finite; None: all are finite
