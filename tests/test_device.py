@@ -25,7 +25,7 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Rele
 def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose driver does not know the CUDA that PyTorch was built for."""
     file = tmp_path / "version"
-    file.write_text(VERSION)
+    file.write_text(VERSION, encoding="utf-8")
     monkeypatch.setattr(device, "DRIVER", file)
     monkeypatch.setattr(device.shutil, "which", lambda _: None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -37,7 +37,7 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = unused_gpu()
     assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
-    old_driver.write_text(OPEN)
+    old_driver.write_text(OPEN, encoding="utf-8")
     assert "driver 575.57.08, " in str(unused_gpu())
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("published_cache")
 @pytest.mark.slow
 def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From captions of different lengths, which stand in one batch; its pictures are drawn alike, alone or in a batch."""
-    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n")
+    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n", encoding="utf-8")
     assert "eagle1" not in load(JANUS_ID, device="cpu", folder=janus_model).available_methods
     passes, slots = JanusDrafter.train_passes, set()
 
@@ -166,7 +166,7 @@ drafter.main()
 def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     tests = Path(__file__).parent
-    script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)))
+    script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)), encoding="utf-8")
     out = tmp_path / "out"
     words = ["--target", CLASS_ID, "--folder", class_model, "--out", out, "--own", 64, "--batch", 4, "--steps", 4]
     done = ran(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, script, *words)

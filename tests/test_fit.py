@@ -104,14 +104,14 @@ def test_one_table_of_candidates() -> None:
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     assert fitting.read_calibration(None) is None and fitting.read_calibration(tmp_path) is None
     file = tmp_path / "calibration.json"
-    file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}))
+    file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}), encoding="utf-8")
     assert fitting.read_calibration(tmp_path) == Calibration({"eagle1": [(0.5,)]}, {"eagle2": [(1, 0, 2, 1.4)]})
-    file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}))
+    file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}), encoding="utf-8")
     assert fitting.read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
     empty: dict[str, Any] = {"static": {}, "dynamic": {}}
     damages = [[], empty | {"static": {"eagle1": [["x"]]}}, empty | {"windows": [2]}, empty | {"windows": {"sjd": [2]}}]
     for damaged in ("{", *map(json.dumps, damages)):
-        file.write_text(damaged)
+        file.write_text(damaged, encoding="utf-8")
         with pytest.raises(ValueError, match=r"calibration.json is not a calibration"):
             fitting.read_calibration(tmp_path)
 
@@ -127,9 +127,9 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         '{"settings": {"tree": "0"}}',
         "[]",
     ):
-        (tmp_path / "bad.json").write_text(bad)
+        (tmp_path / "bad.json").write_text(bad, encoding="utf-8")
         assert fitting.recall(tmp_path / "bad.json", StaticTree) is None
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     fitting.remember(tmp_path / "file" / "a.json", Choice(policy, "because"))  # a folder that cannot be made
 
 
@@ -139,7 +139,7 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     folder = write_tiny_model(tmp_path / "tiny")
     told = {"static": {"lantern++": ACCEPT}, "dynamic": {"lantern": [[1, 1, 3, 1.3], [2, 1, 4, 1.6]]}, "windows": LANDED}
-    (folder / FILE).write_text(json.dumps(told))
+    (folder / FILE).write_text(json.dumps(told), encoding="utf-8")
     return load(folder, "cpu")
 
 
@@ -202,7 +202,7 @@ def test_what_the_bundled_model_has_counted() -> None:
     assert list(tokens) == sorted(tokens, reverse=True) and changed[-1] == 0 and changed[0] == max(changed)
     assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
     assert calibration.rows(ZipAR, Settings().zipar_changed)[0][0] == 4
-    told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
+    told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text(encoding="utf-8"))
     preset = Settings(**REGISTRY["lantern-scenes"].preset)
     assert Settings(**told["settings"]).with_changes(seed=preset.seed) == preset, "counted at the preset"
 

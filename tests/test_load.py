@@ -327,7 +327,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
         took = time.monotonic() - start
     assert took < 10, f"a second or two on a machine of its own, {took:.1f} here"
     assert not list((place / "tmp").glob("lantern-demo-*")), "and it is gone with the run"
-    told = (place / "log.txt").read_text()
+    told = (place / "log.txt").read_text(encoding="utf-8")
     assert "Stopped." in told and "Traceback" not in told
 
 

@@ -150,7 +150,7 @@ def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_i
     assert exact.tree_settings == relaxed.tree_settings
     own = calibration_folder(TEXT_ID, None)
     own.mkdir(parents=True)
-    (own / FILE).write_text(json.dumps({"static": {"lantern++": [[0.9], [0.8]]}}))
+    (own / FILE).write_text(json.dumps({"static": {"lantern++": [[0.9], [0.8]]}}), encoding="utf-8")
     found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
     assert found.startswith("fitted: ") and "measured of" not in found
 

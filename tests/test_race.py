@@ -200,7 +200,7 @@ def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
 
 def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tree is measured with the program's own prompt and the preset, whoever asks for whatever."""
-    (folder / "calibration.json").write_text(json.dumps({"static": {"lantern++": [[0.6, 0.2], [0.5]]}}))
+    (folder / "calibration.json").write_text(json.dumps({"static": {"lantern++": [[0.6, 0.2], [0.5]]}}), encoding="utf-8")
     seen: list[tuple[Any, ...]] = []
     decode = Pipeline._decode
     monkeypatch.setattr(session, "FIT_ROUNDS", 1)
@@ -252,7 +252,7 @@ def test_a_large_model_has_several_threads_where_they_sleep(tmp_path: Path, monk
     found = device.pick_threads(None, cpu, small=False)
     assert found.count == 8 and "sleep while they wait" in found.reason
     for said, count in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)):
-        quota.write_text(said + "\n")
+        quota.write_text(said + "\n", encoding="utf-8")
         assert device.pick_threads(None, cpu, small=False).count == count, said
     for policy in ("active", ""):
         monkeypatch.setenv("OMP_WAIT_POLICY", policy)

@@ -63,12 +63,12 @@ def main() -> None:
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
     out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE
     out.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
+    kept = json.loads(out.read_text(encoding="utf-8")) if args.methods and out.exists() else {}
     tables = {one.table: kept.get(one.table, {}) for one in CANDIDATES.values()}
     for name in args.methods or [name for name in COUNTED if name in pipe.available_methods]:
         tables[CANDIDATES[METHODS[name].drafts].table][name] = rows_of(pipe, METHODS[name], prompts)
     told = {"settings": pipe.defaults.as_dict(), "prompts": len(prompts), "first_seed": FIRST_SEED, **tables}
-    out.write_text(json.dumps(told, indent=1) + "\n")
+    out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {out}")
 
 

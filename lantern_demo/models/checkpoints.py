@@ -119,7 +119,7 @@ def save_drafter(folder: Path, drafter: Any) -> None:
     save_file(
         {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()}, folder / "model.safetensors"
     )
-    (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8")
 
 
 def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:

@@ -274,7 +274,7 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
 def recall(file: Path, kind: type[DraftConfig]) -> Choice | None:
     """Return a choice of this kind that `remember` wrote, or None without a usable one."""
     try:
-        told = json.loads(file.read_text())
+        told = json.loads(file.read_text(encoding="utf-8"))
         return Choice(drafts_of(kind, Settings(**told["settings"])), str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None

@@ -103,7 +103,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     if info.kind == "text":
         if args.captions is None:
             raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
-        choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
+        choices = [line.strip() for line in args.captions.read_text(encoding="utf-8").splitlines() if line.strip()]
     encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
@@ -238,9 +238,9 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
     ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     told = opts.out / "drafter.json"
-    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text()))) != sizes:
+    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text(encoding="utf-8")))) != sizes:
         raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
-    told.write_text(json.dumps(asdict(sizes)) + "\n")
+    told.write_text(json.dumps(asdict(sizes)) + "\n", encoding="utf-8")
     if before is None:
         drafter.learn_from(target)
     else:

@@ -179,7 +179,7 @@ class _Run:
     def write(self, step: int, numbers: dict[str, float]) -> None:
         if self.opts.rank == 0:
             line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
-            with (self.opts.out / "log.jsonl").open("a") as f:
+            with (self.opts.out / "log.jsonl").open("a", encoding="utf-8") as f:
                 f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
 
     def save(self, step: int) -> None:

@@ -75,7 +75,7 @@ def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[],
     """
     with locked(file):
         with suppress(OSError, ValueError):
-            if isinstance(choice := json.loads(file.read_text()), str) and allowed(choice):
+            if isinstance(choice := json.loads(file.read_text(encoding="utf-8")), str) and allowed(choice):
                 return choice
         choice = find()
         with suppress(OSError):

@@ -44,7 +44,7 @@ def unused_gpu() -> str | None:
         return None
     if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
         return None
-    found = re.search(r"\d+\.\d[\d.]*", DRIVER.read_text()) if DRIVER.exists() else None
+    found = re.search(r"\d+\.\d[\d.]*", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
     driver = f"NVIDIA's driver {found[0]}" if found else "NVIDIA's driver"
     return (
         f"This machine has {driver}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that "
@@ -63,7 +63,7 @@ def device_name(device: torch.device) -> str:
 
 def _processor() -> str:
     try:
-        with Path("/proc/cpuinfo").open() as f:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
             names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
             return next(names, platform.machine())
     except OSError:
@@ -107,7 +107,7 @@ def processors() -> int:
     """Return how many threads can compute at once: PyTorch's own number, limited to the whole processors of a container's
     quota."""
     try:
-        quota, period = QUOTA.read_text().split()
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
         return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or no quota
         return _USUAL_THREADS
