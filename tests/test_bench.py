@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from published import CLASS_ID
+from tiny import command
 
 from examples import peer_transformers
-from lantern_demo.bench import gpu, models, sizes, speed
+from lantern_demo.bench import calibrate, gpu, models, sizes, speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
@@ -148,6 +150,14 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
         main(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
+
+
+@pytest.mark.usefixtures("published_cache")
+def test_calibration_without_a_models_files_ends_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command(calibrate, "--model", CLASS_ID)
+    assert ended.value.code == 2
+    assert "is not on this machine and the Hub was not reached" in capsys.readouterr().err
 
 
 @pytest.mark.slow

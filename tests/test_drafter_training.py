@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -137,6 +138,49 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
 def test_what_cannot_be_trained_is_refused(model: str, more: list[str], says: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=says):
         trained(drafter, tmp_path / "out", "--target", model, "--captions", tmp_path, *more)
+
+
+def test_captions_are_read_before_anything_is_fetched(tmp_path: Path) -> None:
+    """The Hub is not reachable here: whatever came first would say so."""
+    file = tmp_path / "captions.txt"
+
+    def refusal(*words: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            trained(drafter, tmp_path / "out", "--target", JANUS_ID, *words)
+        return str(ended.value)
+
+    assert "name a file of captions, one a line, with --captions" in refusal()
+    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
+    file.write_bytes("caf\u00e9".encode("latin-1"))
+    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
+    file.write_text("\n \n", encoding="utf-8")
+    assert "--captions must name a file with a caption a line" in refusal("--captions", file)
+    file.write_text("a caf\u00e9\n", encoding="utf-8")
+    assert "is not on this machine and the Hub was not reached" in refusal("--captions", file), "and this is a sentence, too"
+
+
+@pytest.mark.slow
+def test_captions_are_utf_8_in_any_locale(tmp_path: Path) -> None:
+    """With a mark before the text, as some editors write it, or without."""
+    captions = ["un caf\u00e9 au cr\u00e9puscule", "\u706f\u7b3c"]
+    for name in ("utf-8", "utf-8-sig"):
+        (tmp_path / name).write_text("\n\n".join(captions), encoding=name)
+    program = "import sys, pathlib; from lantern_demo.training.drafter import read_captions; "
+    program += "[print(ascii(read_captions(None, pathlib.Path(name)))) for name in sys.argv[1:]]"
+    posix = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
+    root, files = Path(__file__).parent.parent, (tmp_path / "utf-8", tmp_path / "utf-8-sig")
+    done = ran(sys.executable, "-c", program, *files, cwd=root, env=os.environ | posix)
+    assert done.stdout == f"{captions!a}\n" * 2, done.stderr
+
+
+def test_a_target_that_is_nowhere_is_refused_by_a_sentence(tmp_path: Path) -> None:
+    for words, says in (
+        (["--target", tmp_path / "nothing"], "--target must be the id of a published model, a model folder or"),
+        (["--target", CLASS_ID], "is not on this machine and the Hub was not reached"),
+        (["--target", CLASS_ID, "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+    ):
+        with pytest.raises(SystemExit, match=says):
+            trained(drafter, tmp_path / "out", *words)
 
 
 @pytest.mark.slow

@@ -58,8 +58,12 @@ def rows_of(pipe: Pipeline, method: Method, prompts: list[str]) -> list[list[flo
 
 
 def main() -> None:
-    args = parser().parse_args()
-    pipe = load(args.model)
+    command_line = parser()
+    args = command_line.parse_args()
+    try:
+        pipe = load(args.model)
+    except ValueError as error:
+        command_line.error(str(error))
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
     out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE
     out.parent.mkdir(parents=True, exist_ok=True)

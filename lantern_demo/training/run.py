@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lantern_demo.models.files.disk_cache import replacing
+from lantern_demo.models.machine.device import pick_device
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
@@ -79,9 +80,12 @@ def options(args: argparse.Namespace) -> Options:
         raise SystemExit(
             f"--minutes must be above 0 and is for one process, whose clock is its own; got {args.minutes:g} in {world}"
         )
-    device = args.device
-    if device == "auto":
-        device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = str(pick_device(args.device))
+    except ValueError as error:
+        raise SystemExit(f"--{error}") from None
+    if args.device == "auto" and device == "cuda":
+        device = f"cuda:{local}"
     if world > 1:
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     if device.startswith("cuda"):
