@@ -21,6 +21,7 @@ import pytest
 from space import free_port
 from tiny import ran, wait_for
 
+from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import environment
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
@@ -94,7 +95,7 @@ REFUSED = [
     ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "GRADIO_SERVER_NAME must be an IPv4 address or a name of this machine"),
     ({"GRADIO_SERVER_NAME": "a" * 300}, "GRADIO_SERVER_NAME must be"),
     ({"GRADIO_SERVER_NAME": "192.0.2.1"}, "GRADIO_SERVER_NAME must be"),
-    ({"GRADIO_TEMP_DIR": __file__}, "GRADIO_TEMP_DIR must name a folder that this user can write to ("),
+    ({"GRADIO_TEMP_DIR": __file__}, "GRADIO_TEMP_DIR must be a folder that this user can write to, got '"),
 ]
 
 
@@ -123,8 +124,14 @@ def test_a_port_that_is_taken_is_refused(taken: int) -> None:
 
 def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(ValueError, match="TMPDIR must name a folder that this user can write to"):
+    with pytest.raises(ValueError, match="TMPDIR must be a folder that this user can write to"):
         environment.prepare(None)
+
+
+def test_a_cache_in_no_users_home_is_refused() -> None:
+    os.environ["LANTERN_CACHE"] = "~nobodyatall/cache"
+    with pytest.raises(ValueError, match="LANTERN_CACHE must be a folder's whole path here: ~nobodyatall/cache is in no home"):
+        root()
 
 
 def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
@@ -207,3 +214,9 @@ def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes(erro
     done = ran(sys.executable, "-c", FAILING.format(error=error), cwd=APP.parent)
     assert done.returncode == code
     assert (done.stderr == "app.py: error: no room\n") if code == 2 else done.stderr.endswith("RuntimeError: a slip\n\n")
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
+    assert done.returncode == 2
+    assert done.stderr == "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"

@@ -1,6 +1,6 @@
 """Check the environment of the program, and make it harmless, before Gradio and the Hub's client are imported and read it.
 
-This module imports neither of them.
+This module imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import tempfile
 from pathlib import Path
 from urllib.request import getproxies
 
-import httpx
-
 HOST, PORT, TEMPORARY = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR"
-# Of Gradio's variables the page reads these. Others switch on what it does without, such as a debugger, or serve more files.
+# Of Gradio's variables the page reads these. Others start what it does without, such as a debugger, or serve more files.
 READ = {HOST, PORT, TEMPORARY, "GRADIO_ROOT_PATH", "GRADIO_MCP_SERVER", "GRADIO_SHARE", "GRADIO_ANALYTICS_ENABLED"}
 LOOPBACK = "127.0.0.1"
 # What HTTP clients read, in small or large letters, and what it must hold.
@@ -83,6 +81,8 @@ def check_connections() -> None:
 
 def refusal() -> Exception | None:
     """Return why the HTTP client of Gradio refuses the proxies and certificates that are set, or None."""
+    import httpx  # not above: that it is not installed is told by `app`
+
     try:
         httpx.Client().close()
     except Exception as error:  # of many kinds
@@ -113,4 +113,5 @@ def set_temporary_folder() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(f"{variable} must name a folder that this user can write to ({error})") from None
+        given = f"{os.environ.get(variable)!r} ({error.strerror})"
+        raise ValueError(f"{variable} must be a folder that this user can write to, got {given}") from None

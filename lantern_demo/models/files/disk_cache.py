@@ -23,7 +23,12 @@ from torch import Tensor
 
 
 def root() -> Path:
-    return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
+    """Return the folder of the disk cache. Raise ValueError where it would be in the home of a user who has none."""
+    named = os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo"
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:
+        raise ValueError(f"LANTERN_CACHE must be a folder's whole path here: {named} is in no home") from None
 
 
 @contextmanager
