@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument(
         "--model",
         default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
-        help="a model's id, as in docs/models.md, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
+        help="a model folder or an id of docs/models.md (default: $LANTERN_MODEL, lantern-scenes)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(
@@ -29,8 +29,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         port = environment.prepare(args.port)
-        # Only now, since Gradio reads the environment while it is imported.
-        import spaces  # isort: skip  # noqa: F401  # on a Space it must come before anything that touches CUDA
+        # Only now, since Gradio reads the environment while it is imported. On a Space `spaces`
+        # must come before anything that touches CUDA.
+        import spaces  # isort: skip  # noqa: F401
 
         from lantern_demo.ui.page import build, launch, wait_for_model
 

@@ -55,7 +55,7 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver:
     assert "NVIDIA's driver, " in str(unused_gpu())
 
 
-def test_a_build_without_cuda_is_told_of_with_the_remedy(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows the usual build is one, and only `nvidia-smi` shows the GPU."""
     with pytest.raises(ValueError, match="finds no GPU that it can use"):
         device.pick_device("cuda")
@@ -64,13 +64,14 @@ def test_a_build_without_cuda_is_told_of_with_the_remedy(old_driver: Path, monke
     assert unused_gpu() is None
     with pytest.raises(ValueError, match=r"use auto or cpu$"):
         device.pick_device("cuda")
-    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
+    monkeypatch.setattr(device.shutil, "which", {"nvidia-smi": "/bin/nvidia-smi"}.get)
     told = unused_gpu()
-    assert told and f"PyTorch {torch.__version__} is built without CUDA" in told and f": {device.WITH_CUDA}" in told
+    assert told and f"PyTorch {torch.__version__} is built without CUDA" in told
+    assert told.endswith(f": {device.WITH_CUDA}")
     for asked, lines in (("auto", [told]), ("cpu", [])):
         offered, _ = check(REGISTRY["llamagen-c2i-b-256"], asked)
         assert [line for line in offered if line == told] == lines
-    with pytest.raises(ValueError, match=r"use auto or cpu\. This machine has .* is built without CUDA"):
+    with pytest.raises(ValueError, match=r"use auto or cpu\. This machine .* built without CUDA"):
         device.pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # another maker's GPU
     assert unused_gpu() is None
@@ -89,18 +90,11 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monk
             device.pick_dtype("int8", torch.device("cpu"), large)
 
 
-@pytest.mark.parametrize(("built_for", "says"), [("13.0", "finds no GPU that it can use"), (None, "is built without CUDA")])
 def test_log_page_api_and_health_tell(
-    built_for: str | None,
-    says: str,
-    tiny_model: Path,
-    old_driver: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tiny_model: Path, old_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who asks for the processor gets it without a word."""
-    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(torch.version, "cuda", None)
     assert Service(tiny_model, "cpu").warning is None
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
@@ -114,4 +108,4 @@ def test_log_page_api_and_health_tell(
         shown = list(arriving.fn())[-1]
     assert health["ready"] and health["warning"] == offer["warning"] == told
     logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
-    assert told and logged == {told} and says in shown
+    assert told and logged == {told} and "is built without CUDA" in shown

@@ -156,7 +156,8 @@ def test_captions_are_read_before_anything_is_fetched(tmp_path: Path) -> None:
     file.write_text("\n \n", encoding="utf-8")
     assert "--captions must name a file with a caption a line" in refusal("--captions", file)
     file.write_text("a caf\u00e9\n", encoding="utf-8")
-    assert "is not on this machine and the Hub was not reached" in refusal("--captions", file), "and this is a sentence, too"
+    told = refusal("--captions", file)
+    assert "is not on this machine and the Hub was not reached" in told, "this is a sentence, too"
 
 
 @pytest.mark.slow
@@ -175,9 +176,9 @@ def test_captions_are_utf_8_in_any_locale(tmp_path: Path) -> None:
 
 def test_a_target_that_is_nowhere_is_refused_by_a_sentence(tmp_path: Path) -> None:
     for words, says in (
-        (["--target", tmp_path / "nothing"], "--target must be the id of a published model, a model folder or"),
+        (["--target", tmp_path / "nothing"], "--target must be the id of a published model"),
         (["--target", CLASS_ID], "is not on this machine and the Hub was not reached"),
-        (["--target", CLASS_ID, "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+        (["--target", CLASS_ID, "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N"),
     ):
         with pytest.raises(SystemExit, match=says):
             trained(drafter, tmp_path / "out", *words)

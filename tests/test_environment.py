@@ -25,13 +25,14 @@ from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import environment
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
+ELSEWHERE = "http://elsewhere.invalid/file"
 DEAD = "http://127.0.0.1:9"  # no proxy listens there
 SECONDS = 300  # of patience: a test machine may be busy
 
 
 @pytest.fixture(autouse=True)
 def environment_restored() -> Iterator[None]:
-    """The environment comes back behind a test; within it none of the variables is set that are in question."""
+    """The environment comes back behind a test; within it no variable in question is set."""
     with patch.dict(os.environ):
         for name in list(os.environ):
             if name.startswith("GRADIO_") or name.lower() in environment.CONNECTIONS:
@@ -74,7 +75,7 @@ def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
     environment.prepare(None)
     for host in ("127.0.0.1", "localhost"):
         assert httpx.get(f"{server.replace('127.0.0.1', host)}/own").text == "/own"
-    assert httpx.get("http://elsewhere.invalid/file").text == "http://elsewhere.invalid/file", "the proxy was asked"
+    assert httpx.get(ELSEWHERE).text == ELSEWHERE, "the proxy was asked"
     assert not exempt or {"example.com", "127.0.0.1"} <= set(os.environ["NO_PROXY"].split(","))
 
 
@@ -82,41 +83,44 @@ def test_a_proxy_of_the_system_stays(server: str, monkeypatch: pytest.MonkeyPatc
     """On Windows and macOS, where a variable would hide it."""
     monkeypatch.setattr(environment, "getproxies", lambda: {"http": server, "ftp": DEAD})
     environment.prepare(None)
-    assert httpx.get("http://elsewhere.invalid/file").text == "http://elsewhere.invalid/file"
+    assert httpx.get(ELSEWHERE).text == ELSEWHERE
 
 
+NUMBER = "a whole number between 1 and 65535"
 REFUSED = [
-    ({"ALL_PROXY": "ftp://proxy:1"}, "ALL_PROXY must be an address such as http://proxy:8080, or unset (Unknown scheme"),
-    ({"http_proxy": "http://h:port", "https_proxy": DEAD}, "http_proxy must be an address such as"),
-    ({"https_proxy": DEAD, "NO_PROXY": "a:b:c"}, "NO_PROXY must be hosts with commas between, or unset (Invalid port"),
-    ({"SSL_CERT_FILE": "/nowhere.pem"}, "SSL_CERT_FILE must be a file of certificates, or unset ("),
-    ({"GRADIO_SERVER_PORT": "web"}, "GRADIO_SERVER_PORT must be a whole number between 1 and 65535, got 'web'"),
-    ({"GRADIO_SERVER_PORT": "70000"}, "GRADIO_SERVER_PORT must be a whole number between 1 and 65535, got '70000'"),
-    ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "GRADIO_SERVER_NAME must be an IPv4 address or a name of this machine"),
-    ({"GRADIO_SERVER_NAME": "a" * 300}, "GRADIO_SERVER_NAME must be"),
-    ({"GRADIO_SERVER_NAME": "192.0.2.1"}, "GRADIO_SERVER_NAME must be"),
-    ({"GRADIO_TEMP_DIR": __file__}, "GRADIO_TEMP_DIR must be a folder that this user can write to, got '"),
+    ("ALL_PROXY", "ftp://proxy:1", "an address such as http://proxy:8080, or unset (Unknown"),
+    ("http_proxy", "http://h:port", "an address such as http://proxy:8080, or unset (Invalid port"),
+    ("NO_PROXY", "a:b:c", "hosts with commas between, or unset (Invalid port"),
+    ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
+    ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
+    ("GRADIO_SERVER_PORT", "70000", f"{NUMBER}, got '70000'"),
+    ("GRADIO_SERVER_NAME", "999.1.1.1", "an IPv4 address or a name of this machine"),
+    ("GRADIO_SERVER_NAME", "a" * 300, "an IPv4 address or a name of this machine"),
+    ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address or a name of this machine"),
+    ("GRADIO_TEMP_DIR", __file__, "a folder that this user can write to, got "),
 ]
 
 
-@pytest.mark.parametrize(("given", "sentence"), REFUSED)
-def test_a_variable_that_is_in_the_way_is_named(given: dict[str, str], sentence: str) -> None:
-    os.environ.update(given)
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+@pytest.mark.parametrize(("name", "value", "allowed"), REFUSED)
+def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: str) -> None:
+    """Others of its kind, which are in order, are not."""
+    os.environ.update({"https_proxy": DEAD, name: value})
+    with pytest.raises(ValueError, match=re.escape(f"{name} must be {allowed}")):
         environment.prepare(None)
 
 
 @pytest.mark.parametrize("port", [70000, 0, -1])
 def test_a_port_out_of_range_is_refused(port: int) -> None:
-    with pytest.raises(ValueError, match=f"--port must be a whole number between 1 and 65535, got {port}"):
+    with pytest.raises(ValueError, match=f"--port must be {NUMBER}, got {port}"):
         environment.prepare(port)
 
 
 def test_a_port_that_is_taken_is_refused(taken: int) -> None:
-    with pytest.raises(ValueError, match=f"port {taken} cannot be used, since it is taken; choose another one with --port"):
+    said = f"port {taken} cannot be used, since it is taken; choose another one with "
+    with pytest.raises(ValueError, match=f"{said}--port"):
         environment.prepare(taken)
     os.environ["GRADIO_SERVER_PORT"] = str(taken)
-    with pytest.raises(ValueError, match="choose another one with GRADIO_SERVER_PORT"):
+    with pytest.raises(ValueError, match=f"{said}GRADIO_SERVER_PORT"):
         environment.prepare(None)
     port = free_port()
     assert environment.prepare(port) == port, "the option counts"
@@ -130,14 +134,14 @@ def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_cache_in_no_users_home_is_refused() -> None:
     os.environ["LANTERN_CACHE"] = "~nobodyatall/cache"
-    with pytest.raises(ValueError, match="LANTERN_CACHE must be a folder's whole path here: ~nobodyatall/cache is in no home"):
+    with pytest.raises(ValueError, match=r"LANTERN_CACHE must be .*: ~nobodyatall/cache is"):
         root()
 
 
 def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
-    given = {"GRADIO_DEBUG": "yes", "GRADIO_NUM_PORTS": "many", "GRADIO_ALLOWED_PATHS": "/", "GRADIO_SERVER_PORT": ""}
-    kept = {"GRADIO_ROOT_PATH": "/lantern", "GRADIO_TEMP_DIR": str(tmp_path / "kept"), "GRADIO_MCP_SERVER": "True"}
-    os.environ.update(given | kept)
+    given = {"GRADIO_DEBUG": "yes", "GRADIO_NUM_PORTS": "many", "GRADIO_ALLOWED_PATHS": "/"}
+    kept = {"GRADIO_ROOT_PATH": "/lantern", "GRADIO_TEMP_DIR": str(tmp_path / "kept")}
+    os.environ.update(given | kept, GRADIO_SERVER_PORT="")
     assert environment.prepare(None) is None
     assert {name: value for name, value in os.environ.items() if name.startswith("GRADIO_")} == kept
 
@@ -146,17 +150,21 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_starts_behind_a_dead_proxy_beside_the_folder_of_another_user(tiny_model: Path, tmp_path: Path) -> None:
-    """Root's rights do not count; without them a folder of mode 555 is like another user's."""
+def test_the_page_starts_behind_a_dead_proxy(tiny_model: Path, tmp_path: Path) -> None:
+    """And beside a temporary folder of another user, as which one of mode 555 serves.
+
+    Root's rights do not count.
+    """
     before = [] if os.geteuid() else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     if before and shutil.which(before[0]) is None:
         pytest.skip("root has all rights, and there is no setpriv to drop them")
     (tmp_path / "gradio").mkdir(mode=0o555)
-    more = {"HTTP_PROXY": DEAD, "all_proxy": DEAD, "TMPDIR": str(tmp_path), "GRADIO_DEBUG": "yes", "LC_ALL": "xx"}
+    more = {"HTTP_PROXY": DEAD, "all_proxy": DEAD, "TMPDIR": str(tmp_path)}
+    env = os.environ | more | {"GRADIO_DEBUG": "yes", "LC_ALL": "xx"}
     port = free_port()
     command = [*before, sys.executable, APP, "--model", tiny_model, "--port", str(port)]
     with (tmp_path / "log").open("wb") as log:
-        program = subprocess.Popen(command, env=os.environ | more, stdout=log, stderr=subprocess.STDOUT)
+        program = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
 
     def answers() -> bool:
         assert program.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
@@ -186,7 +194,8 @@ def test_the_page_starts_behind_a_dead_proxy_beside_the_folder_of_another_user(t
 )
 def test_a_refusal_is_one_line(words: list[str], sentence: str, taken: int) -> None:
     done = ran(sys.executable, APP, *[word.replace("taken", str(taken)) for word in words])
-    assert done.returncode == 2 and re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
+    assert done.returncode == 2
+    assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
 
 
 FAILING = """
@@ -209,14 +218,14 @@ app.main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("error", "code"), [("OSError('no room')", 2), ("RuntimeError('a slip')", 1)])
-def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes(error: str, code: int) -> None:
-    done = ran(sys.executable, "-c", FAILING.format(error=error), cwd=APP.parent)
-    assert done.returncode == code
-    assert (done.stderr == "app.py: error: no room\n") if code == 2 else done.stderr.endswith("RuntimeError: a slip\n\n")
+def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes() -> None:
+    done = ran(sys.executable, "-c", FAILING.format(error="OSError('no room')"), cwd=APP.parent)
+    assert (done.returncode, done.stderr) == (2, "app.py: error: no room\n")
+    done = ran(sys.executable, "-c", FAILING.format(error="RuntimeError('a slip')"), cwd=APP.parent)
+    assert done.returncode == 1 and "RuntimeError: a slip" in done.stderr, "a fault of the program"
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:
     done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
-    assert done.returncode == 2
-    assert done.stderr == "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
+    said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
+    assert (done.returncode, done.stderr) == (2, said)

@@ -60,17 +60,19 @@ def pins(file: str = "requirements.txt") -> dict[str, str]:
 
 
 def tracked_files() -> list[Path]:
-    """The files of the repository, without those that only this clone has, such as a virtual environment. Skip without git."""
-    command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False) if shutil.which("git") else None
-    names = [] if listed is None else [name for name in listed.stdout.decode().split("\0") if name]
+    """The repository's files, without what only this clone has, such as a virtual environment."""
+    listed = b""
+    if shutil.which("git"):
+        command = ["git", "ls-files", "-z"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout
+    names = [name for name in listed.decode().split("\0") if name]
     if not names:
         pytest.skip("git knows no files here, as in a downloaded archive")
     return [path for path in map(ROOT.joinpath, names) if path.is_file()]
 
 
-def test_only_the_repositorys_own_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment in the clone is not among them, whatever its name; in an archive nothing can be told apart."""
+def test_only_own_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment is not among them, whatever its name; an archive does not know them."""
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     with pytest.raises(pytest.skip.Exception):
         tracked_files()
@@ -366,7 +368,7 @@ def test_an_installed_package_has_its_files() -> None:
 
 
 def by_the_locale(code: ast.AST) -> list[int]:
-    """The lines of calls that read or write text in the locale's encoding, which is not UTF-8 everywhere."""
+    """The lines of calls that read or write text in the locale's encoding, not always UTF-8."""
     lines = []
     for node in ast.walk(code):
         if not isinstance(node, ast.Call):
@@ -374,22 +376,25 @@ def by_the_locale(code: ast.AST) -> list[int]:
         given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
         method = node.func if isinstance(node.func, ast.Attribute) else None
         name = method.attr if method else getattr(node.func, "id", "")
-        mode = given.get("mode") or [getattr(word, "value", "") for word in node.args[0 if method else 1 :][:1]]
-        binary = "b" in str(mode) or (method and getattr(method.value, "id", "") == "Image")
-        reads_text = name in ("read_text", "write_text") or (name == "open" and not binary) or given.get("text") is True
-        if reads_text and "encoding" not in given:
+        positional = [getattr(word, "value", "") for word in node.args[0 if method else 1 :]]
+        mode = str(given.get("mode") or positional[:1])
+        image = method is not None and getattr(method.value, "id", "") == "Image"
+        opens_text = name == "open" and "b" not in mode and not image
+        by_name = name in ("read_text", "write_text") or given.get("text") is True
+        if (opens_text or by_name) and "encoding" not in given:
             lines.append(node.lineno)
     return lines
 
 
 def test_text_files_are_read_and_written_as_utf_8() -> None:
-    faulty = ("p.read_text()", "p.write_text('a')", "open(p)", "open(p, 'a')", "p.open('a')", "run(a, text=True)")
-    assert all(by_the_locale(ast.parse(code)) == [1] for code in faulty)
-    sound = "p.read_text(encoding='utf-8'); open(p, 'rb'); p.open('wb'); p.open(mode='rb'); Image.open(p)"
+    for code in ("p.read_text()", "p.write_text(a)", "open(p)", "p.open('a')", "run(a, text=True)"):
+        assert by_the_locale(ast.parse(code)) == [1], code
+    sound = "p.read_text(encoding='utf-8'); open(p, 'rb'); p.open(mode='wb'); Image.open(p)"
     assert by_the_locale(ast.parse(sound)) == []
-    sources = [path for path in tracked_files() if path.suffix == ".py"]
-    assert {path.relative_to(ROOT).parts[0] for path in sources} >= {"app.py", "docs", "examples", "lantern_demo", "tests"}
-    found = {str(path.relative_to(ROOT)): by_the_locale(ast.parse(path.read_bytes())) for path in sources}
+    sources = {path.relative_to(ROOT): path for path in tracked_files() if path.suffix == ".py"}
+    folders = {name.parts[0] for name in sources}
+    assert folders >= {"app.py", "docs", "examples", "lantern_demo", "tests"}
+    found = {name: by_the_locale(ast.parse(path.read_bytes())) for name, path in sources.items()}
     assert not {name: lines for name, lines in found.items() if lines}
 
 

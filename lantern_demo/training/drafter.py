@@ -51,7 +51,7 @@ def scene_reader(width: int, prefix: int) -> TextEncoder:
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
-    """Return the target and text encoder of a model folder, or the averaged ones of a training run, frozen.
+    """Return the frozen target and text encoder of a model folder, or the averaged ones of a run.
 
     Raise ValueError for a folder of neither.
     """
@@ -60,9 +60,8 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
         return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(False).eval()
     run_of_target = folder / "last.pt"
     if not run_of_target.is_file():
-        raise ValueError(
-            f"--target must be the id of a published model, a model folder or the folder of a target run, got {folder}"
-        )
+        allowed = "the id of a published model, a model folder or the folder of a target run"
+        raise ValueError(f"--target must be {allowed}, got {folder}")
     weights = torch.load(run_of_target, map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
@@ -76,11 +75,13 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
 def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
     """Return the captions of a text file. Raise ValueError if there are none."""
     if file is None:
-        raise ValueError(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
+        remedy = "name a file of captions, one a line, with --captions"
+        raise ValueError(f"{info.id} draws from text: {remedy}")
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()  # an editor may have put a mark before the text
+        lines = file.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark first
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--captions must name a text file in UTF-8, got {file} ({error})") from None
+        allowed = "a text file in UTF-8"
+        raise ValueError(f"--captions must name {allowed}, got {file} ({error})") from None
     captions = [line.strip() for line in lines if line.strip()]
     if not captions:
         raise ValueError(f"--captions must name a file with a caption a line; {file} has none")
@@ -109,8 +110,9 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         raise ValueError(
             f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
         )
-    text = info.kind == "text"
-    choices = read_captions(info, args.captions) if text else [str(number) for number in range(CLASSES)]
+    choices = [str(number) for number in range(CLASSES)]
+    if info.kind == "text":
+        choices = read_captions(info, args.captions)
     # 16 bits for a target published in 16 bits, if the device computes in them
     large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
@@ -260,8 +262,10 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
 
 
 def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
-    """Return the drafter of a run, its lesson, and the published model that it is for, if any. Raise ValueError, CheckpointError
-    among them, for what cannot be trained."""
+    """Return the drafter of a run, its lesson, and the published model that it is for, if any.
+
+    Raise ValueError, or its kind CheckpointError, for what cannot be trained.
+    """
     opts = run.options(args)
     info = REGISTRY.get(args.target)
     published = info if info is not None and info.published else None
@@ -271,7 +275,8 @@ def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
     if not own.shards:
         raise ValueError(f"--own must be {SHARD} or more, got {args.own}")
     target, preset = own.target, published.preset if published else {}
-    sizes = drafter_sizes(target.config, args.ffn or target.config.ffn, args.guided, args.feature_layers)
+    ffn = args.ffn or target.config.ffn
+    sizes = drafter_sizes(target.config, ffn, args.guided, args.feature_layers)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
     lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))

@@ -1,4 +1,4 @@
-"""Check the environment of the program, and make it harmless, before Gradio and the Hub's client are imported and read it.
+"""Make the environment harmless before Gradio and the Hub's client, which read it, are imported.
 
 This module imports the standard library alone.
 """
@@ -14,24 +14,30 @@ from pathlib import Path
 from urllib.request import getproxies
 
 HOST, PORT, TEMPORARY = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR"
-# Of Gradio's variables the page reads these. Others start what it does without, such as a debugger, or serve more files.
-READ = {HOST, PORT, TEMPORARY, "GRADIO_ROOT_PATH", "GRADIO_MCP_SERVER", "GRADIO_SHARE", "GRADIO_ANALYTICS_ENABLED"}
 LOOPBACK = "127.0.0.1"
-# What HTTP clients read, in small or large letters, and what it must hold.
+# Of Gradio's variables the page reads these. Others start what it does without, such as a debugger,
+# or serve more files.
+READ = {HOST, PORT, TEMPORARY, "GRADIO_ROOT_PATH", "GRADIO_MCP_SERVER", "GRADIO_SHARE"}
+READ |= {"GRADIO_ANALYTICS_ENABLED"}
+# What HTTP clients read, in small or large letters, and what it must be.
+PROXY = "an address such as http://proxy:8080"
 CONNECTIONS = {
-    **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "an address such as http://proxy:8080"),
+    "http_proxy": PROXY,
+    "https_proxy": PROXY,
+    "all_proxy": PROXY,
     "no_proxy": "hosts with commas between",
     "ssl_cert_file": "a file of certificates",
 }
 
 
 def prepare(port: int | None) -> int | None:
-    """Prepare the environment and return the port to listen on, or None for the first free one; `port` is the command line's.
+    """Prepare the environment. Return the port to listen on, or None for the first free one.
 
-    Raise ValueError with a sentence that names the variable and what is allowed.
+    `port` is the command line's. Raise ValueError, which names the variable and what is allowed.
     """
-    for name in [name for name, value in os.environ.items() if name.startswith("GRADIO_") and not (value and name in READ)]:
-        del os.environ[name]
+    for name, value in list(os.environ.items()):
+        if name.startswith("GRADIO_") and (name not in READ or not value):
+            del os.environ[name]
     host = os.environ.get(HOST, LOOPBACK)
     check_host(host)
     named, given = (PORT, os.environ.get(PORT)) if port is None else ("--port", port)
@@ -52,7 +58,7 @@ def check_host(host: str) -> None:
 
 
 def checked_port(named: str, given: int | str, host: str) -> int:
-    """Return the port of an option or variable. Raise ValueError for one that cannot be listened to."""
+    """Return the port of an option or variable. Raise ValueError if it cannot be listened to."""
     try:
         port = int(given)
     except ValueError:
@@ -62,13 +68,18 @@ def checked_port(named: str, given: int | str, host: str) -> int:
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
-        why = "this user may not listen to it" if isinstance(error, PermissionError) else "it is taken"
-        raise ValueError(f"port {port} cannot be used, since {why}; choose another one with {named}") from None
+        forbidden = isinstance(error, PermissionError)
+        why = "this user may not listen to it" if forbidden else "it is taken"
+        remedy = f"choose another one with {named}"
+        raise ValueError(f"port {port} cannot be used, since {why}; {remedy}") from None
     return port
 
 
 def check_connections() -> None:
-    """Raise ValueError for proxies and certificates that no HTTP client takes. Gradio makes a client while it is imported."""
+    """Raise ValueError for proxies and certificates that no HTTP client takes.
+
+    Gradio makes such a client while it is imported.
+    """
     error = refusal()
     if error is None:
         return
@@ -76,12 +87,13 @@ def check_connections() -> None:
         del os.environ[name]
         if refusal() is None:  # so this is the faulty one
             raise ValueError(f"{name} must be {CONNECTIONS[name.lower()]}, or unset ({error})")
-    raise ValueError(f"the system's proxy cannot be used ({error}); correct it, or set NO_PROXY to *")
+    remedy = "correct it, or set NO_PROXY to *"
+    raise ValueError(f"the system's proxy cannot be used ({error}); {remedy}")
 
 
 def refusal() -> Exception | None:
-    """Return why the HTTP client of Gradio refuses the proxies and certificates that are set, or None."""
-    import httpx  # not above: that it is not installed is told by `app`
+    """Return why Gradio's HTTP client refuses the proxies and certificates, or None."""
+    import httpx  # not above: `app` tells whoever has not installed it
 
     try:
         httpx.Client().close()
@@ -91,18 +103,19 @@ def refusal() -> Exception | None:
 
 
 def reach_itself(host: str) -> None:
-    """Exempt this machine from the proxies. Gradio asks its own server for a page before it says that it has started."""
+    """Exempt this machine from the proxies. At its launch Gradio asks its own server for a page."""
     proxies = getproxies()  # of the environment or, without any there, of the system
     for scheme in proxies.keys() & {"http", "https", "all"}:
-        os.environ[f"{scheme}_proxy"] = proxies[scheme]  # a system's proxies count only where no variable ends in _proxy
+        # NO_PROXY in the environment would hide the system's proxies from downloads.
+        os.environ[f"{scheme}_proxy"] = proxies[scheme]
     direct = ",".join(filter(None, [proxies.get("no"), LOOPBACK, "localhost", "::1", host]))
     os.environ.update(no_proxy=direct, NO_PROXY=direct)
 
 
 def set_temporary_folder() -> None:
-    """Give Gradio a temporary folder of this process: its own default is one for all users, and belongs to the first of them.
+    """Give Gradio a temporary folder of this process. Raise ValueError if it cannot be written.
 
-    Raise ValueError if a folder cannot be written.
+    Gradio's own default is one for all users, and belongs to whoever came first.
     """
     variable = "TMPDIR"
     try:
@@ -114,4 +127,5 @@ def set_temporary_folder() -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         given = f"{os.environ.get(variable)!r} ({error.strerror})"
-        raise ValueError(f"{variable} must be a folder that this user can write to, got {given}") from None
+        allowed = "a folder that this user can write to"
+        raise ValueError(f"{variable} must be {allowed}, got {given}") from None

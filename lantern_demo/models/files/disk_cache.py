@@ -23,12 +23,13 @@ from torch import Tensor
 
 
 def root() -> Path:
-    """Return the folder of the disk cache. Raise ValueError where it would be in the home of a user who has none."""
+    """Return the folder of the disk cache. Raise ValueError if it is in the home of no user."""
     named = os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo"
     try:
         return Path(named).expanduser()
     except RuntimeError:
-        raise ValueError(f"LANTERN_CACHE must be a folder's whole path here: {named} is in no home") from None
+        reason = f"{named} is in no home"
+        raise ValueError(f"LANTERN_CACHE must be a folder's whole path here: {reason}") from None
 
 
 @contextmanager

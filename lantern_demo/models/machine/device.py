@@ -40,7 +40,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def unused_gpu() -> str | None:
-    """Return a sentence if this machine seems to have an NVIDIA GPU that PyTorch cannot use, and the remedy.
+    """Return a sentence, with the remedy, if PyTorch cannot use an NVIDIA GPU of this machine.
 
     Return None if a GPU is used, absent or hidden by CUDA_VISIBLE_DEVICES.
     """
@@ -52,15 +52,13 @@ def unused_gpu() -> str | None:
     found = re.search(r"\d+\.\d[\d.]*", text)
     machine = f"This machine has NVIDIA's driver{f' {found[0]}' if found else ''}"
     if torch.version.cuda is None:
-        return (
-            f"{machine}, but PyTorch {torch.__version__} is built without CUDA, so everything runs on the processor. "
-            f"Install a build with CUDA: {WITH_CUDA}"
-        )
-    return (
-        f"{machine}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that it can use, so "
-        "everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a PyTorch built "
-        "for an older one."
-    )
+        fault = f"PyTorch {torch.__version__} is built without CUDA"
+        remedy = f"Install a build with CUDA: {WITH_CUDA}"
+    else:
+        build = f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}"
+        fault = f"{build}, finds no GPU that it can use"
+        remedy = "Mostly the driver is too old for it: update it, or install a build for an older CUDA."
+    return f"{machine}, but {fault}, so everything runs on the processor. {remedy}"
 
 
 def device_name(device: torch.device) -> str:
