@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import spaces  # isort: skip  # noqa: F401  # on a Space it must come before anything that touches CUDA
-
 import argparse
 import os
+import signal
+import traceback
 
-from lantern_demo.models.registry import REGISTRY
-from lantern_demo.ui.page import build, launch, wait_for_model
+from lantern_demo.ui import environment
 from lantern_demo.ui.shutdown import leave, until_stopped
 
 
@@ -17,7 +16,7 @@ def main() -> None:
     parser.add_argument(
         "--model",
         default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
-        help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
+        help="a model folder or an id of docs/models.md (default: $LANTERN_MODEL, lantern-scenes)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(
@@ -27,16 +26,28 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
     args = parser.parse_args()
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        port = environment.prepare(args.port)
+        # Only now, since Gradio reads the environment while it is imported. On a Space `spaces`
+        # must come before anything that touches CUDA.
+        import spaces  # isort: skip  # noqa: F401
+
+        from lantern_demo.ui.page import build, launch, wait_for_model
+
         page = build(args.model, args.device, args.threads)
         # The page opens immediately and shows that the model is still loading.
-        launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
+        launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)
         until_stopped()
-    except ValueError as error:
-        parser.error(str(error))
     except KeyboardInterrupt:
         leave()
+    except ModuleNotFoundError as error:
+        leave(2, f"app.py: error: {error}; run pip install -r requirements.txt")
+    except (ValueError, OSError) as error:
+        leave(2, f"app.py: error: {error}")
+    except Exception:
+        leave(1, traceback.format_exc())
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def audit_table(numbers: Numbers) -> str:
     sys.path.insert(0, str(ROOT))
     from lantern_demo.bench.audit import glance  # imports PyTorch, which no other table needs
 
-    return glance(json.loads((ROOT / "docs" / "audit.json").read_text())) + "\n"
+    return glance(json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))) + "\n"
 
 
 TABLES: dict[str, Callable[[Numbers], str]] = {
@@ -313,7 +313,7 @@ def documents() -> list[Path]:
 
 def kept() -> Numbers:
     """Return the last measurements."""
-    found: Numbers = json.loads(KEPT.read_text())
+    found: Numbers = json.loads(KEPT.read_text(encoding="utf-8"))
     return found
 
 
@@ -326,13 +326,15 @@ def main() -> int:
     if args.take:
         if len(args.take) != 3 or args.take[0] != "take" or args.take[1] not in SECTIONS:
             parser.error(f"allowed are: take {'|'.join(SECTIONS)} FILE.json")
-        numbers[args.take[1]] = SECTIONS[args.take[1]](json.loads(Path(args.take[2]).read_text()))
-        KEPT.write_text(json.dumps(numbers, indent=1) + "\n")
-    stale = [path for path in documents() if filled(path.read_text(), numbers) != path.read_text()]
+        report = json.loads(Path(args.take[2]).read_text(encoding="utf-8"))
+        numbers[args.take[1]] = SECTIONS[args.take[1]](report)
+        KEPT.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    texts = {path: path.read_text(encoding="utf-8") for path in documents()}
+    stale = [path for path, text in texts.items() if filled(text, numbers) != text]
     for path in stale:
         print(f"{'stale' if args.check else 'filled'}: {path.relative_to(ROOT)}")
         if not args.check:
-            path.write_text(filled(path.read_text(), numbers))
+            path.write_text(filled(texts[path], numbers), encoding="utf-8")
     return int(args.check and bool(stale))
 
 

@@ -57,7 +57,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     for method, path in pictures.items():
         shutil.copy(path, args.out / f"{method}.png")
-    (args.out / "record.json").write_text(json.dumps(record, indent=1) + "\n")
+    (args.out / "record.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print_table(record)
     for method, why in record.get("failed", {}).items():
         print(f"{method} failed: {why}")

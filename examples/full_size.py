@@ -86,13 +86,13 @@ def write_llamagen(folder: Path, published: Published) -> None:
     save_file(random(block, shapes_of(blank_network(c), "lantern")), folder / "target" / "model.safetensors")
     heads = {"num_attention_heads": c.heads, "num_key_value_heads": c.heads}
     sizes = {"block_size": c.tokens, "cls_token_num": c.prefix, "rms_norm_eps": c.eps, "rope_base": c.rope_base}
-    (folder / "target" / "config.json").write_text(json.dumps({**heads, **sizes}))
+    (folder / "target" / "config.json").write_text(json.dumps({**heads, **sizes}), encoding="utf-8")
     drafter = random(block, shapes_of(blank_network(published.drafter), "drafter"))
     torch.save(drafter, folder / "drafter" / "pytorch_model.bin")
     torch.save({"model": random(block, shapes_of(blank_tokenizer(published.tokenizer, 1), "vq"))}, folder / "vq_ds16_t2i.pt")
     t5 = t5_config(text)
     save_shards(block, shapes_of(blank_text(t5), "t5"), folder / "text", 2)
-    (folder / "text" / "config.json").write_text(json.dumps(t5.to_diff_dict()))
+    (folder / "text" / "config.json").write_text(json.dumps(t5.to_diff_dict()), encoding="utf-8")
     write_tokenizer(folder / "text" / "tokenizer.json")
 
 
@@ -103,7 +103,7 @@ def write_anole(folder: Path, published: Published) -> None:
     shapes = shapes_of(blank_network(c), "anole") | shapes_of(blank_tokenizer(published.tokenizer, 1), "anole-vq")
     save_shards(block, shapes | {"lm_head.weight": (c.embeddings, c.dim)}, hub, 3)
     config = {"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 65536, "swin_norm": False}
-    (hub / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}))
+    (hub / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}), encoding="utf-8")
     write_vocabulary(hub / "tokenizer.json", c.vocab)
     (folder / "drafter").mkdir()
     drafter = blank_network(published.drafter).state_dict()
@@ -120,7 +120,7 @@ def write_janus(folder: Path, published: Published) -> None:
     shapes |= shapes_of(blank_network(c), "janus") | shapes_of(blank_tokenizer(published.tokenizer, 1), "janus-vq")
     torch.save(random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes), place / "pytorch_model.bin")
     config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
-    (place / "config.json").write_text(json.dumps({"language_config": {**config, "vocab_size": 102400}}))
+    (place / "config.json").write_text(json.dumps({"language_config": {**config, "vocab_size": 102400}}), encoding="utf-8")
     write_chat_vocabulary(place / "tokenizer.json", PAD)
 
 
@@ -140,7 +140,7 @@ from lantern_demo.settings.drafts import choice_of
 model, dtype, folder, tokens = sys.argv[1:]
 
 def memory():
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
     return {key: int(lines[key].split()[0]) / 2**20 for key in ("VmHWM", "VmRSS", "RssAnon")}
 
 most = 0.0
@@ -183,7 +183,8 @@ def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
     env["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
-    told: dict[str, Any] = json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+    told: dict[str, Any] = json.loads(done.stdout)
     print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))
     return told
 

@@ -97,7 +97,7 @@ def races(browser: Browser, url: str, path: Path) -> None:
         page.locator("#status", has_text="Done").wait_for()
         seconds.append(time.monotonic() - began)
         draw.wait_for()
-    path.write_text(json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n")
+    path.write_text(json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n", encoding="utf-8")
     print(f"wrote {path}")
 
 

@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="front.json of `python examples/quality/run.py`")
     file = parser.parse_args().report
-    draw_front(json.loads(file.read_text()), file.with_suffix(".png"))
+    draw_front(json.loads(file.read_text(encoding="utf-8")), file.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def main() -> None:
         found = read(classifier, some, scenes.wanted)[ALL].mean()
         rows.append({"tokens": name, "psnr": (-10 * error.log10()).mean().item() if error.any() else None, "share": float(found)})
     report = {"created": now(), "pictures": args.pictures, "rows": rows}
-    (args.out / "premise.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "premise.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     sheet(pictures).save(args.out / "premise.webp", quality=85)
 
 

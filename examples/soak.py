@@ -256,7 +256,7 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
                     break
                 async with page.expect_download() as download:
                     await page.locator("#record").click()
-                record = json.loads(Path(await (await download.value).path()).read_text())
+                record = json.loads(Path(await (await download.value).path()).read_text(encoding="utf-8"))
                 if tokens_of(record) == right[-1]:
                     tally.add("right", f"page {number}", time.monotonic() - start)
                 else:
@@ -270,7 +270,8 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
 
 
 def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[str, float]:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if ":" in line)
+    lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
+    status = dict(line.split(":", 1) for line in lines if ":" in line)
     files = [path for path in (place / "tmp").rglob("*") if path.is_file()]
     sizes = 0
     for path in files:
@@ -329,7 +330,7 @@ def soak(
         "seconds_longest": seconds[-1] if seconds else None,
         "idle_at_the_end": not health["running"] and not health["waiting"],
         "right_afterwards": after,
-        "tracebacks_in_log": (place / "log.txt").read_text(errors="replace").count("Traceback"),
+        "tracebacks_in_log": (place / "log.txt").read_text(encoding="utf-8", errors="replace").count("Traceback"),
         "curve": curve,
     }
 
@@ -363,7 +364,7 @@ def main() -> None:
         with suppress(subprocess.TimeoutExpired):
             found["exit_code"] = process.wait(60)
         found["seconds_to_end"] = round(time.monotonic() - stopped, 2)
-    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1))
     for name in ("memory_mib", "threads", "handles", "files", "files_mib"):
         values = [point[name] for point in found["curve"]]

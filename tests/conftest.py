@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lantern_demo.ui.environment import reach_itself
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Servers of tests are on this machine, which no proxy may stand before.
+reach_itself("127.0.0.1")
 # Nor may one read or leave anything in the cache of who runs it.
 CACHE = TemporaryDirectory(prefix="lantern-tests-")
 os.environ["LANTERN_CACHE"] = CACHE.name

@@ -195,7 +195,7 @@ def faults_of(page: Page, what: str) -> None:
     """Nothing serious in either theme at the size that the page has."""
     if not AXE.exists():
         return
-    page.evaluate("text => window.axe ?? (0, eval)(text)", AXE.read_text())
+    page.evaluate("text => window.axe ?? (0, eval)(text)", AXE.read_text(encoding="utf-8"))
     faults = page.evaluate(FAULTS)
     assert faults == {}, f"{what}: {faults}"
 

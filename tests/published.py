@@ -148,10 +148,12 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
         (folder / part).mkdir(parents=True)
     save_file(lantern_tensors(target), folder / "target" / "model.safetensors", {"format": "pt"})
     config = {**HEADS, "architectures": ["LlamaForCausalLM"], "block_size": GRID**2, "cls_token_num": 120, "input_type": "t2i"}
-    (folder / "target" / "config.json").write_text(json.dumps(config))
+    (folder / "target" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
-        (folder / "drafter" / "config.json").write_text(json.dumps({"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}))
+        (folder / "drafter" / "config.json").write_text(
+            json.dumps({"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}), encoding="utf-8"
+        )
     torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
     write_t5(folder / "text")
     return folder
@@ -178,7 +180,7 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
         file = f"model-{i + 1:05d}-of-{count:05d}.safetensors"
         save_file({name: tensors[name].contiguous() for name in names[i::count]}, folder / file, {"format": "pt"})
         where |= dict.fromkeys(names[i::count], file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}), encoding="utf-8")
 
 
 def anole_config() -> dict[str, Any]:
@@ -193,13 +195,13 @@ def write_anole(folder: Path, drafter: bool = True) -> Path:
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
     write_shards(anole_tensors(target, tokenizer), hub, 2)
-    (hub / "config.json").write_text(json.dumps(anole_config()))
+    (hub / "config.json").write_text(json.dumps(anole_config()), encoding="utf-8")
     write_vocabulary(hub / "tokenizer.json")
     if drafter:
         (folder / "anole_drafter").mkdir()
         torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
         config = {"rms_norm_eps": ANOLE_DRAFTER.eps, "rope_theta": 5000.0, "num_attention_heads": 2}
-        (folder / "anole_drafter" / "config.json").write_text(json.dumps(config))
+        (folder / "anole_drafter" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
@@ -325,7 +327,7 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
         for i in range(parts):
             file = "pytorch_model.bin" if parts == 1 else f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
             torch.save({name: tensors[name] for name in names[i::parts]}, place / file)
-        (place / "config.json").write_text(json.dumps(authors_config()))
+        (place / "config.json").write_text(json.dumps(authors_config()), encoding="utf-8")
     write_chat_vocabulary(place / "tokenizer.json")
     return folder
 

@@ -356,16 +356,7 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
         assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
 
 
-def test_an_unknown_model_ends_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import app
-
-    monkeypatch.setattr(sys, "argv", ["app.py", "--model", "nothing"])
-    with pytest.raises(SystemExit, match="2"):
-        app.main()
-    assert "model must be one of" in capsys.readouterr().err
-
-
 @pytest.mark.slow
-def test_so_does_one_that_is_found_out_while_the_page_is_there(tmp_path: Path) -> None:
+def test_a_model_that_is_found_out_while_the_page_is_there_ends_the_program(tmp_path: Path) -> None:
     done = ran(sys.executable, EXAMPLES.parent / "app.py", "--model", tmp_path)
     assert done.returncode == 2 and "is not the config of a model folder" in done.stderr and "Traceback" not in done.stderr

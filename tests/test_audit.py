@@ -202,11 +202,11 @@ def test_the_report_says_what_ran_and_what_is_wrong(
 ) -> None:
     out = tmp_path / "audit.json"
     assert main(command(out, "--methods", "vanilla", "lantern")) in (0, 1)  # so few runs need not see what is lossy
-    text = out.with_suffix(".md").read_text()
+    text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text.rstrip() == capsys.readouterr().out.rstrip()
     assert "30 seeds a row with shared noise, 30 runs a row of the others" in text
     assert "| vanilla | shared | yes | 0.05 | at the noise | at the noise |" in text
-    report = json.loads(out.read_text())
+    report = json.loads(out.read_text(encoding="utf-8"))
     assert report["machine"]["processors"] and "\n| lantern | independent | no | " in text
     wrong = replace(rows_of(report)[0], stretch_p=1e-5)
     monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(wrong, noise=cell.noise, case=cell.case))

@@ -10,13 +10,13 @@ from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "audit.md"
-SHIPPED = json.loads(DOCUMENT.with_suffix(".json").read_text())
+SHIPPED = json.loads(DOCUMENT.with_suffix(".json").read_text(encoding="utf-8"))
 ROWS = rows_of(SHIPPED)
 
 
 def test_the_document_shows_the_report() -> None:
     """What docs/audit.md must have is the beginning of the FILE.md that the command writes beside FILE.json."""
-    assert glance(SHIPPED) in DOCUMENT.read_text()
+    assert glance(SHIPPED) in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_the_report_is_whole() -> None:

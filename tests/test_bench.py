@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from published import CLASS_ID
+from tiny import command
 
 from examples import peer_transformers, sizes
 from examples.quality import run as quality
@@ -91,14 +93,14 @@ def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.Captur
     out = tmp_path / "speed.json"
     chosen = ["--methods", "vanilla", "lantern++", "--prompts", "2", "--set", "temperature=0.9"]
     main(["speed", "--model", str(folder), "--device", "cpu", "--out", str(out), *chosen])
-    report = json.loads(out.read_text())
+    report = json.loads(out.read_text(encoding="utf-8"))
     assert {"created", "version", "machine", "threads"} <= set(report) and report["settings"]["temperature"] == 0.9
     for row in report["methods"].values():
         assert row["seconds"]["median"] > 0 and row["passes"] <= TOKENS - 1 and 0 <= row["changed"] <= 1
     assert report["methods"]["vanilla"]["gain"]["median"] == 1 and report["methods"]["vanilla"]["changed"] == 0
     run = report["rounds"][0]["runs"]["lantern++"]
     assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"] and "events" not in run
-    text = out.with_suffix(".md").read_text()
+    text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 4 |" in text
 
 
@@ -156,6 +158,14 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
     assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
 
+@pytest.mark.usefixtures("published_cache")
+def test_calibration_without_a_models_files_ends_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command(calibrate, "--model", CLASS_ID)
+    assert ended.value.code == 2
+    assert "is not on this machine and the Hub was not reached" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"
@@ -163,7 +173,7 @@ def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     out = tmp_path / "sizes.json"
     words = ["--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3"]
     sizes.main([*words, "--out", str(out)])
-    report = json.loads(out.read_text())["models"][model]
+    report = json.loads(out.read_text(encoding="utf-8"))["models"][model]
     assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
     default = report["default_kind"]
     assert default == OF_FORMAT[sixteen_bits()]
@@ -183,7 +193,7 @@ def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 @pytest.mark.slow
 def test_the_small_form_of_gpu(tmp_path: Path) -> None:
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
-    report = json.loads((tmp_path / "gpu.json").read_text())
+    report = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
     assert {row["model"] for row in report["identity"]} == {gpu.BUNDLED, gpu.XL}
     for row in report["identity"]:
         assert row["ok"] and row["same as eager"] == "10 of 10" and row["ran as"] == "plain"
@@ -192,7 +202,7 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         rows = [row for row in report["speed"] if row["model"] == model]
         assert [row["method"] for row in rows] == list(METHODS) and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
-    told = (tmp_path / "gpu.md").read_text()
+    told = (tmp_path / "gpu.md").read_text(encoding="utf-8")
     assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
 
 

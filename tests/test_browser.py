@@ -385,7 +385,7 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     unfold(page, texts.TABLE_TITLE)
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
-    record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
+    record = json.loads(save(page, "#record", tmp_path / "run.json").read_text(encoding="utf-8"))
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
 
@@ -887,7 +887,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     expect(page.locator("#draw")).to_be_enabled()
 
     record, wrong = save(page, "#record", tmp_path / "run.json"), tmp_path / "wrong.json"
-    wrong.write_text(json.dumps({"name": "something else"}))
+    wrong.write_text(json.dumps({"name": "something else"}), encoding="utf-8")
     for width, height in ((1280, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         page.locator("#load").evaluate("button => button.scrollIntoView({ block: 'end' })")  # its answer would be below

@@ -82,7 +82,7 @@ def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_neare
 
 def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
-    codes = json.loads((folder / "config.json").read_text())["tokenizer"]["num_embeddings"]
+    codes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["tokenizer"]["num_embeddings"]
     learnt = torch.arange(3 * codes).remainder(251).view(codes, 3).to(torch.uint8)
     save_file({PALETTE: learnt}, folder / f"{PALETTE}.safetensors")
     pipe = load(folder, "cpu")

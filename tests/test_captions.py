@@ -103,12 +103,12 @@ def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
 
 def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    path.write_text("{")
+    path.write_text("{", encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"):
         read_tokenizer(path)
     write_tokenizer(path)
-    content = json.loads(path.read_text()) | {"post_processor": None}
-    path.write_text(json.dumps(content))
+    content = json.loads(path.read_text(encoding="utf-8")) | {"post_processor": None}
+    path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
     with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features of width 48"):

@@ -124,8 +124,8 @@ def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path:
 def test_files_of_another_model_are_told_by_their_config(form: str, change: dict[str, Any], says: str, tmp_path: Path) -> None:
     model, write, place, _ = FORMS[form]
     path = write(tmp_path / "m") / place / "config.json"
-    config = {name: value for name, value in (json.loads(path.read_text()) | change).items() if value is not None}
-    path.write_text(json.dumps(config))
+    config = {name: value for name, value in (json.loads(path.read_text(encoding="utf-8")) | change).items() if value is not None}
+    path.write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(CheckpointError, match=rf"config.json {says}"):
         load(model, device="cpu", folder=tmp_path / "m")
 
@@ -161,14 +161,14 @@ def test_a_vocabulary_without_its_marks_is_refused(family: str, old: str, new: s
     (write, read), path = MARKS[family], tmp_path / "tokenizer.json"
     write(path)
     assert read(path).token_to_id("lantern") == {"anole": 8714, "janus": 12}[family]
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     content["added_tokens"] = []
     text = json.dumps(content, ensure_ascii=False)
     assert old in text
-    path.write_text(text.replace(old, new))
+    path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(CheckpointError, match=f"is not (Anole|Janus-Pro)'s tokenizer: .*{re.escape(says)}"):
         read(path)
-    path.write_text("{")
+    path.write_text("{", encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
         read(path)
 

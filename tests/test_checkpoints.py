@@ -71,7 +71,9 @@ def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None
     folder = published.write_text_model(tmp_path / "m") / "drafter"
     small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
     torch.save(small.state_dict(), folder / "pytorch_model.bin")
-    (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(
+        json.dumps(config), encoding="utf-8"
+    )
     found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
     assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
     published.assert_same(found, small)
@@ -112,7 +114,7 @@ def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: 
     folder = published.write_anole(tmp_path / "m")
     config = published.anole_config()
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
-    (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config))
+    (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
 
 
@@ -132,7 +134,7 @@ def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> N
 def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str, Path], published_cache: Path) -> None:
     """No weight is copied or written again, but for those that several published ones are joined to."""
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
-    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     place = str(folder_of[model].resolve())
     spans = [[int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)]
     assert spans

@@ -11,8 +11,10 @@ import torch
 from gradio_client import Client
 from tiny import served
 
+from lantern_demo.models.checkpoints import check
 from lantern_demo.models.machine import device
 from lantern_demo.models.machine.device import unused_gpu
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.service import Service
 
 VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
@@ -25,7 +27,7 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Rele
 def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose driver does not know the CUDA that PyTorch was built for."""
     file = tmp_path / "version"
-    file.write_text(VERSION)
+    file.write_text(VERSION, encoding="utf-8")
     monkeypatch.setattr(device, "DRIVER", file)
     monkeypatch.setattr(device.shutil, "which", lambda _: None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -37,21 +39,42 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = unused_gpu()
     assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
-    old_driver.write_text(OPEN)
+    old_driver.write_text(OPEN, encoding="utf-8")
     assert "driver 575.57.08, " in str(unused_gpu())
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert unused_gpu() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert unused_gpu()
-    for part, name, value in ((torch.cuda, "is_available", lambda: True), (torch.version, "cuda", None)):
-        with monkeypatch.context() as patch:
-            patch.setattr(part, name, value)
-            assert unused_gpu() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        assert unused_gpu() is None
     old_driver.unlink()
     assert unused_gpu() is None
     monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
     assert "NVIDIA's driver, " in str(unused_gpu())
+
+
+def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows the usual build is one, and only `nvidia-smi` shows the GPU."""
+    with pytest.raises(ValueError, match="finds no GPU that it can use"):
+        device.pick_device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    old_driver.unlink()
+    assert unused_gpu() is None
+    with pytest.raises(ValueError, match=r"use auto or cpu$"):
+        device.pick_device("cuda")
+    monkeypatch.setattr(device.shutil, "which", {"nvidia-smi": "/bin/nvidia-smi"}.get)
+    told = unused_gpu()
+    assert told and f"PyTorch {torch.__version__} is built without CUDA" in told
+    assert told.endswith(f": {device.WITH_CUDA}")
+    for asked, lines in (("auto", [told]), ("cpu", [])):
+        offered, _ = check(REGISTRY["llamagen-c2i-b-256"], asked)
+        assert [line for line in offered if line == told] == lines
+    with pytest.raises(ValueError, match=r"use auto or cpu\. This machine .* built without CUDA"):
+        device.pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # another maker's GPU
+    assert unused_gpu() is None
 
 
 def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +94,7 @@ def test_log_page_api_and_health_tell(
     tiny_model: Path, old_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who asks for the processor gets it without a word."""
+    monkeypatch.setattr(torch.version, "cuda", None)
     assert Service(tiny_model, "cpu").warning is None
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
@@ -84,4 +108,4 @@ def test_log_page_api_and_health_tell(
         shown = list(arriving.fn())[-1]
     assert health["ready"] and health["warning"] == offer["warning"] == told
     logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
-    assert told and logged == {told} and "finds no GPU that it can use" in shown
+    assert told and logged == {told} and "is built without CUDA" in shown

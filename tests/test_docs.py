@@ -28,7 +28,7 @@ def fill() -> SimpleNamespace:
 def prose(path: Path) -> list[str]:
     """The paragraphs of a document, without code, tables, filled-in blocks, headings and front matter."""
     left_out = r"\A---\n.*?\n---\n|^```.*?^```|^<!-- numbers.*?^<!-- end -->"
-    text = re.sub(left_out, "\n", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(left_out, "\n", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(?:\||#|!\[|<!-- ).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(\s*(?:[-*]|\d+\.) )", r"\n\1", text, flags=re.MULTILINE)
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
@@ -37,7 +37,7 @@ def prose(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNamespace) -> None:
     """`python docs/fill.py` would change nothing."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert fill.filled(text, fill.kept()) == text
 
 
@@ -57,25 +57,27 @@ def test_sentences_are_short_and_bring_no_loose_numbers(path: Path) -> None:
 
 
 def test_they_are_short_enough_to_be_read() -> None:
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 120
-    words = [re.findall(r"[A-Za-z][\w'/-]*", path.read_text()) for path in (ROOT / "docs").glob("*.md")]
+    words = [re.findall(r"[A-Za-z][\w'/-]*", path.read_text(encoding="utf-8")) for path in (ROOT / "docs").glob("*.md")]
     assert sum(map(len, words)) <= 10_800
     assert all(f"](docs/{path.name}" in readme for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_readme_starts_the_program_and_has_every_method() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     install = "pip install -r requirements.txt && python"
     assert f"{install} app.py\n" in text and f"{install} -m pytest" in text
-    assert f"{install} -m pytest\n" in (ROOT / ".ci" / "run").read_text()
+    assert f"{install} -m pytest\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|.*?\| (yes|no) \|", text, re.MULTILINE)
     assert rows == [(method.id, "yes" if method.lossless else "no") for method in METHODS.values()]
 
 
 def test_the_table_of_modules_has_every_module() -> None:
     rows = re.findall(
-        r"^\| (?:(\w+): )?(`.*?) \|", (ROOT / "docs" / "architecture.md").read_text().partition("## Modules")[2], re.M
+        r"^\| (?:(\w+): )?(`.*?) \|",
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Modules")[2],
+        re.M,
     )
     for folder in ("", "decoding", "settings", "runs", "bench", "ui", "models"):
         here = ROOT / "lantern_demo" / folder
@@ -87,6 +89,6 @@ def test_the_table_of_modules_has_every_module() -> None:
 
 @pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_classes_that_a_guide_names_exist(path: str) -> None:
-    code = "\n".join(file.read_text() for file in (ROOT / "lantern_demo").rglob("*.py"))
-    names = re.findall(r"`((?:[A-Z][a-z]+)+)`", (ROOT / path).read_text())
+    code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "lantern_demo").rglob("*.py"))
+    names = re.findall(r"`((?:[A-Z][a-z]+)+)`", (ROOT / path).read_text(encoding="utf-8"))
     assert names and [name for name in names if not re.search(rf"^class {name}\b", code, re.MULTILINE)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("published_cache")
 @pytest.mark.slow
 def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From captions of different lengths, which stand in one batch; its pictures are drawn alike, alone or in a batch."""
-    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n")
+    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n", encoding="utf-8")
     assert "eagle1" not in load(JANUS_ID, device="cpu", folder=janus_model).available_methods
     passes, slots = JanusDrafter.train_passes, set()
 
@@ -139,6 +140,50 @@ def test_what_cannot_be_trained_is_refused(model: str, more: list[str], says: st
         trained(drafter, tmp_path / "out", "--target", model, "--captions", tmp_path, *more)
 
 
+def test_captions_are_read_before_anything_is_fetched(tmp_path: Path) -> None:
+    """The Hub is not reachable here: whatever came first would say so."""
+    file = tmp_path / "captions.txt"
+
+    def refusal(*words: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            trained(drafter, tmp_path / "out", "--target", JANUS_ID, *words)
+        return str(ended.value)
+
+    assert "name a file of captions, one a line, with --captions" in refusal()
+    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
+    file.write_bytes("caf\u00e9".encode("latin-1"))
+    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
+    file.write_text("\n \n", encoding="utf-8")
+    assert "--captions must name a file with a caption a line" in refusal("--captions", file)
+    file.write_text("a caf\u00e9\n", encoding="utf-8")
+    told = refusal("--captions", file)
+    assert "is not on this machine and the Hub was not reached" in told, "this is a sentence, too"
+
+
+@pytest.mark.slow
+def test_captions_are_utf_8_in_any_locale(tmp_path: Path) -> None:
+    """With a mark before the text, as some editors write it, or without."""
+    captions = ["un caf\u00e9 au cr\u00e9puscule", "\u706f\u7b3c"]
+    for name in ("utf-8", "utf-8-sig"):
+        (tmp_path / name).write_text("\n\n".join(captions), encoding=name)
+    program = "import sys, pathlib; from lantern_demo.training.drafter import read_captions; "
+    program += "[print(ascii(read_captions(None, pathlib.Path(name)))) for name in sys.argv[1:]]"
+    posix = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
+    root, files = Path(__file__).parent.parent, (tmp_path / "utf-8", tmp_path / "utf-8-sig")
+    done = ran(sys.executable, "-c", program, *files, cwd=root, env=os.environ | posix)
+    assert done.stdout == f"{captions!a}\n" * 2, done.stderr
+
+
+def test_a_target_that_is_nowhere_is_refused_by_a_sentence(tmp_path: Path) -> None:
+    for words, says in (
+        (["--target", tmp_path / "nothing"], "--target must be the id of a published model"),
+        (["--target", CLASS_ID], "is not on this machine and the Hub was not reached"),
+        (["--target", CLASS_ID, "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N"),
+    ):
+        with pytest.raises(SystemExit, match=says):
+            trained(drafter, tmp_path / "out", *words)
+
+
 @pytest.mark.slow
 def test_kept_states_teach_the_same(class_model: Path, tmp_path: Path) -> None:
     steps = "--own", 64, "--batch", 4, "--lr", 3e-3, "--warmup", 5, "--steps", 20
@@ -166,7 +211,7 @@ drafter.main()
 def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     tests = Path(__file__).parent
-    script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)))
+    script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)), encoding="utf-8")
     out = tmp_path / "out"
     words = ["--target", CLASS_ID, "--folder", class_model, "--out", out, "--own", 64, "--batch", 4, "--steps", 4]
     done = ran(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, script, *words)

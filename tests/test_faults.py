@@ -207,11 +207,13 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
     shutil.copytree(other / "drafter", mixed / "drafter")
     with pytest.raises(ValueError, match=r"(?s)weights in .*drafter cannot be read, .*: .*size mismatch"):
         load(mixed, device="cpu")  # the weights alone
-    config, theirs = (json.loads((place / "config.json").read_text()) for place in (folder, other))
-    (mixed / "config.json").write_text(json.dumps(config | {"drafter": theirs["drafter"]}))
+    config, theirs = (json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, other))
+    (mixed / "config.json").write_text(json.dumps(config | {"drafter": theirs["drafter"]}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"config.json: its drafter says vocab 32, but the target has 64: it is another"):
         load(mixed, device="cpu")  # and what goes with them
-    (mixed / "config.json").write_text(json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}))
+    (mixed / "config.json").write_text(
+        json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}), encoding="utf-8"
+    )
     with pytest.raises(ValueError, match="an image tokenizer that does not go with its target"):
         load(mixed, device="cpu")
 
@@ -289,13 +291,13 @@ def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
         process.start()
     reads = 0
     while any(process.is_alive() for process in processes):
-        assert len(set(json.loads(path.read_text()))) == 1
+        assert len(set(json.loads(path.read_text(encoding="utf-8")))) == 1
         reads += 1
     assert reads and [process.exitcode for process in processes] == [0, 0, 0]
     assert [p.name for p in path.parent.iterdir()] == ["choice.json"]
 
 
 def test_a_lock_that_cannot_be_had_does_not_stop_a_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with disk_cache.locked(tmp_path / "file" / "below"):
         pass

@@ -112,9 +112,9 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
 @pytest.mark.parametrize("feature_layers", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], [True, 2], "12", [[1]]], ids=str)
 def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> None:
     path = folder / "config.json"
-    config = json.loads(path.read_text())
+    config = json.loads(path.read_text(encoding="utf-8"))
     config["drafter"]["feature_layers"] = feature_layers
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(config), encoding="utf-8")
     sentence = f"its feature layers are {list(feature_layers)}; they must be numbers of the target's blocks, from 1 to 2, "
     sentence += "each above the one before"
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(sentence)):
@@ -165,9 +165,9 @@ def test_training_starts_as_the_drafter_without(
 ) -> None:
     """Bit for bit, at stable slots and at nodes."""
     if guided:
-        config = json.loads((plain / "config.json").read_text())
+        config = json.loads((plain / "config.json").read_text(encoding="utf-8"))
         config["drafter"]["guided"] = True
-        (plain / "config.json").write_text(json.dumps(config))
+        (plain / "config.json").write_text(json.dumps(config), encoding="utf-8")
     new = started(plain, tmp_path / "out", monkeypatch, "--start-from", str(plain), "--feature-layers", "1", "2", *guided).eval()
     old = bundled.load(plain, CPU).drafter
     assert old is not None and new.config.feature_layers == (1, 2)

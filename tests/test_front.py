@@ -61,7 +61,7 @@ def test_an_interrupted_drawing_goes_on_and_processes_draw_the_same(
     assert firsts == sorted(firsts)  # of every point about as many at any time
     whole, file = drawing.draw(pipe, MODEL, jobs), tmp_path / "drawn.jsonl"
     drawing.draw(pipe, MODEL, jobs[:5], file)
-    with file.open("a") as lines:
+    with file.open("a", encoding="utf-8") as lines:
         lines.write('{"point": "vanilla", "pict')  # cut off
     records = drawing.draw(pipe, (str(folder), "cpu", "auto"), jobs, file, processes=2)
     assert drawing.draw(pipe, MODEL, jobs, file) == records and len(records) == len(whole)
@@ -90,7 +90,7 @@ def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path,
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
     run.main(["--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
-    report = json.loads((out / "front.json").read_text())
+    report = json.loads((out / "front.json").read_text(encoding="utf-8"))
     by_name = {row["name"]: row for row in report["rows"]}
     for name in ("vanilla", "eagle1"):
         assert by_name[name]["speed"]["changed"] == 0 and by_name[name]["speed"]["tvd"] == pytest.approx(0, abs=1e-6)
@@ -100,7 +100,7 @@ def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path,
     assert by_name["lantern delta 0"]["pictures"] == 4
     swept = sum(4 for row in report["rows"] if row["group"] == "sweep")
     (drawn,) = out.glob("drawn-*.jsonl")
-    assert len(drawn.read_text().splitlines()) == (2 + len(chosen)) * 8 + swept
+    assert len(drawn.read_text(encoding="utf-8").splitlines()) == (2 + len(chosen)) * 8 + swept
     if find_spec("matplotlib"):
         runpy.run_path(str(PLOT))["draw_front"](report, out / "front.png")
         with Image.open(out / "front.png") as picture:

@@ -214,11 +214,11 @@ def test_a_file_of_the_server_is_found_however_deep() -> None:
 def test_a_kept_file_outlives_the_runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "kept"))
     file = tmp_path / "run.json"
-    file.write_text("{}")
+    file.write_text("{}", encoding="utf-8")
     button = gr.DownloadButton()
     copy = Path(patches.keep_file(button, str(file)))
     file.unlink()
-    assert copy.read_text() == "{}" and str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
+    assert copy.read_text(encoding="utf-8") == "{}" and str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], add
 def test_gradios_page_still_asks_for_the_servers_id_once_it_is_lost() -> None:
     """`web/lost.js` counts on it."""
     assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
-    page = "".join(path.read_text() for path in (*assets.glob("Blocks-*.js"), *assets.glob("index-*.js")))
+    page = "".join(path.read_text(encoding="utf-8") for path in (*assets.glob("Blocks-*.js"), *assets.glob("index-*.js")))
     assert "`app_id`" in page and ".reconnect()" in page and "window.location.reload()" in page
 
 

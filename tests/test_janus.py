@@ -44,7 +44,7 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     """The published file says neither eps nor theta."""
     folder, config = write_janus(tmp_path / "m"), published.authors_config()
     del config["language_config"]["rms_norm_eps"], config["language_config"]["rope_theta"]
-    (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
+    (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
     assert (found.eps, found.rope_base) == (1e-6, 10000.0)
 

@@ -327,7 +327,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
         took = time.monotonic() - start
     assert took < 10, f"a second or two on a machine of its own, {took:.1f} here"
     assert not list((place / "tmp").glob("lantern-demo-*")), "and it is gone with the run"
-    told = (place / "log.txt").read_text()
+    told = (place / "log.txt").read_text(encoding="utf-8")
     assert "Stopped." in told and "Traceback" not in told
 
 
@@ -336,11 +336,12 @@ def test_ctrl_c_while_the_model_loads() -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (
         "import os, signal, sys, threading, time, app\n"
+        "from lantern_demo.ui import page\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background commands of a script begin with it ignored
-        "app.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), "
+        "page.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), "
         "time.sleep(60))\n"
-        "app.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
-        "app.build = lambda *_: None\n"
+        "page.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "page.build = lambda *_: None\n"
         "sys.argv = ['app.py']\n"
         "app.main()\n"
     )

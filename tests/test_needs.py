@@ -31,7 +31,7 @@ PROMPT = "a red lantern over a lake"
 
 
 def _golden_shapes() -> dict[str, Any]:
-    return json.loads((Path(__file__).parent / "golden" / "state_dict_shapes.json").read_text())["models"]
+    return json.loads((Path(__file__).parent / "golden" / "state_dict_shapes.json").read_text(encoding="utf-8"))["models"]
 
 
 def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
@@ -191,7 +191,7 @@ def test_check_of_other_families(anole_model: Path, tmp_path: Path, capsys: pyte
     assert re.search(r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB", out)
     folder = write_anole(tmp_path / "m", drafter=False)
     vocabulary = folder / "Anole-7b-v0.1-hf" / "tokenizer.json"
-    vocabulary.write_text(vocabulary.read_text().replace("IMGIMGFDZ", "IMGIMGFDX"))
+    vocabulary.write_text(vocabulary.read_text(encoding="utf-8").replace("IMGIMGFDZ", "IMGIMGFDX"), encoding="utf-8")
     code, out = _check(capsys, ANOLE_ID, "--folder", folder)
     assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
 
@@ -221,7 +221,7 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
 
 def test_the_table_of_models_is_that_of_the_estimates() -> None:
     """docs/models.md has every model once, with the sizes by the estimates."""
-    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text()
+    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
     table = {name: row for row in rows if len(row) == 10 for name in re.findall(r"`([^`]+)`", row[0])}
     assert set(table) == set(FULL)

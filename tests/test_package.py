@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -42,28 +43,46 @@ TESTED_PYTHONS = {"3.11", "3.12", "3.13", "3.14"}  # which is what README's and 
 
 def front_matter() -> dict[str, Any]:
     """The YAML head of the README."""
-    head = re.match(r"---\n(.*?)\n---\n", README.read_text(), re.DOTALL)
+    head = re.match(r"---\n(.*?)\n---\n", README.read_text(encoding="utf-8"), re.DOTALL)
     assert head, "README.md does not begin with front matter"
     return yaml.safe_load(head[1])
 
 
 def pins(file: str = "requirements.txt") -> dict[str, str]:
     """Package -> what a file of requirements says of its version."""
-    lines = [line.split("#")[0].strip() for line in (ROOT / file).read_text().splitlines() if not line.startswith("-r ")]
+    lines = [
+        line.split("#")[0].strip()
+        for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
+        if not line.startswith("-r ")
+    ]
     found = [re.fullmatch(r"([A-Za-z0-9_.-]+)\s*([=<>!~].*)", line) for line in lines if line]
     assert all(found), lines
     return {match[1].lower(): match[2] for match in found if match}
 
 
 def tracked_files() -> list[Path]:
-    """Everything in the repository, and what would be if all were added."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
-    return [path for path in paths if path.is_file()]
+    """The repository's files, without what only this clone has, such as a virtual environment."""
+    listed = b""
+    if shutil.which("git"):
+        command = ["git", "ls-files", "-z"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout
+    names = [name for name in listed.decode().split("\0") if name]
+    if not names:
+        pytest.skip("git knows no files here, as in a downloaded archive")
+    return [path for path in map(ROOT.joinpath, names) if path.is_file()]
+
+
+def test_only_own_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment is not among them, whatever its name; an archive does not know them."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    with pytest.raises(pytest.skip.Exception):
+        tracked_files()
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name in ("own.py", "environment/lib/stray.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    subprocess.run(["git", "add", "own.py"], cwd=tmp_path, check=True)
+    assert tracked_files() == [tmp_path / "own.py"]
 
 
 def test_front_matter() -> None:
@@ -102,7 +121,7 @@ def check_models(head: dict[str, Any]) -> None:
 
 
 def test_the_docs_show_how_to_serve_another_model() -> None:
-    text = (ROOT / "docs" / "space.md").read_text()
+    text = (ROOT / "docs" / "space.md").read_text(encoding="utf-8")
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     later = {key: value for block in blocks for key, value in block.items()}
     assert set(later) == LATER_KEYS - {"suggested_hardware"}
@@ -116,7 +135,7 @@ def test_the_docs_show_how_to_serve_another_model() -> None:
 
 def anchors(path: Path) -> set[str]:
     """What a link to a heading of a Markdown file is called: GitHub's way, for headings of which each has a name of its own."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     names = [
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     ]
@@ -128,7 +147,7 @@ def anchors(path: Path) -> set[str]:
 def test_links_lead_somewhere(path: Path) -> None:
     """Relative links and pictures name files that are part of the repository, and anchors name headings."""
     tracked = set(tracked_files())
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
@@ -147,8 +166,8 @@ SLOW_FILES = {"browser", "lost", "replay", "reproducible", "space", "space_build
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
     """Every file of tests has fast ones too, but those that need a browser or ask for minutes."""
-    assert all('-m "not slow"' in (ROOT / path).read_text() for path in ("README.md", "CONTRIBUTING.md"))
-    assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text()
+    assert all('-m "not slow"' in (ROOT / path).read_text(encoding="utf-8") for path in ("README.md", "CONTRIBUTING.md"))
+    assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     without = {path.stem.removeprefix("test_") for path, count in fast_tests.items() if not count}
     assert without <= SLOW_FILES, without - SLOW_FILES
 
@@ -163,7 +182,7 @@ def code_of(text: str) -> list[str]:
 def options_of(program: str) -> set[str]:
     """The options of a module's command line (such as `lantern_demo.bench audit`) by its help; of a script, by its text."""
     if program.endswith(".py") and program.count("/") < 2:
-        text = (ROOT / program).read_text()
+        text = (ROOT / program).read_text(encoding="utf-8")
         text += " --help" if "ArgumentParser(" in text else ""
     else:
         module, *rest = program.split()
@@ -186,7 +205,7 @@ def test_commands_and_options_exist() -> None:
     commands: dict[str, set[str]] = {}
     alone: set[str] = set()
     for path in DOCS:
-        for code in code_of(path.read_text()):
+        for code in code_of(path.read_text(encoding="utf-8")):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
             found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| gpu| audit)?)|python (\S+\.py))(.*)", code)
             if found:
@@ -209,20 +228,22 @@ def test_commands_and_options_exist() -> None:
 
 def test_names_in_the_docs_exist() -> None:
     """Files and variables that are named are there; all settings, methods, trees and models are described."""
-    text = "\n".join(path.read_text() for path in DOCS)
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
     # Where a sentence has named the folder before, a file stands without it.
     places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("models", "decoding"))]
     for name in re.findall(r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`", text):
         assert any(list(place.glob(name)) for place in places), name
-    code = "\n".join(path.read_text() for path in (ROOT / "lantern_demo").rglob("*.py")) + (ROOT / "app.py").read_text()
-    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", (ROOT / "CONTRIBUTING.md").read_text()))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "lantern_demo").rglob("*.py")) + (
+        ROOT / "app.py"
+    ).read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
     known = set(re.findall(r"\w+", code)) | {"py", "md", "json", "txt", "slow", "sdk_version", "run"}
     assert len(named) > 20 and not (missing := named - known), missing
     in_code = set(re.findall(r"\"(LANTERN_[A-Z_]+)\"", code))
     assert set(re.findall(r"\bLANTERN_[A-Z_]+", text)) == in_code
     described = {"operations": in_code, "api": Settings().as_dict(), "methods": [*METHODS, *TREES], "models": REGISTRY}
     for document, names in described.items():
-        tables = "\n".join(re.findall(r"^\|.*", (ROOT / "docs" / f"{document}.md").read_text(), re.MULTILINE))
+        tables = "\n".join(re.findall(r"^\|.*", (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8"), re.MULTILINE))
         for name in names:
             assert f"`{name}`" in tables or name == "lantern-scenes", f"{document}.md: {name}"
 
@@ -230,12 +251,16 @@ def test_names_in_the_docs_exist() -> None:
 def test_requirements_are_bound_as_their_comments_say() -> None:
     """Exact, but for what a Space brings or chooses by itself."""
     more, wanted = pins("requirements-test.txt"), pins()
-    assert more and not set(more) & set(wanted) and "\n-r requirements.txt\n" in (ROOT / "requirements-test.txt").read_text()
+    assert (
+        more
+        and not set(more) & set(wanted)
+        and "\n-r requirements.txt\n" in (ROOT / "requirements-test.txt").read_text(encoding="utf-8")
+    )
     ranges = {name for name, version in (wanted | more).items() if not re.fullmatch(r"==\d+(\.\d+)+", version)}
     assert ranges == {"torch", "spaces", "huggingface-hub", "pydantic", "filelock"}
     assert wanted["pydantic"] == ">=2.11.10,<=2.12.5", "the bounds of Gradio's extra"
     assert "<" not in wanted["spaces"], "ZeroGPU's own choice has to fit"
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("#") and all(line.startswith("#") or re.match(r"[\w-]+[=<>]", line) for line in lines)
 
 
@@ -245,15 +270,15 @@ def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
     wanted = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", pins()["torch"])
     assert wanted and int(wanted[1]) <= 8 and int(wanted[2]) >= 12
     for file in ("pre-requirements.txt", "docs/space.md"):
-        text = (ROOT / file).read_text()
+        text = (ROOT / file).read_text(encoding="utf-8")
         found = re.search(r"torch==2\.(\d+)\.\d\+cpu", text)
         assert found and 8 <= int(found[1]) < 12 and "--extra-index-url https://download.pytorch.org/whl/cpu" in text
 
 
 def test_versions_agree() -> None:
-    project = (ROOT / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{lantern_demo.__version__}"' in project
-    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").lstrip().startswith("Apache License")
 
 
 # Imports more and more in one process, since each would import PyTorch, and tells after each what is loaded.
@@ -272,11 +297,11 @@ print(threading.active_count(), *(thread.name for thread in threading.enumerate(
 def test_what_imports_bring_along(tmp_path: Path) -> None:
     """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints, launches and leaves nothing."""
     rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
-    assert "loop" in rooms and len((ROOT / "app.py").read_text().splitlines()) < 60
+    assert "loop" in rooms and len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) < 60
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
-    steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app"]
+    steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app lantern_demo.ui.page"]
     command = [sys.executable, "-c", IMPORTS, str(ROOT), *steps]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     decoding, models, app, threads = (line.split() for line in done.stdout.splitlines())
     others = {"transformers", "gradio", "huggingface_hub", "tokenizers", "safetensors", "PIL", "pandas", "spaces"}
@@ -294,7 +319,7 @@ def all_imports() -> dict[str, set[str]]:
     for name, path in modules.items():
         package = name if path.stem == "__init__" else name.rpartition(".")[0]
         imports[name] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 imports[name] |= {alias.name for alias in node.names} & modules.keys()
             elif isinstance(node, ast.ImportFrom):
@@ -334,16 +359,47 @@ def test_rooms_know_only_what_they_stand_on() -> None:
         leans = re.search(r"^\s*(import|from) (examples|tests)", path.read_text(), re.MULTILINE)
         assert not leans, path.name
         if "ui" not in path.relative_to(ROOT).parts:
-            assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
+            assert not re.search(r"^\s*(import|from) gradio", path.read_text(encoding="utf-8"), re.MULTILINE), path.name
 
 
 def test_an_installed_package_has_its_files() -> None:
     package = ROOT / "lantern_demo"
-    told = re.search(r"^lantern_demo = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    told = re.search(r"^lantern_demo = (\[.*\])$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert told is not None
     packed = {path for pattern in ast.literal_eval(told[1]) for path in package.glob(pattern)}
     files = [path for path in tracked_files() if package in path.parents and path.suffix != ".py"]
     assert files and set(files) <= packed
+
+
+def by_the_locale(code: ast.AST) -> list[int]:
+    """The lines of calls that read or write text in the locale's encoding, not always UTF-8."""
+    lines = []
+    for node in ast.walk(code):
+        if not isinstance(node, ast.Call):
+            continue
+        given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
+        method = node.func if isinstance(node.func, ast.Attribute) else None
+        name = method.attr if method else getattr(node.func, "id", "")
+        positional = [getattr(word, "value", "") for word in node.args[0 if method else 1 :]]
+        mode = str(given.get("mode") or positional[:1])
+        image = method is not None and getattr(method.value, "id", "") == "Image"
+        opens_text = name == "open" and "b" not in mode and not image
+        by_name = name in ("read_text", "write_text") or given.get("text") is True
+        if (opens_text or by_name) and "encoding" not in given:
+            lines.append(node.lineno)
+    return lines
+
+
+def test_text_files_are_read_and_written_as_utf_8() -> None:
+    for code in ("p.read_text()", "p.write_text(a)", "open(p)", "p.open('a')", "run(a, text=True)"):
+        assert by_the_locale(ast.parse(code)) == [1], code
+    sound = "p.read_text(encoding='utf-8'); open(p, 'rb'); p.open(mode='wb'); Image.open(p)"
+    assert by_the_locale(ast.parse(sound)) == []
+    sources = {path.relative_to(ROOT): path for path in tracked_files() if path.suffix == ".py"}
+    folders = {name.parts[0] for name in sources}
+    assert folders >= {"app.py", "docs", "examples", "lantern_demo", "tests"}
+    found = {name: by_the_locale(ast.parse(path.read_bytes())) for name, path in sources.items()}
+    assert not {name: lines for name, lines in found.items() if lines}
 
 
 def test_files_are_small_enough_for_plain_git() -> None:
@@ -359,5 +415,5 @@ def test_no_path_of_somebodys_machine() -> None:
     text_files = {".py", ".md", ".toml", ".txt", ".json", ".cfg", ".sh", ".css", ".js", ".html", ""}
     for path in tracked_files():
         if path.suffix in text_files and path.name != "LICENSE":
-            found = local.search(path.read_text(errors="replace"))
+            found = local.search(path.read_text(encoding="utf-8", errors="replace"))
             assert not found, f"{path.relative_to(ROOT)}: {found and found[0]}"

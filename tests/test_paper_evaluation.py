@@ -72,7 +72,7 @@ def captions(tmp_path: Path) -> Path:
         for caption in ("a sky", f"a {word} lantern ")
     ]
     file = tmp_path / "captions_val2017.json"
-    file.write_text(json.dumps({"annotations": notes}))
+    file.write_text(json.dumps({"annotations": notes}), encoding="utf-8")
     return file
 
 
@@ -89,37 +89,37 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
         Image.effect_noise((40, 36), 30 + 5 * i).save(real / f"{i}.png")
     asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
     evaluate("coco5k", folder, out, captions, *asked)
-    report = json.loads((out / "coco5k.json").read_text())
+    report = json.loads((out / "coco5k.json").read_text(encoding="utf-8"))
     assert [row["name"] for row in report["rows"]] == ["vanilla", "lantern++", "vanilla again"] and report["missing"] == []
     for row in report["rows"]:
         assert set(row["scores"]) == set(scorers.COLUMNS) and row["pictures"] == 8
         assert row["scores"]["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
     assert report["rows"][0]["tokens_per_step"] == 1 < report["rows"][1]["tokens_per_step"]
-    assert "HPSv2" in (out / "coco5k.md").read_text()
-    manifest = json.loads((out / "manifest.json").read_text())
+    assert "HPSv2" in (out / "coco5k.md").read_text(encoding="utf-8")
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
         (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
     ]
-    assert json.loads((out / "captions.json").read_text()) == [p["prompt"] for p in manifest["prompts"]]
+    assert json.loads((out / "captions.json").read_text(encoding="utf-8")) == [p["prompt"] for p in manifest["prompts"]]
     assert sorted(file.name for file in (out / "lantern++").iterdir()) == [f"{i:05}.png" for i in range(8)]
 
     (out / "lantern++" / "00001.png").unlink()  # it is drawn from its tokens again
     evaluate("coco5k", folder, out, captions, *asked)
-    assert json.loads((out / "coco5k.json").read_text())["rows"] == report["rows"]
+    assert json.loads((out / "coco5k.json").read_text(encoding="utf-8"))["rows"] == report["rows"]
 
 
 @pytest.mark.usefixtures("stand_ins")
 def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
     """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the pictures under samples."""
     lines = [json.dumps({"tag": "single_object", "prompt": f"a photo of a {word}"}) for word in "xy"]
-    (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     evaluate("geneval", folder, tmp_path / "out", tmp_path / "metadata.jsonl")
-    assert "evaluate_images.py" in (tmp_path / "out" / "geneval.md").read_text()
+    assert "evaluate_images.py" in (tmp_path / "out" / "geneval.md").read_text(encoding="utf-8")
     vanilla = tmp_path / "out" / "vanilla"
     assert sorted(str(file.relative_to(vanilla)) for file in vanilla.rglob("*.*")) == [
         f"0000{i}/{name}" for i in (0, 1) for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
     ]
-    assert (vanilla / "00001" / "metadata.jsonl").read_text() == lines[1] + "\n"
+    assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"
 
 
 def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

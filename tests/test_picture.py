@@ -70,8 +70,8 @@ def test_a_model_folder_keeps_it(tmp_path: Path) -> None:
     (folder / "picture" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"weights in .*picture cannot be read"):
         bundled.load(folder, CPU)
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"picture": told["picture"] | {"num_patches": 8}}))
+    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(told | {"picture": told["picture"] | {"num_patches": 8}}), encoding="utf-8")
     with pytest.raises(ValueError, match="a picture decoder that does not go with its image tokenizer"):
         bundled.load(folder, CPU)
 

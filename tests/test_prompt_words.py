@@ -141,7 +141,7 @@ def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         if text is not None:
-            (folder / "words.json").write_text(text)
+            (folder / "words.json").write_text(text, encoding="utf-8")
         info = info_of(folder)
         assert info.vocabulary == (frozenset({"cat"}) if name == "cats" else None)
         assert builder_view(info) is None and refusal(info, "a cat") is None

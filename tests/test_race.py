@@ -229,7 +229,7 @@ def test_a_large_model_has_several_threads_where_they_sleep(tmp_path: Path, monk
     found = device.pick_threads(None, cpu, small=False)
     assert found.count == 8 and "sleep while they wait" in found.reason
     for said, count in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)):
-        quota.write_text(said + "\n")
+        quota.write_text(said + "\n", encoding="utf-8")
         assert device.pick_threads(None, cpu, small=False).count == count, said
     for policy in ("active", ""):
         monkeypatch.setenv("OMP_WAIT_POLICY", policy)

@@ -529,7 +529,7 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(page: Page, 
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
-    entry = json.loads(save(page, "#record", tmp_path / "run.json").read_text())["methods"]["sjd"]
+    entry = json.loads(save(page, "#record", tmp_path / "run.json").read_text(encoding="utf-8"))["methods"]["sjd"]
     look_at(page, "SJD")
     page.locator("#stage .record summary").click()
     grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .drafted")
@@ -598,9 +598,9 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     with Image.open(save(page, "#sheet", tmp_path / "sheet.png")) as sheet:
         assert sheet.width > 500 and sheet.info["prompt"] == HOSTILE
 
-    record = json.loads(kept.read_text())
+    record = json.loads(kept.read_text(encoding="utf-8"))
     record["device"] = HOSTILE
-    kept.write_text(json.dumps(record))
+    kept.write_text(json.dumps(record), encoding="utf-8")
     page.reload()
     expect(page.locator("#status")).to_contain_text(texts.READY_RUN)  # what comes later is shown later
     load(page, kept)
@@ -608,7 +608,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#status")).not_to_contain_text("a colour level or two")
     record["methods"]["vanilla"]["image_sha256"] = "0" * 64
     other = tmp_path / "other.json"
-    other.write_text(json.dumps(record))
+    other.write_text(json.dumps(record), encoding="utf-8")
     load(page, other)
     expect(page.locator("#status")).to_contain_text("number format or thread count may change a colour level or two")
     expect(page.locator("#status")).to_contain_text("The record is shown below")
@@ -622,7 +622,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     assert "broken" not in page.title()
 
     bad = tmp_path / "bad.json"
-    bad.write_text(json.dumps(record | {"settings": {"seed": 1}}))
+    bad.write_text(json.dumps(record | {"settings": {"seed": 1}}), encoding="utf-8")
     load(page, bad)
     expect(page.get_by_role("alert")).to_contain_text("This file cannot be shown: settings: must be seed, temperature")
 

@@ -225,7 +225,7 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text())["trained"]
+    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text(encoding="utf-8"))["trained"]
     assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
     for run in found:
         assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]

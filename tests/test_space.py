@@ -54,11 +54,11 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
         shutil.copy(ROOT / "app.py", folder / "app")
         (folder / "home").chmod(0o555)
         node = folder / "node"
-        node.write_text(f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n")
+        node.write_text(f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n", encoding="utf-8")
         node.chmod(0o755)
         own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GRADIO_NODE_PATH": str(node), "PYTHONUNBUFFERED": "1"}
         kept = {key: value for key, value in os.environ.items() if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)}
-        with (folder / "log").open("w") as log:
+        with (folder / "log").open("w", encoding="utf-8") as log:
             program = subprocess.Popen(
                 [*before, sys.executable, "app.py"],
                 cwd=folder / "app",
@@ -85,7 +85,7 @@ def test_a_visitor_draws_under_the_public_address() -> None:
             with contextlib.suppress(httpx.TransportError):
                 told = http.get("/healthz").json()
             time.sleep(0.2)
-        assert told.get("ready"), (folder / "log").read_text()[-3000:]
+        assert told.get("ready"), (folder / "log").read_text(encoding="utf-8")[-3000:]
         assert told["model"] == "lantern-scenes"
 
         drawing = http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()
@@ -101,7 +101,7 @@ def test_a_visitor_draws_under_the_public_address() -> None:
         (picture,) = named["og:image"]
         assert picture.startswith((f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/"))
 
-        log = (folder / "log").read_text()
+        log = (folder / "log").read_text(encoding="utf-8")
         assert f"http://0.0.0.0:{port}" in log, "all interfaces are listened to"
         assert not (folder / "tmp" / "node-asked").exists() and "SSR" not in log
         assert [path.name for path in (folder / "home").iterdir()] == [".cache"], "the home holds the cache alone"

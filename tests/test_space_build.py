@@ -39,7 +39,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
 
     def pip(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pip", "install", "--retries", "1", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+        return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False, timeout=600)
 
     fetched = pip("--quiet", "--target", str(folder), PIP)
     if fetched.returncode:
@@ -51,7 +51,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
         options = ("--dry-run", "--ignore-installed", "--use-feature=fast-deps", "--report", str(report))
         done = pip(*options, *aim, *wanted, env=environment)
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
+        found = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
         return {item["name"].lower().replace("_", "-"): item["version"] for item in found}
 
     return resolved
@@ -63,7 +63,7 @@ def test_what_a_space_and_a_reader_of_readme_install_resolves(resolve: Resolve, 
     torch = resolve(python, "-r", str(ROOT / "pre-requirements.txt"))["torch"]
     assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
     kept = tmp_path / "kept.txt"
-    kept.write_text(f"torch=={torch}\n")  # pip keeps what is there, where that suffices
+    kept.write_text(f"torch=={torch}\n", encoding="utf-8")  # pip keeps what is there, where that suffices
     added = ("-c", str(kept), *ALONE, f"gradio[oauth,mcp]=={version}", "uvicorn>=0.14.0", "websockets>=10.4")
     own = ZERO_GPU_SPACES if python == front_matter()["python_version"] else ()
     for spaces in ("spaces", *(f"spaces=={version}" for version in own)):

@@ -185,4 +185,6 @@ def test_markup_stays_text() -> None:
     html = status_html(evil, "error", [evil])
     assert "<img" not in html and "&lt;img" in html
     for script in SCRIPTS.rglob("*.js"):
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text()), script.name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text(encoding="utf-8")
+        ), script.name

@@ -91,7 +91,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     resumed = train_line(tmp_path / "parts", 12, 12, muon)
     assert torch.equal(whole.weight, resumed.weight) and torch.equal(whole.turn.weight, resumed.turn.weight)
     assert whole.weight.abs().sum() > 0
-    lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines[-1]["step"] == 12 and "held_out" in lines[-1]
 
 
@@ -104,7 +104,7 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     opts.minutes = 0.0
     weight = nn.Linear(1, 1)
     run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 

@@ -107,7 +107,7 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
 
 def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
-    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
+    options = {"capture_output": True, "encoding": "utf-8", "check": False, "timeout": 300} | options
     return subprocess.run(list(map(str, command)), **options)
 
 
@@ -120,7 +120,7 @@ def command(module: Any, *words: object) -> None:
 def trained(trainer: Any, out: Path, *words: object) -> list[dict[str, float]]:
     """Run a trainer's command line -> the lines of its log."""
     command(trainer, "--out", out, *words)
-    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:

@@ -98,7 +98,7 @@ def no_fork() -> bool:
 
 def prepare(lender: Lender, scratch: Path) -> None:
     """This process as one of a ZeroGPU Space; before PyTorch is used and `spaces` is imported."""
-    (scratch / "cgroup").write_text("0::/\n")
+    (scratch / "cgroup").write_text("0::/\n", encoding="utf-8")
     os.environ.update(
         space.variables(space.free_port()),
         SPACES_ZERO_GPU="true",

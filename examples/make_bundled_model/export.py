@@ -32,7 +32,7 @@ def load_drafter(folder: Path, device: torch.device) -> Drafter:
             raise ValueError(f"{folder} has no drafter")
         return found
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
-    drafter = Drafter(DrafterConfig(**json.loads((folder / "drafter.json").read_text()))).to(device)
+    drafter = Drafter(DrafterConfig(**json.loads((folder / "drafter.json").read_text(encoding="utf-8")))).to(device)
     drafter.load_state_dict(weights)
     return drafter.eval()
 
@@ -40,9 +40,9 @@ def load_drafter(folder: Path, device: torch.device) -> Drafter:
 def training_facts(folder: Path, part: str) -> dict[str, Any]:
     """Return steps, seconds and the last validation of a run from its log, or a part's entry in a model folder's config."""
     if (folder / "config.json").exists():
-        told: dict[str, Any] = json.loads((folder / "config.json").read_text())["trained"][part]
+        told: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))["trained"][part]
         return told
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     held_out = next(line for line in reversed(lines) if any(k.startswith("held_out") for k in line))
     return {k: v for k, v in held_out.items() if k.startswith(("held_out", "codes", "step", "seconds"))}
 

@@ -73,7 +73,8 @@ def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None
     """
     records: list[Record] = []
     if file is not None and file.exists():
-        records = [json.loads(line) for line in file.read_text().split("\n")[:-1]]  # without a truncated last line
+        whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # without a truncated last line
+        records = [json.loads(line) for line in whole]
     done = {(record["point"], record["picture"]) for record in records}
     left = [job for job in jobs if (job.point.name, job.picture) not in done]
     call = partial(picture_of, pipe) if processes == 1 else partial(_drawn_by, model)
@@ -82,7 +83,7 @@ def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None
     for record in tqdm(spread(call, left, processes), desc="pictures", total=len(left)):
         records.append(record)
         if file is not None:
-            with file.open("a") as lines:
+            with file.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record) + "\n")
     return records
 

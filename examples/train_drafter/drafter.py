@@ -35,7 +35,7 @@ from examples.train_drafter.own import OwnPictures, encode_prompts
 from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.common import DrafterSizes
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
@@ -57,11 +57,18 @@ def scene_reader(width: int, prefix: int) -> TextEncoder:
 
 
 def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
-    """Return the target and text encoder of a model folder, or the averaged ones of a training run, frozen."""
+    """Return the frozen target and text encoder of a model folder, or the averaged ones of a run.
+
+    Raise ValueError for a folder of neither.
+    """
     if (folder / "config.json").exists():
         networks = bundled.load(folder, device)
         return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(False).eval()
-    weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    run_of_target = folder / "last.pt"
+    if not run_of_target.is_file():
+        allowed = "the id of a published model, a model folder or the folder of a target run"
+        raise ValueError(f"--target must be {allowed}, got {folder}")
+    weights = torch.load(run_of_target, map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
     config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim)
@@ -71,13 +78,20 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
-def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
-    """Return the drafter's sizes that the command line requests. End the program with a sentence if the target cannot have
-    them."""
+def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
+    """Return the captions of a text file. Raise ValueError if there are none."""
+    if file is None:
+        remedy = "name a file of captions, one a line, with --captions"
+        raise ValueError(f"{info.id} draws from text: {remedy}")
     try:
-        return drafter_sizes(target, ffn, args.guided, args.feature_layers)
-    except ValueError as error:
-        raise SystemExit(str(error)) from None
+        lines = file.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark first
+    except (OSError, UnicodeDecodeError) as error:
+        allowed = "a text file in UTF-8"
+        raise ValueError(f"--captions must name {allowed}, got {file} ({error})") from None
+    captions = [line.strip() for line in lines if line.strip()]
+    if not captions:
+        raise ValueError(f"--captions must name a file with a caption a line; {file} has none")
+    return captions
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
@@ -96,20 +110,19 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     """Return pictures that a published target draws, of random classes or of captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
-    drafter = blank_network(asked_sizes(sizes, sizes.ffn, args))  # before anything is fetched
+    # Everything that may be refused comes before anything is fetched.
+    drafter = blank_network(drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers))
     if not isinstance(drafter, Learner):
-        raise SystemExit(
+        raise ValueError(
             f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
         )
+    choices = [str(number) for number in range(CLASSES)]
+    if info.kind == "text":
+        choices = read_captions(info, args.captions)
     # 16 bits for a target published in 16 bits, if the device computes in them
     large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
-    choices = [str(number) for number in range(CLASSES)]
-    if info.kind == "text":
-        if args.captions is None:
-            raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
-        choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
     encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
@@ -244,9 +257,9 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
     ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     told = opts.out / "drafter.json"
-    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text()))) != sizes:
+    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text(encoding="utf-8")))) != sizes:
         raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
-    told.write_text(json.dumps(asdict(sizes)) + "\n")
+    told.write_text(json.dumps(asdict(sizes)) + "\n", encoding="utf-8")
     if before is None:
         drafter.learn_from(target)
     else:
@@ -254,8 +267,11 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
     return drafter
 
 
-def main() -> None:
-    args = command_line()
+def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
+    """Return the drafter of a run, its lesson, and the published model that it is for, if any.
+
+    Raise ValueError, or its kind CheckpointError, for what cannot be trained.
+    """
     opts = run.options(args)
     info = REGISTRY.get(args.target)
     published = info if info is not None and info.published else None
@@ -263,16 +279,26 @@ def main() -> None:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     if not own.shards:
-        raise SystemExit(f"--own must be {SHARD} or more, got {args.own}")
+        raise ValueError(f"--own must be {SHARD} or more, got {args.own}")
     target, preset = own.target, published.preset if published else {}
-    sizes = asked_sizes(target.config, args.ffn or target.config.ffn, args)
+    ffn = args.ffn or target.config.ffn
+    sizes = drafter_sizes(target.config, ffn, args.guided, args.feature_layers)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
     lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
     if args.keep_states:
         keep_states(own, target, lesson.states, opts)
-    run.train(drafter, opts, lesson.batch_loss, lesson.validate)
-    if published and opts.rank == 0:
+    return drafter, lesson, published
+
+
+def main() -> None:
+    args = command_line()
+    try:
+        drafter, lesson, published = set_up(args)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    run.train(drafter, lesson.opts, lesson.batch_loss, lesson.validate)
+    if published and lesson.opts.rank == 0:
         checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)
         print(f"{published.id} now has a drafter: {checkpoints.trained_folder(published)}")
 

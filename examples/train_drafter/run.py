@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lantern_demo.models.files.disk_cache import replacing
+from lantern_demo.models.machine.device import pick_device
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
@@ -79,9 +80,12 @@ def options(args: argparse.Namespace) -> Options:
         raise SystemExit(
             f"--minutes must be above 0 and is for one process, whose clock is its own; got {args.minutes:g} in {world}"
         )
-    device = args.device
-    if device == "auto":
-        device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = str(pick_device(args.device))
+    except ValueError as error:
+        raise SystemExit(f"--{error}") from None
+    if args.device == "auto" and device == "cuda":
+        device = f"cuda:{local}"
     if world > 1:
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     if device.startswith("cuda"):
@@ -179,7 +183,7 @@ class _Run:
     def write(self, step: int, numbers: dict[str, float]) -> None:
         if self.opts.rank == 0:
             line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
-            with (self.opts.out / "log.jsonl").open("a") as f:
+            with (self.opts.out / "log.jsonl").open("a", encoding="utf-8") as f:
                 f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
 
     def save(self, step: int) -> None:

@@ -101,7 +101,7 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
         config["trees"] = networks.trees
     if networks.picture is not None:
         config["picture"] = networks.picture.config.to_diff_dict()
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     networks.text.tokenizer.save(str(folder / "words.json"))
     if networks.palette is not None:
         save_file({PALETTE: networks.palette}, folder / f"{PALETTE}.safetensors")
@@ -154,7 +154,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     """
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])

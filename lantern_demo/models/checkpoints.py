@@ -28,7 +28,7 @@ from lantern_demo.models.files.blank import blank_network, fill
 from lantern_demo.models.files.hub import Located, wanted_files
 from lantern_demo.models.files.needs import gib
 from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, read_config, weights_of
-from lantern_demo.models.machine.device import pick_device
+from lantern_demo.models.machine.device import pick_device, unused_gpu
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder
 
@@ -119,7 +119,7 @@ def save_drafter(folder: Path, drafter: Any) -> None:
     save_file(
         {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()}, folder / "model.safetensors"
     )
-    (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8")
 
 
 def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
@@ -179,6 +179,7 @@ def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Pa
             lines.append(f"{part}: {', '.join(map(str, located.weights))}, as expected")
         except CheckpointError as error:
             lines, fits = [*lines, f"{part}: {error}"], False
+    lines += filter(None, [unused_gpu() if device == "auto" else None])
     taken = needs.budget(published, number, chosen.type == "cpu")
     parts = ", ".join(f"{what} {gib(size)}" for what, size in taken.items() if size)
     unmet = needs.requirements_unmet(info, chosen, number, folder)

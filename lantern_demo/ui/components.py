@@ -38,7 +38,8 @@ def script(name: str) -> str:
 
 def sent(path: Path) -> str:
     """Return a script or styles as sent to the browser, without comments and indentation: every visit downloads them."""
-    return re.sub(r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    left_out = r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*"
+    return re.sub(left_out, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def shared_scripts() -> str:

@@ -27,7 +27,7 @@ from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.files.needs import requirements_unmet
-from lantern_demo.models.machine.device import pick_device, unused_gpu
+from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
@@ -80,12 +80,15 @@ class Service:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, threads: int | None = None) -> None:
-        """Start to load a model and to prepare it, without waiting for it. Raise ValueError for an unknown model or device."""
+        """Start to load a model and to prepare it, without waiting for it.
+
+        Raise ValueError for an unknown model or device, or an invalid number of threads.
+        """
         self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
         self._first_info = info_of(model)
         self.default = self._first_info.id
-        pick_device(device)
+        pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
         # Shown on the page and written to the log.
         self.counters = Counters()  # of the pictures drawn, for /metrics
         self.warning = unused_gpu() if device == "auto" else None

@@ -1,29 +1,32 @@
-"""The end of the program, by Ctrl-C or by the signal that stops containers."""
+"""The end of the program: by Ctrl-C, by the signal that stops containers, or by an error."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 
 def until_stopped() -> None:
-    """Wait while the other threads serve. Raise KeyboardInterrupt when the program is to end."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Wait while the other threads serve, until KeyboardInterrupt."""
     while not threading.Event().wait(3600):
         pass
 
 
-def leave() -> None:
-    """End the program now, even in the middle of a run or of a load, with exit code 0.
+def leave(code: int = 0, said: str = "Stopped.") -> NoReturn:
+    """End the program now, even in the middle of a run or of a load.
 
-    Open connections and a model that is being loaded would each delay the usual end for seconds, and nothing is lost with them.
-    Clean-up at exit still runs, such as for the files of a run in flight.
+    `said` goes to the output, or with an exit code above 0 to the errors. Open connections and a
+    model that is being loaded would each delay the usual end for seconds. A thread that computes
+    then would abort the program. Nothing is lost with them, and clean-up at exit still runs, such
+    as for the files of a run in flight.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("Stopped.", flush=True)
+    with contextlib.suppress(OSError):  # nobody may read the output any more
+        print(said, file=sys.stderr if code else sys.stdout, flush=True)
     atexit._run_exitfuncs()
-    sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -21,7 +21,13 @@ from torch import Tensor
 
 
 def root() -> Path:
-    return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
+    """Return the folder of the disk cache. Raise ValueError if it is in the home of no user."""
+    named = os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo"
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:
+        reason = f"{named} is in no home"
+        raise ValueError(f"LANTERN_CACHE must be a folder's whole path here: {reason}") from None
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def free_memory(device: torch.device) -> int | None:
         except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
             return None
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         pass

@@ -113,7 +113,7 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
 def read_config(path: Path) -> dict[str, Any]:
     """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     if not isinstance(config, dict):

@@ -19,6 +19,9 @@ _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 
 DRIVER = Path("/proc/driver/nvidia/version")  # exists where NVIDIA's driver is loaded, with its version
 
+# pip leaves an installed build as it is unless it is forced to exchange it.
+WITH_CUDA = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -31,26 +34,31 @@ def pick_device(device: str) -> torch.device:
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
     chosen = torch.device(device)
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device!r} is not available here; use auto or cpu")
+        sentences = [f"device {device!r} is not available here; use auto or cpu", unused_gpu()]
+        raise ValueError(". ".join(filter(None, sentences)))
     return chosen
 
 
 def unused_gpu() -> str | None:
-    """Return a sentence if this machine seems to have an NVIDIA GPU that PyTorch cannot use.
+    """Return a sentence, with the remedy, if PyTorch cannot use an NVIDIA GPU of this machine.
 
-    Return None if a GPU is used, absent or hidden by CUDA_VISIBLE_DEVICES, or if PyTorch was built without CUDA.
+    Return None if a GPU is used, absent or hidden by CUDA_VISIBLE_DEVICES.
     """
-    if torch.version.cuda is None or torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    if torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
         return None
-    found = re.search(r"\d+\.\d[\d.]*", DRIVER.read_text()) if DRIVER.exists() else None
-    driver = f"NVIDIA's driver {found[0]}" if found else "NVIDIA's driver"
-    return (
-        f"This machine has {driver}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that "
-        "it can use, so everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a "
-        "PyTorch built for an older one."
-    )
+    text = DRIVER.read_text(encoding="utf-8") if DRIVER.exists() else ""
+    found = re.search(r"\d+\.\d[\d.]*", text)
+    machine = f"This machine has NVIDIA's driver{f' {found[0]}' if found else ''}"
+    if torch.version.cuda is None:
+        fault = f"PyTorch {torch.__version__} is built without CUDA"
+        remedy = f"Install a build with CUDA: {WITH_CUDA}"
+    else:
+        build = f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}"
+        fault = f"{build}, finds no GPU that it can use"
+        remedy = "Mostly the driver is too old for it: update it, or install a build for an older CUDA."
+    return f"{machine}, but {fault}, so everything runs on the processor. {remedy}"
 
 
 def device_name(device: torch.device) -> str:
@@ -63,7 +71,7 @@ def device_name(device: torch.device) -> str:
 
 def _processor() -> str:
     try:
-        with Path("/proc/cpuinfo").open() as f:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
             names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
             return next(names, platform.machine())
     except OSError:
@@ -107,7 +115,7 @@ def processors() -> int:
     """Return how many threads can compute at once: PyTorch's own number, limited to the whole processors of a container's
     quota."""
     try:
-        quota, period = QUOTA.read_text().split()
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
         return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or no quota
         return _USUAL_THREADS

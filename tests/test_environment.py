@@ -1,0 +1,231 @@
+"""The page starts in any environment, or one sentence names the variable that is in the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from unittest.mock import patch
+
+import httpx
+import pytest
+from space import free_port
+from tiny import ran, wait_for
+
+from lantern_demo.models.files.disk_cache import root
+from lantern_demo.ui import environment
+
+APP = Path(__file__).resolve().parent.parent / "app.py"
+ELSEWHERE = "http://elsewhere.invalid/file"
+DEAD = "http://127.0.0.1:9"  # no proxy listens there
+SECONDS = 300  # of patience: a test machine may be busy
+
+
+@pytest.fixture(autouse=True)
+def environment_restored() -> Iterator[None]:
+    """The environment comes back behind a test; within it no variable in question is set."""
+    with patch.dict(os.environ):
+        for name in list(os.environ):
+            if name.startswith("GRADIO_") or name.lower() in environment.CONNECTIONS:
+                del os.environ[name]
+        yield
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens to."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a server, or proxy, that answers with what it was asked for."""
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.path.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+@pytest.mark.parametrize("exempt", [{}, {"NO_PROXY": "example.com"}, {"no_proxy": "example.com"}])
+def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
+    name: str, exempt: dict[str, str], server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.environ.update({name: server, **exempt})
+    environment.prepare(None)
+    for host in ("127.0.0.1", "localhost"):
+        assert httpx.get(f"{server.replace('127.0.0.1', host)}/own").text == "/own"
+    assert httpx.get(ELSEWHERE).text == ELSEWHERE, "the proxy was asked"
+    assert not exempt or {"example.com", "127.0.0.1"} <= set(os.environ["NO_PROXY"].split(","))
+
+
+def test_a_proxy_of_the_system_stays(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows and macOS, where a variable would hide it."""
+    monkeypatch.setattr(environment, "getproxies", lambda: {"http": server, "ftp": DEAD})
+    environment.prepare(None)
+    assert httpx.get(ELSEWHERE).text == ELSEWHERE
+
+
+NUMBER = "a whole number between 1 and 65535"
+REFUSED = [
+    ("ALL_PROXY", "ftp://proxy:1", "an address such as http://proxy:8080, or unset (Unknown"),
+    ("http_proxy", "http://h:port", "an address such as http://proxy:8080, or unset (Invalid port"),
+    ("NO_PROXY", "a:b:c", "hosts with commas between, or unset (Invalid port"),
+    ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
+    ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
+    ("GRADIO_SERVER_PORT", "70000", f"{NUMBER}, got '70000'"),
+    ("GRADIO_SERVER_NAME", "999.1.1.1", "an IPv4 address or a name of this machine"),
+    ("GRADIO_SERVER_NAME", "a" * 300, "an IPv4 address or a name of this machine"),
+    ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address or a name of this machine"),
+    ("GRADIO_TEMP_DIR", __file__, "a folder that this user can write to, got "),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), REFUSED)
+def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: str) -> None:
+    """Others of its kind, which are in order, are not."""
+    os.environ.update({"https_proxy": DEAD, name: value})
+    with pytest.raises(ValueError, match=re.escape(f"{name} must be {allowed}")):
+        environment.prepare(None)
+
+
+@pytest.mark.parametrize("port", [70000, 0, -1])
+def test_a_port_out_of_range_is_refused(port: int) -> None:
+    with pytest.raises(ValueError, match=f"--port must be {NUMBER}, got {port}"):
+        environment.prepare(port)
+
+
+def test_a_port_that_is_taken_is_refused(taken: int) -> None:
+    said = f"port {taken} cannot be used, since it is taken; choose another one with "
+    with pytest.raises(ValueError, match=f"{said}--port"):
+        environment.prepare(taken)
+    os.environ["GRADIO_SERVER_PORT"] = str(taken)
+    with pytest.raises(ValueError, match=f"{said}GRADIO_SERVER_PORT"):
+        environment.prepare(None)
+    port = free_port()
+    assert environment.prepare(port) == port, "the option counts"
+
+
+def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with pytest.raises(ValueError, match="TMPDIR must be a folder that this user can write to"):
+        environment.prepare(None)
+
+
+def test_a_cache_in_no_users_home_is_refused() -> None:
+    os.environ["LANTERN_CACHE"] = "~nobodyatall/cache"
+    with pytest.raises(ValueError, match=r"LANTERN_CACHE must be .*: ~nobodyatall/cache is"):
+        root()
+
+
+def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
+    given = {"GRADIO_DEBUG": "yes", "GRADIO_NUM_PORTS": "many", "GRADIO_ALLOWED_PATHS": "/"}
+    kept = {"GRADIO_ROOT_PATH": "/lantern", "GRADIO_TEMP_DIR": str(tmp_path / "kept")}
+    os.environ.update(given | kept, GRADIO_SERVER_PORT="")
+    assert environment.prepare(None) is None
+    assert {name: value for name, value in os.environ.items() if name.startswith("GRADIO_")} == kept
+
+
+# -- the program
+
+
+@pytest.mark.slow
+def test_the_page_starts_behind_a_dead_proxy(tiny_model: Path, tmp_path: Path) -> None:
+    """And beside a temporary folder of another user, as which one of mode 555 serves.
+
+    Root's rights do not count.
+    """
+    before = [] if os.geteuid() else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    if before and shutil.which(before[0]) is None:
+        pytest.skip("root has all rights, and there is no setpriv to drop them")
+    (tmp_path / "gradio").mkdir(mode=0o555)
+    more = {"HTTP_PROXY": DEAD, "all_proxy": DEAD, "TMPDIR": str(tmp_path)}
+    env = os.environ | more | {"GRADIO_DEBUG": "yes", "LC_ALL": "xx"}
+    port = free_port()
+    command = [*before, sys.executable, APP, "--model", tiny_model, "--port", str(port)]
+    with (tmp_path / "log").open("wb") as log:
+        program = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+    def answers() -> bool:
+        assert program.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
+        return False
+
+    try:
+        wait_for(answers, "the page", SECONDS)
+        assert list(tmp_path.glob("lantern-page-*"))
+        program.terminate()
+        assert program.wait(SECONDS) == 0
+    finally:
+        program.kill()
+    assert not list(tmp_path.glob("lantern-page-*")), "the folder is gone with the program"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--model", "nothing"], "model must be one of .*"),
+        (["--port", "taken"], "port .* cannot be used, since it is taken; .*"),
+        (["--port", "-1"], "--port must be .*"),
+        (["--threads", "0"], "threads must be a whole number .*"),
+    ],
+)
+def test_a_refusal_is_one_line(words: list[str], sentence: str, taken: int) -> None:
+    done = ran(sys.executable, APP, *[word.replace("taken", str(taken)) for word in words])
+    assert done.returncode == 2
+    assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
+
+
+FAILING = """
+import threading, torch
+import app
+from lantern_demo.ui import page
+
+def launch(*_, **__):
+    raise {error}
+
+def compute():
+    x = torch.randn(500, 500)
+    while True:
+        x = torch.tanh(x @ x)
+
+page.build = lambda *_: threading.Thread(target=compute, daemon=True).start()
+page.launch = launch
+app.main()
+"""
+
+
+@pytest.mark.slow
+def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes() -> None:
+    done = ran(sys.executable, "-c", FAILING.format(error="OSError('no room')"), cwd=APP.parent)
+    assert (done.returncode, done.stderr) == (2, "app.py: error: no room\n")
+    done = ran(sys.executable, "-c", FAILING.format(error="RuntimeError('a slip')"), cwd=APP.parent)
+    assert done.returncode == 1 and "RuntimeError: a slip" in done.stderr, "a fault of the program"
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
+    said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
+    assert (done.returncode, done.stderr) == (2, said)
