@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from published import CLASS_ID
-from tiny import command
 
 from examples import peer_transformers, sizes
 from examples.quality import run as quality
@@ -159,13 +157,6 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 
 
 @pytest.mark.usefixtures("published_cache")
-def test_calibration_without_a_models_files_ends_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command(calibrate, "--model", CLASS_ID)
-    assert ended.value.code == 2
-    assert "is not on this machine and the Hub was not reached" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"
