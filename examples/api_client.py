@@ -50,6 +50,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
     args = parser.parse_args()
+    args.out = args.out.expanduser()
 
     client = Client(args.url, verbose=False)
     pictures, record = compare(client, prompt=args.prompt, seed=args.seed, methods=args.methods)

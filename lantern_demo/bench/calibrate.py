@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -21,6 +20,7 @@ from lantern_demo.bench.speed import prompts_for
 from lantern_demo.decoding.drafting import StaticTree, ZipAR
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.paths import user_path
 from lantern_demo.runs.fitting import CANDIDATES, FILE, acceptance_by_rank, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import settings_of
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder")
     p.add_argument("--prompts", type=int, default=6)
     p.add_argument("--methods", nargs="+", choices=COUNTED, help="only these; the file keeps what it says of the others")
-    p.add_argument("--out", type=Path, help="the file to write; by default where the model's own is looked for")
+    p.add_argument("--out", type=user_path, help="the file to write; by default where the model's own is looked for")
     return p
 
 

@@ -383,12 +383,10 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def needs(download: str, memory: dict[str, str]) -> str:
+def needs(download: str | None, memory: dict[str, str]) -> str:
     amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
-    return (
-        f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its "
-        "tensors)."
-    )
+    fetched = f"a download of about {download} at its first run, and " if download else ""
+    return f"Needs {fetched}memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
@@ -397,8 +395,8 @@ def unavailable(labels: list[str], missing: NoDrafter) -> str:
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
-def loading(title: str, published: bool) -> str:
-    return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if published else "")
+def loading(title: str, fetched: bool) -> str:
+    return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if fetched else "")
 
 
 def through(done: int, total: int) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
@@ -23,6 +22,7 @@ from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
 from lantern_demo.bench.tvd import picture_tvd
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 
@@ -32,7 +32,7 @@ PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 def parser() -> argparse.ArgumentParser:
     p = parser_of("quality", __doc__)
     add_model(p)
-    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and measured")
+    p.add_argument("--out", type=user_path, required=True, help="a folder for everything that is drawn and measured")
     names = list(METHODS)
     p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
     many = f"of every method at the preset settings (default: {PICTURES})"

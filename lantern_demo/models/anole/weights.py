@@ -39,7 +39,8 @@ def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
 LAYOUTS = {
     "anole": Layout(renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows),
     "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
-    "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
+    # Its authors too read the network's tensors alone; what training left beside them is theirs to name.
+    "chameleon-vq": Layout(_chameleon_names, re.compile(r"(?!(encoder|decoder|quantize|quant_conv|post_quant_conv)\.).*")),
 }
 
 
