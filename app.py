@@ -1,4 +1,7 @@
-"""Serve the page and its API: python app.py [--model ID] [--folder DIR] [--device D] [--threads N] [--port N] [--share]"""
+"""Serve the page and its API:
+
+python app.py [--model ID] [--folder DIR] [--device D] [--threads N] [--port N] [--share]
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def main() -> None:
         default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
         help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
     )
-    parser.add_argument("--folder", help="a local folder with the files of a published --model (default: they come from the Hub)")
+    parser.add_argument("--folder", help="a local folder with the files of a published --model")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(
         "--threads", type=int, help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)"

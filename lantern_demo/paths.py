@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def user_path(path: str | Path) -> Path:
-    """Return a path that a user names, with the home folder for ~. Raise ValueError where there is no such home."""
+    """Return a path that a user names, with the home folder for ~.
+
+    Raise ValueError where there is no such home.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError as error:

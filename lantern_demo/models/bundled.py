@@ -164,8 +164,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
         raise ValueError(
-            f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}; published files need the id "
-            "of their model as model, and their folder as folder"
+            f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}; "
+            "published files need the id of their model as model, and their folder as folder"
         ) from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():

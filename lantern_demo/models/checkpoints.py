@@ -3,11 +3,12 @@
 `python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports the needs of a download. Without --check it
 downloads the files.
 
-A local folder may replace the Hub. Each part lies in a sub-folder under its published file names. The sub-folder has the part's
-name (target, drafter, tokenizer, text), or it has its repository's name and may lie one level deeper: LlamaGen-T2I,
-trained_drafters/llamagen_drafter, t5/flan-t5-xl. So the folders of LANTERN's and LlamaGen's READMEs are read as they are. A file
-that is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there; a missing text
-encoder is taken from the Hub.
+A local folder may replace the Hub. Each part lies in a sub-folder under its published file names.
+The sub-folder has the part's name (target, drafter, tokenizer, text), or it has its repository's
+name and may lie one level deeper: LlamaGen-T2I, trained_drafters/llamagen_drafter, t5/flan-t5-xl.
+So the folders of LANTERN's and LlamaGen's READMEs are read as they are. A file that is neither
+.safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there; a
+missing text encoder is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ def load(
 ) -> Networks[PromptEncoder]:
     """Return a published model's networks, from the Hub or from a local folder.
 
-    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16
-    as in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in the files, mapped into
-    memory. `drafter` is a folder from `save_drafter` or LANTERN's training, which replaces the published one. The log says why
-    there is no drafter. Raise CheckpointError (a ValueError) for files that cannot be fetched, read or used.
+    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in
+    float32, a text encoder in bfloat16 as in LANTERN (float16 on a GPU without bfloat16). On a CPU,
+    weights in the published dtype stay in the files, mapped into memory. `drafter` is a folder from
+    `save_drafter` or LANTERN's training, which replaces the published one. The log says why there
+    is no drafter. Raise CheckpointError (a ValueError) for files that cannot be fetched, read or
+    used.
     """
     published = info.published
     assert published is not None
@@ -53,7 +56,8 @@ def load(
     target = _network("target", published, parts["target"], device, dtype)
     tokenizer = _network("tokenizer", published, parts["tokenizer"], device, torch.float32)
     text = families.prompt_reader(published, parts.get("text"), device)
-    chosen = _network("drafter", published, parts["drafter"], device, dtype) if "drafter" in parts else None
+    drafts = parts.get("drafter")
+    chosen = None if drafts is None else _network("drafter", published, drafts, device, dtype)
     sources: dict[str, dict[str, Any]] = {part: dict(located.facts) for part, located in parts.items()}
     missing = None if chosen else why_no_drafter(info, folder)
     if missing:
@@ -62,27 +66,37 @@ def load(
 
 
 def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
-    """Return the folder that a user names for a model's published files, or None without one. Raise ValueError for a name that
-    is no folder, and for a model that is not published."""
+    """Return the folder that a user names for a model's published files, or None without one.
+
+    Raise ValueError for a name that is no folder, and for a model that is not published.
+    """
     if folder is None:
         return None
+    got = f"got {str(folder)!r}"
     if info.published is None:
-        raise ValueError(f"folder is for published models; {info.id} has its own, got {str(folder)!r}")
+        raise ValueError(f"folder is for published models; {info.id} has its own, {got}")
     if not user_path(folder).is_dir():
-        raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
+        raise ValueError(f"folder must be a folder with the published files, {got}")
     return user_path(folder)
 
 
-def locate(info: ModelInfo, folder: Path | None = None, drafter: Path | None = None) -> dict[Part, Located]:
+def locate(
+    info: ModelInfo,
+    folder: Path | None = None,
+    drafter: Path | None = None,
+) -> dict[Part, Located]:
     """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
 
-    A folder given as `drafter` replaces the published drafter. One that was trained here stands in for a missing one. Raise
-    CheckpointError for files that neither folder nor Hub has.
+    A folder given as `drafter` replaces the published drafter. One that was trained here stands in
+    for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
     """
     assert info.published is not None
-    given: dict[Part, Located] = {} if drafter is None else {"drafter": drafter_in(drafter)}  # before anything is fetched
-    wanted = [part for part in info.published.sources if part not in given]
-    found = given | {part: located for part in wanted if (located := _located(part, info, folder)) is not None}
+    found: dict[Part, Located] = {}
+    if drafter is not None:  # refused before anything is fetched
+        found["drafter"] = drafter_in(drafter)
+    for part in info.published.sources:
+        if part not in found and (located := _located(part, info, folder)) is not None:
+            found[part] = located
     if "drafter" not in found and _was_trained(info):
         found["drafter"] = drafter_in(trained_folder(info))
     return found
@@ -145,11 +159,16 @@ def save_drafter(folder: Path, drafter: Any) -> None:
 
 
 def drafter_in(folder: Path) -> Located:
-    """Return the files of a drafter that `save_drafter` or LANTERN's training wrote to a folder. Raise CheckpointError."""
+    """Return the files of a drafter in a folder that `save_drafter` or LANTERN's training wrote.
+
+    Raise CheckpointError where there is none.
+    """
     for name in DRAFTER_FILES:
         if (folder / name).is_file():
-            return Located(Source(folder.name, name, "drafter"), (folder / name,), {"local": folder.name, "trained": True})
-    raise CheckpointError(f"drafter must be a folder with {' or '.join(DRAFTER_FILES)}, got {str(folder)!r}")
+            facts: dict[str, str | int] = {"local": folder.name, "trained": True}
+            return Located(Source(folder.name, name, "drafter"), (folder / name,), facts)
+    names = " or ".join(DRAFTER_FILES)
+    raise CheckpointError(f"drafter must be a folder with {names}, got {str(folder)!r}")
 
 
 def _was_trained(info: ModelInfo) -> bool:
@@ -157,7 +176,10 @@ def _was_trained(info: ModelInfo) -> bool:
 
 
 def has_drafter(info: ModelInfo, folder: Path | None = None) -> bool:
-    """Return whether a model on offer has a drafter: its own, a published one (with a folder: in it), or one trained here."""
+    """Return whether a model on offer has a drafter: its own, a published one, or one trained here.
+
+    A published one must lie in `folder`, if that is given.
+    """
     if info.published is None or _was_trained(info):
         return True
     if folder is not None and info.published.drafter is not None:
@@ -166,11 +188,11 @@ def has_drafter(info: ModelInfo, folder: Path | None = None) -> bool:
 
 
 def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
-    """Return why a model has no drafter, and how to get one. Visitors read it, so that it has no path of this machine."""
+    """Return why a model has no drafter, and how to get one. It has no path: visitors read it."""
     assert info.published is not None
     if folder is not None and info.published.drafter is not None:
-        missing = f"{looked_for(info.published, 'drafter')} is there"
-        return NoDrafter(f"the folder {folder.resolve().name} holds no drafter of {info.id}: {missing}")
+        lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
+        return NoDrafter(f"{lacking}: {looked_for(info.published, 'drafter')} is there")
     captions = " --captions captions.txt" if info.kind == "text" else ""
     training = f"python -m lantern_demo.training.drafter --target {info.id}{captions} --out runs/{info.id}-drafter"
     return NoDrafter(f"no drafter comes with {info.id}", training)
@@ -192,7 +214,8 @@ def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Pa
         if folder is None or part in missing:
             size = f"about {gib(missing[part])} to download" if part in missing else "downloaded"
             lacking = "" if folder is None else f"{looked_for(published, part)} is in {folder}; "
-            fetched = f"{sources[0].weights} of {sources[0].repo}, revision {hub.revision_of(sources[0])}"
+            revision = hub.revision_of(sources[0])
+            fetched = f"{sources[0].weights} of {sources[0].repo}, revision {revision}"
             lines.append(f"{part}: {lacking}{fetched}; {size}")
             continue
         try:
@@ -230,7 +253,7 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="only say what it would take; exit code 1 when something does not fit"
     )
-    parser.add_argument("--folder", help="a local folder with the published files; its tensors are checked one by one")
+    parser.add_argument("--folder", help="a local folder with the published files")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
     args = parser.parse_args()

@@ -63,7 +63,7 @@ class Family:
     # Makes the prompt reader from the target's configuration and the files of the part "text", for a device. Raises
     # CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    # As `target_facts`, for the config.json of LANTERN's drafters. None: LANTERN has none for this family.
+    # As `target_facts`, for the config.json of LANTERN's drafters; None: it has no such drafters.
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None
     cpu: FusedForCpu | None = None  # None: on a CPU the networks run unchanged
 
@@ -124,11 +124,16 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
     return blank_network(replace(target, **family_of(target).target_facts(target, located)))
 
 
-def drafter_config(located: Located, target: TargetSizes[Any], usual: DrafterSizes[Any] | None = None) -> DrafterSizes[nn.Module]:
-    """Return the configuration of a target's drafter, by the config.json beside its weights, which may be missing.
+def drafter_config(
+    located: Located,
+    target: TargetSizes[Any],
+    usual: DrafterSizes[Any] | None = None,
+) -> DrafterSizes[nn.Module]:
+    """Return the configuration of a target's drafter, by the config.json beside its weights.
 
-    That file is `checkpoints.save_drafter`'s, or LANTERN's: there it has the names of a target's. What the latter leaves out
-    is as in `usual`. Raise CheckpointError for a drafter of another target.
+    That file has the fields of `checkpoints.save_drafter`, or those of a library's LLaMA or
+    Chameleon, as LANTERN's training wants them. The latter may be missing; what it leaves out is as
+    in `usual`. Raise CheckpointError for a drafter of another target.
     """
     family, path = family_of(target), located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
@@ -139,7 +144,8 @@ def drafter_config(located: Located, target: TargetSizes[Any], usual: DrafterSiz
         config = family.drafter(**said)
         config.check_target(target)
     except TypeError as error:
-        raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
+        what = f"{path} is not a drafter's configuration"
+        raise CheckpointError(f"{what} ({error}); train it anew") from error
     except ValueError as error:
         raise CheckpointError(f"{path} {error}") from None
     return config
@@ -148,7 +154,8 @@ def drafter_config(located: Located, target: TargetSizes[Any], usual: DrafterSiz
 def drafter_for(target: TargetSizes[Any], **own: Any) -> DrafterSizes[Any]:
     """Return the configuration of a drafter for a target, with fields of its own."""
     kind = family_of(target).drafter
-    shared = {"dim", "heads", "vocab", "embeddings", "code", "grid", "prefix", "rope_base"} & {one.name for one in fields(kind)}
+    shared = {"dim", "heads", "vocab", "embeddings", "code", "grid", "prefix", "rope_base"}
+    shared &= {one.name for one in fields(kind)}
     return kind(**{name: getattr(target, name) for name in shared}, **own)
 
 

@@ -24,7 +24,7 @@ BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model
 
 Part = Literal["target", "drafter", "tokenizer", "text"]
-DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # what was published, and what LANTERN's training writes
+DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of LANTERN's training
 
 
 @dataclass(frozen=True)

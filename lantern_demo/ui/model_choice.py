@@ -114,7 +114,9 @@ def note(service: Service, model: str) -> str:
     needs, folder = describe(info), service.folder_of(model)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
-        fetched = needs["download_bytes"] if folder is None else sum(downloads(info, folder).values())
+        fetched = needs["download_bytes"]
+        if folder is not None:
+            fetched = sum(downloads(info, folder).values())
         lines.append(texts.needs(gib(fetched) if fetched else None, memory))
     missing = service.unavailable(info)
     if missing:

@@ -93,8 +93,8 @@ def build(
 ) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
-    `folder` has the files of a published model. Raise ValueError for an unknown model or device, an invalid number of threads,
-    and a folder that is none or not needed.
+    `folder` has the files of a published model. Raise ValueError for an unknown model or device, an
+    invalid number of threads, and a folder that is none or not needed.
     """
     service = Service(model, device, threads, folder)
     if on_zero_gpu():

@@ -45,7 +45,10 @@ class Recorded:
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
-    """Return all recorded examples, in the order of their file names. Raise ValueError where git left a pointer to one."""
+    """Return all recorded examples, in the order of their file names.
+
+    Raise ValueError where git left a pointer in the place of one.
+    """
     files = sorted(FOLDER.glob("*.json.gz"))
     for path in files:
         check_fetched(path)

@@ -81,10 +81,17 @@ class Frame:
 class Service:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str, threads: int | None = None, folder: str | Path | None = None) -> None:
-        """Start to load a model and to prepare it, without waiting for it. `folder` has its files if it is a published one.
+    def __init__(
+        self,
+        model: str | Path,
+        device: str,
+        threads: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        """Start to load a model and to prepare it, without waiting for it.
 
-        Raise ValueError for an unknown model or device, and for a folder that is none or not needed.
+        `folder` may have the files of a published one. Raise ValueError for an unknown model or
+        device, and for a folder that is none or not needed.
         """
         self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
@@ -122,8 +129,13 @@ class Service:
     def _load(self, model: str | Path, name: str) -> None:
         """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
         try:
-            fit_trees, folder = not on_zero_gpu(), self.folder_of(name)
-            pipe = load(model, self._device, folder=folder, threads=self._threads, fit_trees=fit_trees)
+            pipe = load(
+                model,
+                self._device,
+                folder=self.folder_of(name),
+                threads=self._threads,
+                fit_trees=not on_zero_gpu(),
+            )
             if name == self.default:
                 self._first_info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
@@ -155,13 +167,16 @@ class Service:
 
     @property
     def warning(self) -> str | None:
-        """Return what is amiss, in sentences for page, /models and /healthz: an unused GPU, or a first model that has been
-        loaded without the drafter that was published for it."""
-        pipe = self._loaded.get(self.default)
-        missing = {} if pipe is None else pipe.unavailable
-        told = [self.unused_gpu]
-        if missing and self._first_info.published is not None and self._first_info.published.drafter is not None:
-            told.append(texts.unavailable([METHODS[name].label for name in missing], next(iter(missing.values()))))
+        """Return what is amiss, in sentences for page, /models and /healthz, or None.
+
+        That is an unused GPU, or a first model that was loaded without the drafter that is
+        published for it.
+        """
+        told, pipe = [self.unused_gpu], self._loaded.get(self.default)
+        published = None if pipe is None else pipe.info.published
+        if pipe and published and published.drafter and pipe.unavailable:
+            labels = [METHODS[name].label for name in pipe.unavailable]
+            told.append(texts.unavailable(labels, next(iter(pipe.unavailable.values()))))
         return " ".join(filter(None, told)) or None
 
     @property
@@ -217,7 +232,7 @@ class Service:
         return pipe.unavailable
 
     def folder_of(self, name: str) -> Path | None:
-        """Return the local folder with a model's files, which only the program's first model may have."""
+        """Return the local folder with a model's files, which only the first model may have."""
         return self._folder if name == self.default else None
 
     def request(

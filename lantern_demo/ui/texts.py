@@ -38,7 +38,7 @@ CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
-SEED_INFO = "The same seed, settings and machine give the same pictures."
+SEED_INFO = "The same seed, settings and draft trees give the same pictures, up to rounding. Links have all three."
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 OFFER = "Try:"
@@ -396,7 +396,8 @@ def unavailable(labels: list[str], missing: NoDrafter) -> str:
 
 
 def loading(title: str, fetched: bool) -> str:
-    return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if fetched else "")
+    more = " The first time it is downloaded, which takes a while." if fetched else ""
+    return f"Loading {title}.{more}"
 
 
 def through(done: int, total: int) -> str:

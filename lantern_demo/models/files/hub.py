@@ -75,7 +75,8 @@ def download(source: Source) -> Located:
 
 
 def find(published: Published, part: Part, folder: Path) -> Located | None:
-    """Return a part's files in a folder on this machine, from the first of its sources that lies there, or None.
+    """Return a part's files in a folder on this machine, from the first source that lies there, or
+    None.
 
     `places` says where they may lie. Raise CheckpointError when some of several files are missing.
     """
@@ -86,19 +87,20 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
                 if weights:
                     _check_count(weights)
                     # only the last folder's name, since a run's record has these facts
-                    name = here.resolve().name
-                    return Located(source, weights, {"local": name, "file": source.weights, "bytes": _bytes(weights)})
+                    facts: dict[str, str | int] = {"local": here.resolve().name, "file": source.weights}
+                    return Located(source, weights, facts | {"bytes": _bytes(weights)})
     return None
 
 
 def _in_a_folder(published: Published, part: Part) -> list[Source]:
-    """Return a part's sources in the order in which a folder is searched: files of its own before those that it shares.
+    """Return a part's sources in the order in which a folder is searched.
 
-    So Chameleon's own image tokenizer comes before a whole model, whose conversion may lack it.
+    Files of its own come before those that it shares with another part. So Chameleon's image
+    tokenizer comes before a whole model, whose conversion may lack it.
     """
-    others = (source for other, sources in published.sources.items() if other != part for source in sources)
-    shared = {(source.repo, source.weights) for source in others}
-    return sorted(published.sources[part], key=lambda source: (source.repo, source.weights) in shared)
+    others = [of for other, of in published.sources.items() if other != part]
+    shared = {(source.repo, source.weights) for of in others for source in of}
+    return sorted(published.sources[part], key=lambda one: (one.repo, one.weights) in shared)
 
 
 def _check_count(weights: tuple[Path, ...]) -> None:
@@ -110,8 +112,8 @@ def _check_count(weights: tuple[Path, ...]) -> None:
 def places(source: Source, part: Part) -> list[str]:
     """Return where a part may lie in a local folder, as patterns.
 
-    It lies under the part's name, or under its repository's in the folder or in one of its sub-folders. A file whose name
-    identifies it may lie in the folder itself.
+    It lies under the part's name, or under its repository's in the folder or in one of its
+    sub-folders. A file whose name identifies it may lie in the folder itself.
     """
     repository = source.repo.split("/")[1]
     itself = [] if source.weights.endswith((".safetensors", ".bin")) else ["."]
@@ -121,8 +123,8 @@ def places(source: Source, part: Part) -> list[str]:
 def looked_for(published: Published, part: Part) -> str:
     """Return in words where in a local folder the files of a part were looked for."""
     sources = _in_a_folder(published, part)
-    wanted = dict.fromkeys(str(Path(place) / source.weights) for source in sources for place in places(source, part))
-    return f"none of {', '.join(wanted)}"
+    files = [str(Path(place) / one.weights) for one in sources for place in places(one, part)]
+    return f"none of {', '.join(dict.fromkeys(files))}"
 
 
 def downloaded(source: Source) -> bool:

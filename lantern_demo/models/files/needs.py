@@ -100,8 +100,8 @@ def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
     found = dict[Part, int]()
     for part, sizes in sizes_of(info.published).items():
         source = info.published.sources[part][0]
-        local = folder is not None and (part != "text" or hub.find(info.published, part, folder) is not None)
-        if not local and not hub.downloaded(source):
+        there = folder and (part != "text" or hub.find(info.published, part, folder))
+        if not there and not hub.downloaded(source):
             found[part] = numbers(sizes) * source.number_bytes
     return found
 

@@ -26,8 +26,8 @@ from lantern_demo.models.common import NetworkSizes
 CONTAINERS = ("model", "module", "state_dict")  # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHOWN = 3  # faults that an error spells out
-POINTER = b"version https://git-lfs.github.com/spec/"  # what git puts in a file's place without Git LFS
-WRAPPER = "module."  # before every name of a model that was trained on several GPUs and saved as it was
+POINTER = b"version https://git-lfs.github.com/spec/"  # in a file's place without Git LFS
+WRAPPER = "module."  # before every name of a model that several GPUs trained, saved as it was
 
 
 class CheckpointError(ValueError):
@@ -73,22 +73,24 @@ AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this proje
 def read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped. Code in such a file is never run.
 
-    Names lose WRAPPER if all of them have it. Raise CheckpointError naming the file when it is damaged, no checkpoint, or holds
-    more than data.
+    Names lose WRAPPER if all of them have it. Raise CheckpointError naming the file when it is
+    damaged, no checkpoint, or holds more than data.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; put it there, or download it")
     check_fetched(path)
     tensors = _read(path)
-    wrapped = all(name.startswith(WRAPPER) for name in tensors)
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()} if wrapped else tensors
+    if not all(name.startswith(WRAPPER) for name in tensors):
+        return tensors
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
 
 
 def check_fetched(path: Path) -> None:
     """Raise CheckpointError when git left a pointer in the place of a file."""
     with suppress(OSError), path.open("rb") as file:
         if file.read(len(POINTER)) == POINTER:
-            raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder")
+            what = f"{path} is a Git LFS pointer, not the file itself"
+            raise CheckpointError(f"{what}; run `git lfs pull` in its folder")
 
 
 def _read(path: Path) -> dict[str, Tensor]:
