@@ -1,4 +1,7 @@
-"""Serve the page and its API: python app.py [--model ID] [--device D] [--threads N] [--port N] [--share]"""
+"""Serve the page and its API:
+
+python app.py [--model ID] [--folder DIR] [--device D] [--threads N] [--port N] [--share]
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ def main() -> None:
         default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
         help="a model folder or an id of docs/models.md (default: $LANTERN_MODEL, lantern-scenes)",
     )
+    parser.add_argument("--folder", help="a local folder with the files of a published --model")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(
         "--threads", type=int, help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)"
@@ -35,7 +39,7 @@ def main() -> None:
 
         from lantern_demo.ui.page import build, launch, wait_for_model
 
-        page = build(args.model, args.device, args.threads)
+        page = build(args.model, args.device, args.threads, args.folder)
         # The page opens immediately and shows that the model is still loading.
         launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)

@@ -44,12 +44,13 @@ def main() -> None:
         "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name"
     )
     parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
-    parser.add_argument("--seed", type=int, help="the same seed draws the same pictures (default: the server's, 7)")
+    parser.add_argument("--seed", type=int, help="the random seed (default: the server's, 7)")
     parser.add_argument(
         "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"
     )
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
     args = parser.parse_args()
+    args.out = args.out.expanduser()
 
     client = Client(args.url, verbose=False)
     pictures, record = compare(client, prompt=args.prompt, seed=args.seed, methods=args.methods)

@@ -35,8 +35,9 @@ from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.files.blank import blank_network, blank_text, blank_tokenizer, t5_config
 from lantern_demo.models.files.needs import budget
 from lantern_demo.models.janus.target import PAD
-from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.machine.matmul import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, Published, TextSizes
+from lantern_demo.paths import user_path
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 2**25  # random numbers that all weights are built from
@@ -233,7 +234,7 @@ def check(case: Case, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the files are written meanwhile")
+    parser.add_argument("folder", type=user_path, help="where the files are written meanwhile")
     parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
     args = parser.parse_args()
     for name in args.models:

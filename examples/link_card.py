@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lantern_demo.paths import user_path
 from lantern_demo.ui.contact_sheet import INK, PAPER, SOFT, text_chunks
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.run_view import COLOURS, LABELS, picture_of
@@ -48,7 +49,7 @@ def card() -> Image.Image:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("link_card.png"), help="file for the picture")
+    parser.add_argument("--out", type=user_path, default=Path(__file__).with_name("link_card.png"), help="file for the picture")
     out = parser.parse_args().out
     card().save(out, optimize=True, pnginfo=text_chunks(recorded_runs()[0].record))
     print(f"wrote {out}")

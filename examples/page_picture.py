@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
     args = parser.parse_args()
+    args.out = args.out.expanduser()
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=args.chromium, args=FLAGS)
         save(wide(browser, args.url), args.out / "page.png")

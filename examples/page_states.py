@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import spaces  # isort: skip  # noqa: F401  # as in app.py
 
 from lantern_demo.decoding.methods import Method
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
@@ -31,7 +32,7 @@ WIDTHS, THEMES = (390, 768, 1280), ("light", "dark")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the pictures")
+    parser.add_argument("--out", type=user_path, required=True, help="folder for the pictures")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     parser.add_argument("--themes", nargs="+", default=THEMES)

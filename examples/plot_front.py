@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.ui.run_view import COLOURS
 
@@ -101,7 +102,7 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="front.json of `python examples/quality/run.py`")
+    parser.add_argument("report", type=user_path, help="front.json of `python examples/quality/run.py`")
     file = parser.parse_args().report
     draw_front(json.loads(file.read_text(encoding="utf-8")), file.with_suffix(".png"))
 

@@ -21,6 +21,7 @@ from examples.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read,
 from lantern_demo import load
 from lantern_demo.bench.report import now
 from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.paths import user_path
 
 RANKS = (1, 10, 100, 300)
 SHOWN, TILE, LEGEND = 4, 144, 24  # scenes of the sheet; pixels
@@ -49,7 +50,7 @@ def sheet(pictures: dict[str, Tensor]) -> Image.Image:
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
+    parser.add_argument("--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes")
     parser.add_argument("--pictures", type=int, default=400)
     args = parser.parse_args()
     pipe = load("lantern-scenes", "cpu")

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import load
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Generation
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -19,7 +20,7 @@ PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("tour"), help="folder for the pictures")
+    parser.add_argument("--out", type=user_path, default=Path("tour"), help="folder for the pictures")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     pipe = load("lantern-scenes")

@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import load
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.runs.record import merge_records
 from lantern_demo.ui import recorded, texts
@@ -24,7 +25,7 @@ def main() -> None:
             "nothing else run."
         )
     )
-    parser.add_argument("--out", type=Path, default=recorded.FOLDER, help="folder for the runs (default: the package's own)")
+    parser.add_argument("--out", type=user_path, default=recorded.FOLDER, help="folder for the runs (default: the package's own)")
     parser.add_argument("--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     args = parser.parse_args()

@@ -355,6 +355,7 @@ def main() -> None:
     parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
     args = parser.parse_args()
+    args.out = args.out.expanduser()
     with TemporaryDirectory(prefix="lantern-soak-") as folder, served(args.model, Path(folder)) as (url, process):
         wait_until_ready(url, process)
         found = soak(url, process, Path(folder), args.minutes, args.clients, args.pages)

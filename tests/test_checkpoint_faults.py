@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.prompts import read_vocabulary as janus_words
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
+from lantern_demo.ui import recorded
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -173,9 +175,11 @@ def test_a_vocabulary_without_its_marks_is_refused(family: str, old: str, new: s
         read(path)
 
 
-DAMAGES: tuple[Any, ...] = (2, 200, b"", b"version https://git-lfs.github.com/spec/v1\n")  # a number: that part of it alone
+DAMAGES: tuple[Any, ...] = (2, 200, b"", b"<html>")  # a number: that part of it alone
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
 TOLD = "neither bare nor under one of model, module, state_dict"
 PICKLE, TENSORS, CONFIG = (CLASS_ID, "c2i_B_256.pt"), (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
+FETCHED = [PICKLE, TENSORS, CONFIG, *((TEXT_ID, name) for name in ("drafter/pytorch_model.bin", "text/tokenizer.json"))]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,7 @@ PICKLE, TENSORS, CONFIG = (CLASS_ID, "c2i_B_256.pt"), (TEXT_ID, "target/model.sa
         (CONFIG, None, "cannot be read.*download it again"),
         (CONFIG, b"{", "cannot be read.*download it again"),
         (CONFIG, b"[]", "is not a model's configuration.*download it again"),
+        *((file, POINTER, "is a Git LFS pointer, not the file itself; run `git lfs pull`") for file in FETCHED),
     ],
 )
 def test_what_is_no_file_of_a_model(
@@ -209,6 +214,19 @@ def test_what_is_no_file_of_a_model(
     with pytest.raises(CheckpointError, match=rf"{path.name} {says}"):
         load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()
+
+
+def test_pointers_of_git_in_what_ships_with_the_code(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone without Git LFS has them in the place of a model folder's weights and of the recorded runs."""
+    for name in ("target/model.safetensors", "palette.safetensors"):
+        folder = shutil.copytree(tiny_model, tmp_path / name.partition(".")[0])
+        (folder / name).write_bytes(POINTER)
+        with pytest.raises(ValueError, match=rf"{name} is a Git LFS pointer, .*; run `git lfs pull` in its folder"):
+            load(folder, device="cpu")
+    (tmp_path / "1.json.gz").write_bytes(POINTER)
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"1.json.gz is a Git LFS pointer, .*; run `git lfs pull` in its folder"):
+        recorded.recorded_runs.__wrapped__()
 
 
 # -- the Hub

@@ -23,6 +23,7 @@ from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
+from lantern_demo.models.files.blank import blank_network, fill
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
@@ -126,11 +127,13 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
     config = DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=(1, 4))
     drafter = strong(Drafter(config))
     checkpoints.save_drafter(tmp_path, drafter)
-    found = checkpoints.load_drafter(tmp_path, sizes, CPU, torch.float32)
+    located = checkpoints.drafter_in(tmp_path)
+    blank = blank_network(families.drafter_config(located, sizes))
+    found = fill(blank, dict(families.weights(blank, located)), CPU, None)
     assert isinstance(found, Drafter) and found.config == config and hash(found.config) == hash(config)
     same_weights(found, drafter)
     with pytest.raises(ValueError, match=r"config.json is another model's drafter: its feature layers are \[1, 4\]"):
-        checkpoints.load_drafter(tmp_path, LlamaGenConfig(**{**vars(sizes), "layers": 3}), CPU, torch.float32)
+        families.drafter_config(located, LlamaGenConfig(**{**vars(sizes), "layers": 3}))
 
 
 # -- training

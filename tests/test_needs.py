@@ -175,8 +175,9 @@ def test_check_of_a_folder(text_model: Path, tmp_path: Path, capsys: pytest.Capt
     code, out = _check(capsys, TEXT_ID, "--folder", folder)
     assert code == 1
     assert "tensor 'lm_head.weight' is missing" in out
-    assert f"tokenizer: {folder} lacks the tokenizer of {TEXT_ID}: put vq_ds16_t2i.pt in one of" in out
-    assert "drafter: put pytorch_model.bin in one of" in out
+    lacking = "none of tokenizer/vq_ds16_t2i.pt, llamagen_t2i/vq_ds16_t2i.pt, */llamagen_t2i/vq_ds16_t2i.pt, vq_ds16_t2i.pt"
+    assert f"tokenizer: {folder} lacks the tokenizer part of {TEXT_ID}: {lacking} is there" in out
+    assert f"drafter: the folder m holds no drafter of {TEXT_ID}: none of drafter/pytorch_model.bin, " in out
 
 
 def test_check_of_other_families(anole_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.runs.pipeline import info_of
+from lantern_demo.runs.record import OF_TREES
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
 from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
@@ -250,6 +251,7 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     ("changes", "phase", "told"),
     [
         ({}, "done", texts.READY_EXAMPLE),
+        (dict.fromkeys(OF_TREES), "done", texts.READY_EXAMPLE),
         ({"run": "gone"}, "asked", f"{texts.READY_GONE} {texts.READY_LINK}"),
         ({"seed": "9"}, "asked", texts.READY_LINK),
         ({"tree": "paper"}, "asked", texts.READY_LINK),
@@ -257,13 +259,13 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     ],
 )
 def test_a_link_shows_no_recording_but_its_own(
-    demo: tuple[Service, Widgets, Form], changes: dict[str, str], phase: str, told: str
+    demo: tuple[Service, Widgets, Form], changes: dict[str, str | None], phase: str, told: str
 ) -> None:
     """What it asks for in vain is named in the notice and beside its field."""
     service, w, form = demo
     record = recorded_runs()[1].record
     asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
-    updates = from_link(service, w, form, {**asked, **changes}) or {}
+    updates = from_link(service, w, form, {k: v for k, v in {**asked, **changes}.items() if v is not None}) or {}
     assert told in unescape(updates[w.status]) and updates[form.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
     assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]

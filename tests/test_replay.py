@@ -573,7 +573,7 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     draw(tab)
     expect(tab.locator("#status")).to_contain_text("Done, with seed 42")
     link = link_of(tab)
-    expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=small"))
+    expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=0\+1\+2\+00\+01\+10\+000"))
     open_page(tab, link.input_value())
     expect(tab.locator("#seed input")).to_have_value("42")
     for query, sentence in (

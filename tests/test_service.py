@@ -65,8 +65,8 @@ def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previe
     """Frames come as often as they can."""
     monkeypatch.setattr(services, "FRAME_SECONDS", 0.0)
     monkeypatch.setattr(services, "PREVIEW_SHARE", 0.0)
-    monkeypatch.setattr(services, "load", partial(pipeline.load, folder=text_model, dtype="float32"))
-    service = Service(TEXT_ID, "cpu")
+    monkeypatch.setattr(services, "load", partial(pipeline.load, dtype="float32"))
+    service = Service(TEXT_ID, "cpu", folder=text_model)
     request = service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
     frames = [item for item in service.frames(request, True) if isinstance(item, Frame)]
     assert (frames[0].lanes, frames[0].ready) == ({}, PROMPT)

@@ -12,14 +12,20 @@ from urllib.parse import parse_qsl
 
 import pytest
 from PIL import Image
+from tiny import write_tiny_model
 
 from examples.record_examples import RECORDED
 from lantern_demo import load
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records, parsed, same_decoder
+from lantern_demo.runs.session import Session
+from lantern_demo.settings.drafts import Choice, choice_of, settings_of
 from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.trees import STATIC_TREES
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
@@ -29,6 +35,7 @@ from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
 
 TINY = {"tiny": REGISTRY["lantern-scenes"]}  # on offer
+DYNAMIC = {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}  # the small one
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +169,8 @@ def test_a_picture_says_what_it_shows(runs: list[Generation], tmp_path: Path) ->
     with Image.open(write_picture(tmp_path, runs[2])) as picture:
         told = picture.info
     assert (told["prompt"], told["seed"], told["method"], told["model"]) == ("a lantern \u706f", "5", "lantern++", "tiny")
-    assert json.loads(told["settings"])["lantern_k"] == 10
+    settings = json.loads(told["settings"])
+    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", "the tree that ran"
     assert told["version"] == runs[2].record["lantern_demo"]
 
 
@@ -181,15 +189,61 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
     asked = link.read(dict(parse_qsl(text[1:])), "tiny", TINY)
     assert asked is not None and asked.refused == {}
     assert (asked.prompt, asked.methods, asked.seeded) == (record["prompt"], record["order"], True)
-    assert asked.settings.as_dict() == record["settings"]
+    assert asked.settings.as_dict() == record["settings"] | {"tree": "0 1 2 00 01 10 000", **DYNAMIC}
     assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", TINY) is None
     unseeded = link.read({"noise": "independent"}, "tiny", TINY)
     assert unseeded is not None and unseeded.settings.noise == "independent" and not unseeded.seeded
 
 
+def test_a_link_draws_its_pictures_where_other_trees_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by itself."""
+    pipe = load(write_tiny_model(tmp_path / "tiny"), "cpu")
+    methods = ["lantern", "lantern++", "sjd"]  # one of each kind of drafts
+
+    def drawn(**settings: Any) -> dict[str, Generation]:
+        events = pipe.compare("a lantern", methods, **settings)
+        return {name: event for name, event in events if isinstance(event, Generation)}
+
+    there = (StaticTree(((0,), (1,), (0, 0))), DynamicTree(1, 2, 4), Window(3))
+
+    def chosen_there(_: Session, method: Method, __: Settings) -> Choice:
+        return Choice(next(tree for tree in there if type(tree) is method.drafts), "elsewhere")
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Session, "tree_of", chosen_there)
+        runs = drawn(seed=5)
+    record = merge_records([run.record for run in runs.values()])
+    assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
+    text = link.query(record, pipe.defaults)
+    assert len(text) < 300, "compact"
+    asked = link.read(dict(parse_qsl(text[1:])), "tiny", {"tiny": pipe.info})
+    assert asked is not None and not asked.refused
+    again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
+    for name, run in runs.items():
+        assert again[name].tokens == run.tokens, name
+        assert again[name].stats.tree_settings == run.stats.tree_settings != without[name].stats.tree_settings
+    for name in ("lantern", "lantern++"):
+        assert without[name].tokens != runs[name].tokens, "the trees matter"
+
+
+def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -> None:
+    """Its paths would take hundreds of characters. A preset may name it: another version may have another preset."""
+    run = copy.deepcopy(record)
+    published = StaticTree(STATIC_TREES["naive_extend_57"])
+    run["methods"]["lantern++"]["tree_settings"] = settings_of(published)
+    for preset in (pipe.defaults, pipe.settings(tree="naive_extend_57")):
+        asked = link.read(dict(parse_qsl(link.query(run, preset)[1:])), "tiny", TINY)
+        assert asked is not None and asked.settings.tree == "naive_extend_57"
+        assert choice_of(StaticTree, asked.settings).policy == published
+    assert "tree" not in link.query(pipe.generate("a lantern", seed=5).record, pipe.defaults), "vanilla has none"
+
+
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
+        ({"tree": "0 " * 3000}, "tree must be one of"),
+        ({"tree": "<img src=x>"}, "tree must be one of"),
+        ({"window": "65"}, "window must be a whole number between 0 and 64"),
         ({"seed": "seven"}, "seed must be a whole number"),
         ({"seed": "1e400"}, "seed must be a whole number"),
         ({"seed": "true"}, "seed must be a whole number"),

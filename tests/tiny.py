@@ -84,11 +84,11 @@ def same_picture(one: Image.Image, other: Image.Image) -> bool:
 
 
 @contextmanager
-def served(folder: Path, device: str = "cpu") -> Iterator[tuple[str, Any]]:
-    """The demo, served from this process: its address and its page."""
+def served(model: str | Path, device: str = "cpu", folder: Path | None = None) -> Iterator[tuple[str, Any]]:
+    """The demo, served from this process: its address and its page. `folder` has the files of a published model."""
     from lantern_demo.ui.page import build, launch, wait_for_model
 
-    page = build(folder, device)
+    page = build(model, device, folder=folder)
     wait_for_model(page)
     _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
     try:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.make_bundled_model.lanterns import HELD_OUT, SIZE, render, sample_scenes
 from examples.quality.classifier import AttributeClassifier, load_classifier, reduced
 from examples.train_drafter import run
+from lantern_demo.paths import user_path
 from lantern_demo.scenes import ATTRIBUTES
 
 VALIDATED = 200  # held-out scenes of a validation
@@ -39,7 +40,7 @@ def disturb(images: Tensor, g: torch.Generator) -> Tensor:
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=700, batch=32, lr=2e-3, average=0.99)
-    parser.add_argument("--start-from", type=Path, help="a model folder or a run, whose classifier to train further")
+    parser.add_argument("--start-from", type=user_path, help="a model folder or a run, whose classifier to train further")
     args = parser.parse_args()
     opts = run.options(args)
     model = AttributeClassifier().to(opts.device)

@@ -22,6 +22,7 @@ from examples.train_drafter.drafter import load_target
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.machine.device import device_name
+from lantern_demo.paths import user_path
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
@@ -50,9 +51,9 @@ def training_facts(folder: Path, part: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for part in ("tokenizer", "target", "drafter", "out"):
-        parser.add_argument(f"--{part}", type=Path, required=True)
-    parser.add_argument("--picture", type=Path, help="a picture decoder's run; without it the tokenizer draws the pictures")
-    parser.add_argument("--classifier", type=Path, help="a classifier run; the quality benchmark reads pictures with it")
+        parser.add_argument(f"--{part}", type=user_path, required=True)
+    parser.add_argument("--picture", type=user_path, help="a picture decoder's run; without it the tokenizer draws the pictures")
+    parser.add_argument("--classifier", type=user_path, help="a classifier run; the quality benchmark reads pictures with it")
     parser.add_argument("--machine", default=device_name(torch.device("cpu")), help="what it was trained on, in words")
     args = parser.parse_args()
     cpu = torch.device("cpu")

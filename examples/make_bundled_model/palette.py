@@ -21,6 +21,7 @@ from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import load
 
 BATCH = 32
@@ -47,7 +48,7 @@ def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--model", type=Path, default=BUNDLED / "lantern-scenes", help="the model's folder (default: the bundled one)"
+        "--model", type=user_path, default=BUNDLED / "lantern-scenes", help="the model's folder (default: the bundled one)"
     )
     parser.add_argument("--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)")
     args = parser.parse_args()

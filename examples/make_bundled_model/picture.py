@@ -23,6 +23,7 @@ from examples.train_drafter import run
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.paths import user_path
 
 CHUNK = 8  # scenes drawn at a time
 VALIDATED = 8  # chunks of held-out scenes of a validation
@@ -168,9 +169,9 @@ class _Float32Conv(nn.Conv2d):
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=20_000, batch=4, lr=1.5e-4, warmup=50)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer run or a model folder")
+    parser.add_argument("--tokenizer", type=user_path, required=True, help="a tokenizer run or a model folder")
     parser.add_argument("--scenes", type=int, default=5000, help="scenes to draw for training; 0.2 MB each in the run's folder")
-    parser.add_argument("--start-from", type=Path, help="a model folder or a run, from whose picture decoder to go on")
+    parser.add_argument("--start-from", type=user_path, help="a model folder or a run, from whose picture decoder to go on")
     args = parser.parse_args()
     opts = run.options(args)
     tokenizer = load_image_tokenizer(args.tokenizer, opts.device).requires_grad_(False).eval()

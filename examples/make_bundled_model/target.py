@@ -24,6 +24,7 @@ from examples.train_drafter.drafter import scene_reader
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.paths import user_path
 from lantern_demo.scenes import ATTRIBUTES
 
 CHUNK = 50  # scenes drawn and encoded at a time
@@ -96,8 +97,8 @@ class Captions:
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run, or a model folder")
-    parser.add_argument("--start-from", type=Path, help="a model folder whose text encoder and target to train further")
+    parser.add_argument("--tokenizer", type=user_path, required=True, help="folder of a tokenizer run, or a model folder")
+    parser.add_argument("--start-from", type=user_path, help="a model folder whose text encoder and target to train further")
     parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)

@@ -34,6 +34,7 @@ from examples.quality.points import Point, points_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files.disk_cache import put, replacing
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline, load
 
 Report = dict[str, Any]
@@ -128,10 +129,10 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("protocol", choices=list(PROTOCOLS), help="which evaluation")
     add_model(p)
-    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and scored")
+    p.add_argument("--out", type=user_path, required=True, help="a folder for everything that is drawn and scored")
     files = "; ".join(f"{name}: {one.file}" for name, one in PROTOCOLS.items())
-    p.add_argument("--captions", type=Path, required=True, help=files)
-    p.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
+    p.add_argument("--captions", type=user_path, required=True, help=files)
+    p.add_argument("--real", type=user_path, help="a folder of real pictures, to measure distances to")
     p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="only these, and vanilla")
     closer = 'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other seeds: the noise floor'
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)

@@ -44,6 +44,7 @@ from lantern_demo.bench.report import add_model, at_least, machine_of, now, writ
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.trees import DEFAULT
 
@@ -53,7 +54,7 @@ PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_model(p)
-    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and measured")
+    p.add_argument("--out", type=user_path, required=True, help="a folder for everything that is drawn and measured")
     names = list(METHODS)
     p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
     many = f"of every method at the preset settings (default: {PICTURES})"

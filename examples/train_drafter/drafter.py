@@ -42,6 +42,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.paths import user_path
 from lantern_demo.scenes import vocabulary
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
@@ -96,7 +97,7 @@ def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
     """Return pictures that a target from a folder draws from captions of random lantern scenes."""
-    target, text = load_target(Path(args.target), opts.device)
+    target, text = load_target(user_path(args.target), opts.device)
     sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
@@ -230,14 +231,14 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")
     parser.add_argument(
-        "--captions", type=Path, help="a file of captions, one a line, for a published model that draws from text"
+        "--captions", type=user_path, help="a file of captions, one a line, for a published model that draws from text"
     )
-    parser.add_argument("--folder", type=Path, help="a local folder with the files of a published model")
+    parser.add_argument("--folder", type=user_path, help="a local folder with the files of a published model")
     parser.add_argument(
         "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
     )
     parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
-    parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
+    parser.add_argument("--start-from", type=user_path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     layers = "blocks of the target to read too, counted from 1"
     parser.add_argument("--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers)

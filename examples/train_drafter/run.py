@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from lantern_demo.models.files.disk_cache import replacing
 from lantern_demo.models.machine.device import pick_device
+from lantern_demo.paths import user_path
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
 
@@ -54,7 +55,7 @@ class Options:
 def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     """Return the common command line; `defaults` are the trainer's own."""
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("--out", type=Path, required=True, help="folder of checkpoints and log; a run found there is resumed")
+    p.add_argument("--out", type=user_path, required=True, help="folder of checkpoints and log; a run found there is resumed")
     p.add_argument("--steps", type=int, help="optimizer steps in all")
     p.add_argument("--minutes", type=float, help="end after so much training, all starts together, if --steps have not ended it")
     p.add_argument("--batch", type=int, help="examples a step and process")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import interfaces
 from lantern_demo.models.common import Condition, DrafterSizes, TargetSizes
-from lantern_demo.models.families import family_of
+from lantern_demo.models.families import drafter_for, family_of
 
 
 class Teacher(interfaces.Target, Protocol):
@@ -54,13 +54,8 @@ def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, feature_laye
         raise ValueError("--guided is not possible: guided states need a head that is linear, and this target's is not")
     if feature_layers and "feature_layers" not in known:
         raise ValueError("--feature-layers is not possible: drafters of this family read final states alone")
-    own = {"dim", "heads", "vocab", "code", "grid", "prefix", "rope_base"} & known
-    asked = {"guided": True} if guided else {}
-    made: DrafterSizes[Any] = kind(
-        **{name: getattr(target, name) for name in own},
-        ffn=ffn,
-        **asked,
-        **({"feature_layers": tuple(feature_layers)} if feature_layers else {}),
-    )
+    asked: dict[str, Any] = {"guided": True} if guided else {}
+    asked |= {"feature_layers": tuple(feature_layers)} if feature_layers else {}
+    made = drafter_for(target, ffn=ffn, **asked)
     made.check_feature_layers(target.layers)
     return made

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +23,7 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.machine.device import pick_device
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.paths import user_path
 from lantern_demo.settings.trees import STATIC_TREES
 
 Row = dict[str, Any]
@@ -104,7 +104,7 @@ def markdown(report: Row) -> str:
 def main(argv: Sequence[str]) -> int:
     """Measure and return 0, or 1 if float32 tokens differ or nothing was replayed. Raises ValueError for a missing device."""
     p = parser_of("gpu", __doc__)
-    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
+    p.add_argument("--out", type=user_path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
     p.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)")
     args = p.parse_args(argv)
     device, small = pick_device(args.device), args.device == "cpu"

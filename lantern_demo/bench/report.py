@@ -16,6 +16,7 @@ import torch
 
 from lantern_demo.models.files.disk_cache import put
 from lantern_demo.models.machine.device import device_name
+from lantern_demo.paths import user_path
 
 
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
@@ -39,7 +40,7 @@ def json_file(text: str) -> Path:
     """Parse an argument that names a report. Its table is written next to it."""
     if Path(text).suffix != ".json":
         raise argparse.ArgumentTypeError(f"must end in .json, got {text!r}")
-    return Path(text)
+    return user_path(text)
 
 
 def add_model(p: argparse.ArgumentParser) -> None:

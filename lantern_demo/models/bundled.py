@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
 from typing_extensions import TypeVar
 
+from lantern_demo.models.files.tensors import check_fetched
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.picture import PictureDecoder
@@ -122,6 +123,8 @@ def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
 
 def load_part(folder: Path, part: nn.Module) -> None:
     """Read one network's tensors. Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped."""
+    for file in folder.glob("*.safetensors"):
+        check_fetched(file)
     try:
         load_torch_model(part, folder, strict=True)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
@@ -163,7 +166,10 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], trees=config.get("trees", {}), picture=picture)
     except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
-        raise ValueError(f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}") from error
+        raise ValueError(
+            f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}; "
+            "published files need the id of their model as model, and their folder as folder"
+        ) from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():
         load_part(folder / name, part)
@@ -179,6 +185,7 @@ def _palette(folder: Path, codes: int) -> Tensor | None:
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None
+    check_fetched(path)
     try:
         colours = load_file(path)[PALETTE]
     except (KeyError, OSError, SafetensorError) as error:

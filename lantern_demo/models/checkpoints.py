@@ -3,16 +3,19 @@
 `python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports the needs of a download. Without --check it
 downloads the files.
 
-A local folder may replace the Hub. Each part lies in a sub-folder under its published file names. The sub-folder has the part's
-name (target, drafter, tokenizer, text) or its repository's name: LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl,
-LlamaGen, Anole-7b-v0.1-hf, anole_drafter, Janus-Pro-1B. A file that is neither .safetensors nor .bin may also lie in the folder
-itself. Target and tokenizer must be there; a missing text encoder is taken from the Hub.
+A local folder may replace the Hub. Each part lies in a sub-folder under its published file names.
+The sub-folder has the part's name (target, drafter, tokenizer, text), or it has its repository's
+name and may lie one level deeper: LlamaGen-T2I, trained_drafters/llamagen_drafter, t5/flan-t5-xl.
+So the folders of LANTERN's and LlamaGen's READMEs are read as they are. A file that is neither
+.safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there; a
+missing text encoder is taken from the Hub.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,15 +25,17 @@ from safetensors.torch import save_file
 
 from lantern_demo.models import families
 from lantern_demo.models.bundled import Networks, NoDrafter
-from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files import disk_cache, hub, needs
-from lantern_demo.models.files.blank import blank_network, fill
-from lantern_demo.models.files.hub import Located, wanted_files
+from lantern_demo.models.files.blank import fill
+from lantern_demo.models.files.hub import Located, looked_for
 from lantern_demo.models.files.needs import gib
-from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, read_config, weights_of
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.machine.device import pick_device, unused_gpu
-from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
+from lantern_demo.models.registry import DRAFTER_FILES, REGISTRY, ModelInfo, Part, Published, Source, model_info
 from lantern_demo.models.text import PromptEncoder
+from lantern_demo.paths import user_path
+
+_LOG = logging.getLogger(__name__)
 
 
 def load(
@@ -38,50 +43,81 @@ def load(
 ) -> Networks[PromptEncoder]:
     """Return a published model's networks, from the Hub or from a local folder.
 
-    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16
-    as in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in the files, mapped into
-    memory. `drafter` is a folder from `save_drafter`, which replaces the published one. Raise CheckpointError (a ValueError)
-    for files that cannot be fetched, read or used.
+    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in
+    float32, a text encoder in bfloat16 as in LANTERN (float16 on a GPU without bfloat16). On a CPU,
+    weights in the published dtype stay in the files, mapped into memory. `drafter` is a folder from
+    `save_drafter` or LANTERN's training, which replaces the published one. The log says why there
+    is no drafter. Raise CheckpointError (a ValueError) for files that cannot be fetched, read or
+    used.
     """
     published = info.published
     assert published is not None
-    parts = locate(info, folder, published_drafter=drafter is None)
+    parts = locate(info, folder, drafter)
     target = _network("target", published, parts["target"], device, dtype)
     tokenizer = _network("tokenizer", published, parts["tokenizer"], device, torch.float32)
     text = families.prompt_reader(published, parts.get("text"), device)
+    drafts = parts.get("drafter")
+    chosen = None if drafts is None else _network("drafter", published, drafts, device, dtype)
     sources: dict[str, dict[str, Any]] = {part: dict(located.facts) for part, located in parts.items()}
-    chosen: torch.nn.Module | None = None
-    trained = drafter or trained_folder(info)
-    if "drafter" in parts:
-        chosen = _network("drafter", published, parts["drafter"], device, dtype)
-    elif drafter is not None or (trained / "config.json").is_file():
-        chosen = load_drafter(trained, published.target, device, dtype)
-        sources["drafter"] = {"local": trained.name, "trained": True}
-    return Networks(text, target, chosen, tokenizer, {}, sources, None if chosen else why_no_drafter(info, folder))
+    missing = None if chosen else why_no_drafter(info, folder)
+    if missing:
+        _LOG.warning("%s runs without a drafter: %s", info.id, missing)
+    return Networks(text, target, chosen, tokenizer, {}, sources, missing)
 
 
-def locate(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Located]:
+def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
+    """Return the folder that a user names for a model's published files, or None without one.
+
+    Raise ValueError for a name that is no folder, and for a model that is not published.
+    """
+    if folder is None:
+        return None
+    got = f"got {str(folder)!r}"
+    if info.published is None:
+        raise ValueError(f"folder is for published models; {info.id} has its own, {got}")
+    if not user_path(folder).is_dir():
+        raise ValueError(f"folder must be a folder with the published files, {got}")
+    return user_path(folder)
+
+
+def locate(
+    info: ModelInfo,
+    folder: Path | None = None,
+    drafter: Path | None = None,
+) -> dict[Part, Located]:
     """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
 
-    The result lacks the drafter when `published_drafter` is false, or when neither Hub nor folder has one. Raise
-    CheckpointError for files that neither has.
+    A folder given as `drafter` replaces the published drafter. One that was trained here stands in
+    for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
     """
     assert info.published is not None
-    sources = info.published.sources
-    found = {part: _located(part, info, folder) for part in sources if published_drafter or part != "drafter"}
-    return {part: located for part, located in found.items() if located is not None}
+    found: dict[Part, Located] = {}
+    if drafter is not None:  # refused before anything is fetched
+        found["drafter"] = drafter_in(drafter)
+    for part in info.published.sources:
+        if part not in found and (located := _located(part, info, folder)) is not None:
+            found[part] = located
+    if "drafter" not in found and _was_trained(info):
+        found["drafter"] = drafter_in(trained_folder(info))
+    return found
 
 
 def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None:
     """Find or fetch the files of one part; None for a drafter that the folder lacks."""
-    assert info.published is not None
-    sources = info.published.sources[part]
-    found = None if folder is None else hub.find(sources, part, folder)
-    if found is not None or (folder is not None and part == "drafter"):
+    published = info.published
+    assert published is not None
+    if folder is None:
+        return hub.download(published.sources[part][0])
+    found = hub.find(published, part, folder)
+    if found is not None or part == "drafter":
         return found
-    if folder is not None and part != "text":
-        raise CheckpointError(f"{folder} lacks the {part} of {info.id}: {wanted_files(sources, part, folder)}")
-    return hub.download(sources[0])
+    lacking = f"{folder} lacks the {part} part of {info.id}: {looked_for(published, part)} is there"
+    if part != "text":
+        raise CheckpointError(lacking)
+    try:
+        return hub.download(published.sources[part][0])
+    except CheckpointError as error:
+        raise CheckpointError(f"{lacking}. From the Hub: {error}") from error
 
 
 def _network(part: Part, published: Published, located: Located, device: torch.device, dtype: torch.dtype | None) -> Any:
@@ -122,32 +158,41 @@ def save_drafter(folder: Path, drafter: Any) -> None:
     (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
-    """Read a drafter that `save_drafter` wrote. Raise CheckpointError when it is damaged or does not fit the target."""
-    path = folder / "config.json"
-    try:
-        config: DrafterSizes[torch.nn.Module] = families.family_of(target).drafter(**read_config(path))
-    except TypeError as error:
-        raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
-    try:
-        config.check_target(target)
-    except ValueError as error:
-        raise CheckpointError(f"{path} {error}") from None
-    network = blank_network(config)
-    return fill(network, dict(weights_of(network, [folder / "model.safetensors"], AS_PUBLISHED)), device, dtype)
+def drafter_in(folder: Path) -> Located:
+    """Return the files of a drafter in a folder that `save_drafter` or LANTERN's training wrote.
+
+    Raise CheckpointError where there is none.
+    """
+    for name in DRAFTER_FILES:
+        if (folder / name).is_file():
+            facts: dict[str, str | int] = {"local": folder.name, "trained": True}
+            return Located(Source(folder.name, name, "drafter"), (folder / name,), facts)
+    names = " or ".join(DRAFTER_FILES)
+    raise CheckpointError(f"drafter must be a folder with {names}, got {str(folder)!r}")
 
 
-def has_drafter(info: ModelInfo) -> bool:
-    """Return whether a model on offer has a drafter: its own, a published one, or one that was trained here."""
-    return info.published is None or info.published.drafter is not None or (trained_folder(info) / "config.json").is_file()
+def _was_trained(info: ModelInfo) -> bool:
+    return (trained_folder(info) / "config.json").is_file()
+
+
+def has_drafter(info: ModelInfo, folder: Path | None = None) -> bool:
+    """Return whether a model on offer has a drafter: its own, a published one, or one trained here.
+
+    A published one must lie in `folder`, if that is given.
+    """
+    if info.published is None or _was_trained(info):
+        return True
+    if folder is not None and info.published.drafter is not None:
+        return hub.find(info.published, "drafter", folder) is not None
+    return info.published.drafter is not None
 
 
 def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
-    """Return why a model has no drafter, and how to get one."""
+    """Return why a model has no drafter, and how to get one. It has no path: visitors read it."""
     assert info.published is not None
     if folder is not None and info.published.drafter is not None:
-        wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
-        return NoDrafter(f"{folder} holds no drafter of {info.id}: {wanted}")
+        lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
+        return NoDrafter(f"{lacking}: {looked_for(info.published, 'drafter')} is there")
     captions = " --captions captions.txt" if info.kind == "text" else ""
     training = f"python examples/train_drafter/drafter.py --target {info.id}{captions} --out runs/{info.id}-drafter"
     return NoDrafter(f"no drafter comes with {info.id}", training)
@@ -168,12 +213,15 @@ def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Pa
     for part, sources in published.sources.items():
         if folder is None or part in missing:
             size = f"about {gib(missing[part])} to download" if part in missing else "downloaded"
-            lines.append(f"{part}: {sources[0].weights} of {sources[0].repo}, revision {hub.revision_of(sources[0])}; {size}")
+            lacking = "" if folder is None else f"{looked_for(published, part)} is in {folder}; "
+            revision = hub.revision_of(sources[0])
+            fetched = f"{sources[0].weights} of {sources[0].repo}, revision {revision}"
+            lines.append(f"{part}: {lacking}{fetched}; {size}")
             continue
         try:
             located = _located(part, info, folder)
             if located is None:
-                lines.append(f"{part}: {wanted_files(sources, part, folder)}")
+                lines.append(f"{part}: {why_no_drafter(info, folder)}")
                 continue
             _check(part, published, located)
             lines.append(f"{part}: {', '.join(map(str, located.weights))}, as expected")
@@ -206,18 +254,22 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="only say what it would take; exit code 1 when something does not fit"
     )
-    parser.add_argument("--folder", type=Path, help="a local folder with the published files; its tensors are checked one by one")
+    parser.add_argument("--folder", help="a local folder with the published files")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
     args = parser.parse_args()
     info = model_info(args.model)
     try:
+        folder = files_folder(info, args.folder)
         if args.check:
-            lines, fits = check(info, args.device, args.dtype, args.folder)
+            lines, fits = check(info, args.device, args.dtype, folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
-        for part, located in locate(info, args.folder).items():
+        parts = locate(info, folder)
+        for part, located in parts.items():
             print(f"{part}: {located.weights[0].parent}")
+        if "drafter" not in parts:
+            print(f"drafter: {why_no_drafter(info, folder)}")
     except ValueError as error:
         parser.exit(1, f"{error}\n")
 

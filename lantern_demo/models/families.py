@@ -9,7 +9,7 @@ no entry here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import AS_PUBLISHED, Layout, weights_of
+from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, Layout, read_config, weights_of
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
@@ -67,7 +67,8 @@ class Family:
     # Makes the prompt reader from the target's configuration and the files of the part "text", for a device. Raises
     # CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: no published drafter
+    # As `target_facts`, for the config.json of LANTERN's drafters; None: it has no such drafters.
+    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None
     cpu: FusedForCpu | None = None  # None: on a CPU the networks run unchanged
 
 
@@ -119,16 +120,47 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 
     Raise CheckpointError when they belong to another model.
     """
+    target = published.target
     if part == "tokenizer":
-        return blank_tokenizer(published.tokenizer, published.target.grid)
-    family = family_of(published.target)
-    sizes: TargetSizes[nn.Module] | DrafterSizes[nn.Module] = published.target
-    facts: Callable[[Any, Located], dict[str, Any]] | None = family.target_facts
+        return blank_tokenizer(published.tokenizer, target.grid)
     if part == "drafter":
-        assert published.drafter is not None
-        sizes, facts = published.drafter, family.drafter_facts
-    assert facts is not None
-    return blank_network(replace(sizes, **facts(sizes, located)))
+        return blank_network(drafter_config(located, target, published.drafter))
+    return blank_network(replace(target, **family_of(target).target_facts(target, located)))
+
+
+def drafter_config(
+    located: Located,
+    target: TargetSizes[Any],
+    usual: DrafterSizes[Any] | None = None,
+) -> DrafterSizes[nn.Module]:
+    """Return the configuration of a target's drafter, by the config.json beside its weights.
+
+    That file has the fields of `checkpoints.save_drafter`, or those of a library's LLaMA or
+    Chameleon, as LANTERN's training wants them. The latter may be missing; what it leaves out is as
+    in `usual`. Raise CheckpointError for a drafter of another target.
+    """
+    family, path = family_of(target), located.beside("config.json")
+    said = read_config(path) if path.is_file() else {}
+    if "dim" not in said and family.drafter_facts is not None:
+        usual = usual or drafter_for(target, ffn=target.ffn)
+        return replace(usual, **family.drafter_facts(usual, located))
+    try:
+        config = family.drafter(**said)
+        config.check_target(target)
+    except TypeError as error:
+        what = f"{path} is not a drafter's configuration"
+        raise CheckpointError(f"{what} ({error}); train it anew") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} {error}") from None
+    return config
+
+
+def drafter_for(target: TargetSizes[Any], **own: Any) -> DrafterSizes[Any]:
+    """Return the configuration of a drafter for a target, with fields of its own."""
+    kind = family_of(target).drafter
+    shared = {"dim", "heads", "vocab", "embeddings", "code", "grid", "prefix", "rope_base"}
+    shared &= {one.name for one in fields(kind)}
+    return kind(**{name: getattr(target, name) for name in shared}, **own)
 
 
 def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:

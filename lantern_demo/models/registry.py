@@ -24,6 +24,7 @@ BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model
 
 Part = Literal["target", "drafter", "tokenizer", "text"]
+DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of LANTERN's training
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,11 @@ class ModelInfo:
         return pick_dtype(asked, device, large=True, on_cpu=on_cpu or sixteen_bits())
 
 
+def _drafter(repo: str) -> tuple[Source, ...]:
+    """Return the sources of a drafter of LANTERN's."""
+    return tuple(Source(repo, file, "drafter", ("config.json",)) for file in DRAFTER_FILES)
+
+
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
 LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
@@ -158,7 +164,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
                     Source(f"jadohu/{target}", "model.safetensors", "lantern", ("config.json",)),
                     Source("peizesun/llamagen_t2i", original, "llamagen"),
                 ),
-                "drafter": (Source(f"jadohu/{drafter}", "pytorch_model.bin", "drafter", ("config.json",)),),
+                "drafter": _drafter(f"jadohu/{drafter}"),
                 "tokenizer": (Source("peizesun/llamagen_t2i", "vq_ds16_t2i.pt", "vq"),),
                 "text": (Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json")),),
             },
@@ -211,14 +217,16 @@ def _anole() -> ModelInfo:
             text=Words(),
             sources={
                 "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2),),
-                "drafter": (Source("jadohu/anole_drafter", "pytorch_model.bin", "drafter", ("config.json",)),),
+                "drafter": _drafter("jadohu/anole_drafter"),
                 "tokenizer": (
                     Source(hub, shards, "anole-vq", ("config.json",), number_bytes=2),
                     Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                    Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
                 ),
                 "text": (
                     Source(hub, "tokenizer.json", "words"),
                     Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
+                    Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
                 ),
             },
         ),

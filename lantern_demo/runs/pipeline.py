@@ -18,6 +18,7 @@ from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import DTYPES, pick_device
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.race import Event, Request, RunEvents, race
 from lantern_demo.runs.session import Session, as_image
@@ -189,48 +190,54 @@ def load(
 ) -> Pipeline:
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto". "auto"
-    is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks
-    bfloat16. A published model is fetched from the Hub at its first start. `folder` is a local folder with its files instead
-    (see `models.checkpoints`), `drafter` a folder with a drafter that replaces the published one. threads: how many threads of
-    a CPU compute; None: see `models.machine.device.pick_threads`. Raises ValueError for an unknown model, device or dtype, an
-    impossible number of threads and an unreadable folder; also for a published model that does not fit this machine, or whose
-    files cannot be fetched or are wrong.
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16",
+    "float16", or "auto". "auto" is float32 for the bundled model, and 16 bits for a published one:
+    bfloat16, or float16 where that is faster or a GPU lacks bfloat16. A published model is fetched
+    from the Hub at its first start. `folder` is a local folder with its files instead (see
+    `models.checkpoints`). `drafter` is a folder with a drafter that replaces the published one,
+    trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
+    `models.machine.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
+    an impossible number of threads and an unreadable folder; also for a published model that does
+    not fit this machine, or whose files cannot be fetched or are wrong.
     """
     chosen = pick_device(device)
     info = info_of(model)
     name = info.dtype(dtype, chosen)
+    files = checkpoints.files_folder(info, folder)
     if info.folder is not None:
-        for option, value in (("folder", folder), ("drafter", drafter)):
-            if value is not None:
-                raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
+        if drafter is not None:
+            got = f"got {str(drafter)!r}"
+            raise ValueError(f"drafter is for published models; {info.id} has its own, {got}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
         return Pipeline(sized, networks, chosen, name, threads)
-    files = None if folder is None else Path(folder)
-    if files is not None and not files.is_dir():
-        raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
     reason = requirements_unmet(info, chosen, name, files)
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     # fused models for a CPU derive their weights from those in the files
     kept = None if families.runs_fused(info, chosen) else DTYPES[name]
-    networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
+    given = None if drafter is None else user_path(drafter)
+    networks = checkpoints.load(info, chosen, kept, files, given)
     return Pipeline(info, networks, chosen, name, threads)
 
 
 def info_of(model: str | Path) -> ModelInfo:
     """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
-    if isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir()):
-        folder = Path(model)
+    named = isinstance(model, str) and model not in REGISTRY and user_path(model).is_dir()
+    if named or isinstance(model, Path):
+        folder = user_path(model)
         told = "A model from a local folder."
         return ModelInfo(folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder)
     return model_info(model)
 
 
-def unavailable_methods(info: ModelInfo) -> dict[str, bundled.NoDrafter]:
-    """As `Pipeline.unavailable`, for a model on offer that is not loaded."""
-    return _without_drafter(None if checkpoints.has_drafter(info) else checkpoints.why_no_drafter(info))
+def unavailable_methods(
+    info: ModelInfo,
+    folder: Path | None = None,
+) -> dict[str, bundled.NoDrafter]:
+    """As `Pipeline.unavailable`, for a model on offer that is not loaded; `folder` as in `load`."""
+    there = checkpoints.has_drafter(info, folder)
+    return _without_drafter(None if there else checkpoints.why_no_drafter(info, folder))
 
 
 def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoDrafter]:

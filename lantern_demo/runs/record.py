@@ -19,15 +19,17 @@ import transformers
 from PIL import Image
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
+from lantern_demo.settings.drafts import settings_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
-from lantern_demo.settings.trees import DEFAULT
+from lantern_demo.settings.trees import DEFAULT, STATIC_TREES
 from lantern_demo.version import __version__
 
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
@@ -43,6 +45,8 @@ SAID = {
     "string_unicode": "must be text without control characters",
 }
 GONE, FITTED = ("opt_chance", "zipar_window", "zipar_changed"), "fit"
+# Names of trees by their paths.
+TREE_NAMES = {settings_of(StaticTree(paths))["tree"]: name for name, paths in STATIC_TREES.items()}
 # The settings that determine a draft tree.
 OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None}
 HOW_TIMED = (
@@ -356,3 +360,23 @@ def _compare(entries: dict[str, dict[str, Any]]) -> None:
         entry.pop("speedup", None)
         if vanilla is not None:
             entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
+
+
+def trees_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that request a record's draft trees, whichever a machine or version
+    chooses.
+
+    Methods with drafts of one kind share a tree. If memory forced a smaller one on one of them, the
+    last one's is returned: a relaxed method's, whose tokens depend on it.
+    """
+    found: dict[str, Any] = {}
+    for method in record["order"]:
+        found |= record["methods"][method]["tree_settings"]
+    if "tree" in found:
+        found["tree"] = TREE_NAMES.get(found["tree"], found["tree"])
+    return found
+
+
+def drawn_with(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record's settings, with the draft trees that ran for those left to be chosen."""
+    return record["settings"] | trees_of(record)

@@ -105,7 +105,7 @@ class Knobs:
     seed: int = knob(
         DEFAULT_SEED,
         "Seed",
-        "The random seed: the same seed, settings and machine give the same tokens.",
+        "The random seed: the same seed, settings and draft trees give the same tokens, up to rounding.",
         Limit(0, MAX_SEED, whole=True),
     )
     temperature: float = knob(

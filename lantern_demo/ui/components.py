@@ -218,4 +218,5 @@ def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result
 def loading(service: Service, model: Any) -> str:
     """Return the status line for a model that is being loaded."""
     info = service.offered()[model]
-    return status_html(texts.loading(info.title, info.published is not None), "busy")
+    fetched = info.published is not None and service.folder_of(model) is None
+    return status_html(texts.loading(info.title, fetched), "busy")

@@ -10,6 +10,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
+from lantern_demo.runs.record import drawn_with
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import COLOURS, LABELS
 
@@ -45,8 +46,12 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
 
 
 def text_chunks(record: dict[str, Any], method: str | None = None) -> PngInfo:
-    """Return the text chunks of a PNG: prompt, seed, method, model, settings and the program's version."""
-    settings = record["settings"]
+    """Return the text chunks of a PNG: prompt, seed, method, model, settings and the program's
+    version.
+
+    The settings have the draft trees that ran.
+    """
+    settings = drawn_with(record)
     facts = {
         "Software": f"lantern-demo {record['lantern_demo']}",
         "prompt": record["prompt"],

@@ -1,4 +1,7 @@
-"""Links that restore a run's prompt, model, methods and settings: written from a record, read from an address and checked."""
+"""Links that restore a run's prompt, model, methods, settings and draft trees.
+
+They are written from a record, and read from an address and checked.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.runs.record import drawn_with, trees_of
 from lantern_demo.settings.knobs import KNOBS, shown
 from lantern_demo.settings.settings import Settings, methods_of
 
@@ -18,9 +22,13 @@ CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
 def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
-    """Return the query string of a link; settings as the model's preset has them are left out. `kept_as` names the run itself,
-    which is shown as long as the program that drew it keeps it."""
-    settings = record["settings"]
+    """Return the query string of a link.
+
+    It has the draft trees that ran, so that it draws the same pictures where others are chosen, and
+    the other settings that differ from the model's preset. `kept_as` names the run itself, which is
+    shown as long as the program that drew it keeps it.
+    """
+    settings, trees = drawn_with(record), trees_of(record)
     values = {
         "prompt": record["prompt"],
         "model": record["model"]["id"],
@@ -28,7 +36,8 @@ def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) 
         "seed": settings["seed"],
     }
     usual = preset.as_dict()
-    values |= {name: settings[name] for name in CHOSEN if settings[name] != usual[name] and settings[name] is not None}
+    told = [name for name in CHOSEN if name in trees or settings[name] != usual[name]]
+    values |= {name: settings[name] for name in told if settings[name] is not None}
     return "?" + urlencode(values | ({} if kept_as is None else {RUN: kept_as}))
 
 

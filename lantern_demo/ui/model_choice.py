@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
-from lantern_demo.models.files.needs import describe, gib
+from lantern_demo.models.files.needs import describe, downloads, gib
 from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.settings import Settings
@@ -111,10 +111,13 @@ def note(service: Service, model: str) -> str:
     lines = [info.description, info.licence]
     if info.prompts:
         lines.append(texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts)))
-    needs = describe(info)
+    needs, folder = describe(info), service.folder_of(model)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
-        lines.append(texts.needs(gib(needs["download_bytes"]), memory))
+        fetched = needs["download_bytes"]
+        if folder is not None:
+            fetched = sum(downloads(info, folder).values())
+        lines.append(texts.needs(gib(fetched) if fetched else None, memory))
     missing = service.unavailable(info)
     if missing:
         lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))

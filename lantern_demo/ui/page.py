@@ -85,12 +85,18 @@ PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { det
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 
 
-def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: int | None = None) -> gr.Blocks:
+def build(
+    model: str | Path = "lantern-scenes",
+    device: str = "auto",
+    threads: int | None = None,
+    folder: str | Path | None = None,
+) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
-    Raise ValueError for an unknown model or device, or an invalid number of threads.
+    `folder` has the files of a published model. Raise ValueError for an unknown model or device, an
+    invalid number of threads, and a folder that is none or not needed.
     """
-    service = Service(model, device, threads)
+    service = Service(model, device, threads, folder)
     if on_zero_gpu():
         service.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
@@ -183,8 +189,8 @@ def wait_for_model(page: gr.Blocks) -> None:
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made. `options` are those of `gr.Blocks.launch`; GRADIO_* variables may set the others."""
     log.set_up()
-    if page.lantern_service.warning:
-        logging.getLogger(__name__).warning(page.lantern_service.warning)
+    if page.lantern_service.unused_gpu:
+        logging.getLogger(__name__).warning(page.lantern_service.unused_gpu)
     # Gradio uses matplotlib if installed, which would write to the home folder.
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
@@ -330,8 +336,9 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
         if linked is not None:
             return linked
         updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
-        if service.offered()[service.default].kind == "class":
-            updates |= choose(service, form, service.default)
+        info = service.offered()[service.default]
+        if info.kind == "class" or service.unavailable(info):
+            updates |= choose(service, form, info.id)
         return updates
 
     def arrive() -> Iterator[str]:

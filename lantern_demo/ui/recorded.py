@@ -14,6 +14,7 @@ from typing import Any
 
 from PIL import Image
 
+from lantern_demo.models.files.tensors import check_fetched
 from lantern_demo.runs.record import parsed
 from lantern_demo.ui.run_view import picture_address, picture_of
 
@@ -44,8 +45,14 @@ class Recorded:
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
-    """Return all recorded examples, in the order of their file names."""
-    return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in sorted(FOLDER.glob("*.json.gz")))
+    """Return all recorded examples, in the order of their file names.
+
+    Raise ValueError where git left a pointer in the place of one.
+    """
+    files = sorted(FOLDER.glob("*.json.gz"))
+    for path in files:
+        check_fetched(path)
+    return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in files)
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:

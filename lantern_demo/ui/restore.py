@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import gradio as gr
 from PIL import Image
 
-from lantern_demo.runs.record import image_hash
+from lantern_demo.runs.record import drawn_with, image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
@@ -117,11 +117,13 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
 
 
 def _example_of(asked: link.Asked) -> int | None:
-    """Return the index of the recorded run that a link requests, or None."""
-    wanted = (asked.model, asked.prompt, asked.methods, asked.settings.as_dict())
-    records = [run.record for run in recorded_runs()]
-    drawn = [(record["model"]["id"], record["prompt"], record["order"], record["settings"]) for record in records]
-    return drawn.index(wanted) if wanted in drawn else None
+    """Return the index of the recorded run that a link requests, with or without its draft trees."""
+    wanted, settings = (asked.model, asked.prompt, asked.methods), asked.settings.as_dict()
+    for index, record in enumerate(run.record for run in recorded_runs()):
+        same = wanted == (record["model"]["id"], record["prompt"], record["order"])
+        if same and settings in (drawn_with(record), record["settings"]):
+            return index
+    return None
 
 
 def _presented(service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None) -> Updates:

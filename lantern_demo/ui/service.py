@@ -23,9 +23,11 @@ import spaces
 from PIL import Image
 
 from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
 from lantern_demo.models.bundled import NoDrafter
+from lantern_demo.models.checkpoints import files_folder
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.registry import REGISTRY, ModelInfo
@@ -79,19 +81,26 @@ class Frame:
 class Service:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        device: str,
+        threads: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
         """Start to load a model and to prepare it, without waiting for it.
 
-        Raise ValueError for an unknown model or device, or an invalid number of threads.
+        `folder` may have the files of a published one. Raise ValueError for an unknown model or
+        device, an invalid number of threads, and for a folder that is none or not needed.
         """
         self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
         self._first_info = info_of(model)
+        self._folder = files_folder(self._first_info, folder)
         self.default = self._first_info.id
         pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
-        # Shown on the page and written to the log.
         self.counters = Counters()  # of the pictures drawn, for /metrics
-        self.warning = unused_gpu() if device == "auto" else None
+        self.unused_gpu = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores OpenMP lets them sleep
@@ -120,7 +129,7 @@ class Service:
     def _load(self, model: str | Path, name: str) -> None:
         """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
         try:
-            pipe = load(model, self._device, threads=self._threads)
+            pipe = load(model, self._device, folder=self.folder_of(name), threads=self._threads)
             if name == self.default:
                 self._first_info = pipe.info
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
@@ -149,6 +158,20 @@ class Service:
         if not self._first.done():
             return "loading"
         return "failed" if self._first.exception() else "ready"
+
+    @property
+    def warning(self) -> str | None:
+        """Return what is amiss, in sentences for page, /models and /healthz, or None.
+
+        That is an unused GPU, or a first model that was loaded without the drafter that is
+        published for it.
+        """
+        told, pipe = [self.unused_gpu], self._loaded.get(self.default)
+        published = None if pipe is None else pipe.info.published
+        if pipe and published and published.drafter and pipe.unavailable:
+            labels = [METHODS[name].label for name in pipe.unavailable]
+            told.append(texts.unavailable(labels, next(iter(pipe.unavailable.values()))))
+        return " ".join(filter(None, told)) or None
 
     @property
     def busy(self) -> bool:
@@ -197,8 +220,14 @@ class Service:
         """Return the methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:
-            return {} if info.published is None else unavailable_methods(info)  # a model folder always has a drafter
+            if info.published is None:  # a model folder always has a drafter
+                return {}
+            return unavailable_methods(info, self.folder_of(info.id))
         return pipe.unavailable
+
+    def folder_of(self, name: str) -> Path | None:
+        """Return the local folder with a model's files, which only the first model may have."""
+        return self._folder if name == self.default else None
 
     def request(
         self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any], trees: dict[str, dict[str, Any]] | None = None

@@ -38,7 +38,7 @@ CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
-SEED_INFO = "The same seed, settings and machine give the same pictures."
+SEED_INFO = "The same seed, settings and draft trees give the same pictures, up to rounding. Links have all three."
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 OFFER = "Try:"
@@ -382,12 +382,10 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def needs(download: str, memory: dict[str, str]) -> str:
+def needs(download: str | None, memory: dict[str, str]) -> str:
     amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
-    return (
-        f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its "
-        "tensors)."
-    )
+    fetched = f"a download of about {download} at its first run, and " if download else ""
+    return f"Needs {fetched}memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
@@ -396,8 +394,9 @@ def unavailable(labels: list[str], missing: NoDrafter) -> str:
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
-def loading(title: str, published: bool) -> str:
-    return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if published else "")
+def loading(title: str, fetched: bool) -> str:
+    more = " The first time it is downloaded, which takes a while." if fetched else ""
+    return f"Loading {title}.{more}"
 
 
 def through(done: int, total: int) -> str:

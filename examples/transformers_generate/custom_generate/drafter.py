@@ -34,7 +34,7 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
 
     Raises ValueError, which names lantern_drafter, for a path without a drafter or a drafter that does not fit the model.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
     if file is None:
         raise ValueError(f"lantern_drafter is {str(path)!r}; it must be a file of tensors, or a folder with {' or '.join(FILES)}")

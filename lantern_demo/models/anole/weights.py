@@ -23,6 +23,7 @@ def _image_rows(name: str, shapes: Shapes) -> Rows | None:
     return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
 
 
+_VQ_PARTS = "encoder|decoder|quantize|quant_conv|post_quant_conv"
 _UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
 
 
@@ -39,7 +40,8 @@ def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
 LAYOUTS = {
     "anole": Layout(renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows),
     "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
-    "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
+    # As its authors do, take the network's tensors alone: names of others beside them are unknown.
+    "chameleon-vq": Layout(_chameleon_names, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from huggingface_hub.errors import (
 )
 
 from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.registry import Part, Source
+from lantern_demo.models.registry import Part, Published, Source
 
 REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
 
@@ -75,19 +74,33 @@ def download(source: Source) -> Located:
     return Located(source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)})
 
 
-def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
-    """Return a part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`.
+def find(published: Published, part: Part, folder: Path) -> Located | None:
+    """Return a part's files in a folder on this machine, from the first source that lies there, or
+    None.
 
-    Raise CheckpointError when some of several files are missing.
+    `places` says where they may lie. Raise CheckpointError when some of several files are missing.
     """
-    for source in sources:
-        for place in places(source, part, folder):
-            weights = tuple(sorted(p for p in place.glob(source.weights) if p.is_file()))
-            if weights:
-                _check_count(weights)
-                # only the last folder's name, since a run's record has these facts
-                return Located(source, weights, {"local": place.resolve().name, "file": source.weights, "bytes": _bytes(weights)})
+    for source in _in_a_folder(published, part):
+        for place in places(source, part):
+            for here in [folder] if place == "." else sorted(folder.glob(place)):
+                weights = tuple(sorted(p for p in here.glob(source.weights) if p.is_file()))
+                if weights:
+                    _check_count(weights)
+                    # only the last folder's name, since a run's record has these facts
+                    facts: dict[str, str | int] = {"local": here.resolve().name, "file": source.weights}
+                    return Located(source, weights, facts | {"bytes": _bytes(weights)})
     return None
+
+
+def _in_a_folder(published: Published, part: Part) -> list[Source]:
+    """Return a part's sources in the order in which a folder is searched.
+
+    Files of its own come before those that it shares with another part. So Chameleon's image
+    tokenizer comes before a whole model, whose conversion may lack it.
+    """
+    others = [of for other, of in published.sources.items() if other != part]
+    shared = {(source.repo, source.weights) for of in others for source in of}
+    return sorted(published.sources[part], key=lambda one: (one.repo, one.weights) in shared)
 
 
 def _check_count(weights: tuple[Path, ...]) -> None:
@@ -96,21 +109,22 @@ def _check_count(weights: tuple[Path, ...]) -> None:
         raise CheckpointError(f"{weights[0].parent} holds only {names}, which are not all of them; fetch the others too")
 
 
-def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Return where a part may lie in a local folder: under the part's name, under its repository's, or, if its file name
-    identifies it, in the folder itself."""
-    yield folder / part
-    yield folder / source.repo.split("/")[1]
-    yield folder / source.repo
-    if not source.weights.endswith((".safetensors", ".bin")):
-        yield folder
+def places(source: Source, part: Part) -> list[str]:
+    """Return where a part may lie in a local folder, as patterns.
+
+    It lies under the part's name, or under its repository's in the folder or in one of its
+    sub-folders. A file whose name identifies it may lie in the folder itself.
+    """
+    repository = source.repo.split("/")[1]
+    itself = [] if source.weights.endswith((".safetensors", ".bin")) else ["."]
+    return [part, repository, f"*/{repository}", *itself]
 
 
-def wanted_files(sources: Sequence[Source], part: Part, folder: Path) -> str:
-    """Return in words which files of a part are looked for in a local folder, and where."""
-    names = " or ".join(dict.fromkeys(source.weights for source in sources))
-    where = ", ".join(dict.fromkeys(str(p) for source in sources for p in places(source, part, folder)))
-    return f"put {names} in one of {where}"
+def looked_for(published: Published, part: Part) -> str:
+    """Return in words where in a local folder the files of a part were looked for."""
+    sources = _in_a_folder(published, part)
+    files = [str(Path(place) / one.weights) for one in sources for place in places(one, part)]
+    return f"none of {', '.join(dict.fromkeys(files))}"
 
 
 def downloaded(source: Source) -> bool:

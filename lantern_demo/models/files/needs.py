@@ -99,10 +99,10 @@ def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
     assert info.published is not None
     found = dict[Part, int]()
     for part, sizes in sizes_of(info.published).items():
-        sources = info.published.sources[part]
-        local = folder is not None and (part != "text" or hub.find(sources, part, folder) is not None)
-        if not local and not hub.downloaded(sources[0]):
-            found[part] = numbers(sizes) * sources[0].number_bytes
+        source = info.published.sources[part][0]
+        there = folder and (part != "text" or hub.find(info.published, part, folder))
+        if not there and not hub.downloaded(source):
+            found[part] = numbers(sizes) * source.number_bytes
     return found
 
 

@@ -10,6 +10,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from lantern_demo.models.common import NetworkSizes
 CONTAINERS = ("model", "module", "state_dict")  # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHOWN = 3  # faults that an error spells out
+POINTER = b"version https://git-lfs.github.com/spec/"  # in a file's place without Git LFS
+WRAPPER = "module."  # before every name of a model that several GPUs trained, saved as it was
 
 
 class CheckpointError(ValueError):
@@ -70,10 +73,28 @@ AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this proje
 def read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped. Code in such a file is never run.
 
-    Raise CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
+    Names lose WRAPPER if all of them have it. Raise CheckpointError naming the file when it is
+    damaged, no checkpoint, or holds more than data.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; put it there, or download it")
+    check_fetched(path)
+    tensors = _read(path)
+    if not all(name.startswith(WRAPPER) for name in tensors):
+        return tensors
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+
+
+def check_fetched(path: Path) -> None:
+    """Raise CheckpointError when git left a pointer in the place of a file."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(POINTER)) == POINTER:
+            what = f"{path} is a Git LFS pointer, not the file itself"
+            raise CheckpointError(f"{what}; run `git lfs pull` in its folder")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """As `read`, for a file that is there; names are as the file has them."""
     again = "delete it and download it again"
     if path.suffix == ".safetensors":
         try:
@@ -112,6 +133,7 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
+    check_fetched(path)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -123,6 +145,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_tokenizer_file(path: Path) -> Tokenizer:
     """Read a tokenizer.json. Raise CheckpointError when it cannot be read."""
+    check_fetched(path)
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions

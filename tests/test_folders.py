@@ -1,0 +1,279 @@
+"""Folders of published files as their users keep them, and drafters of LANTERN's training."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import app
+import httpx
+import published
+import pytest
+import torch
+from gradio_client import Client
+from published import ANOLE_ID, CLASS_ID, CLASSES, DIM, DRAFTER, JANUS_ID, TEXT_ID
+from safetensors.torch import load_file, save_file
+from tiny import command, served
+
+from lantern_demo import load
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import checkpoints
+from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.runs.pipeline import Pipeline, info_of
+from lantern_demo.ui.service import Service
+
+pytestmark = pytest.mark.usefixtures("published_cache")
+PROMPT = "a red lantern over a lake"
+DRAFTING = [method.id for method in METHODS.values() if method.needs_drafter]
+PARTS = dict.fromkeys(("target", "vq_ds16_t2i.pt", "text"), "")  # of a folder without a drafter
+
+Layout = Callable[[Path, Path, Path], Path]  # makes a folder of the files of two models
+
+
+def copied(files: Path, to: Path, names: dict[str, str]) -> Path:
+    """Copies of files and folders of a model, each under its own name or another place."""
+    for name, place in names.items():
+        there = to / (place or name)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (files / name).is_dir() else shutil.copy)(files / name, there)
+    return to
+
+
+def of_lantern(text: Path, anole: Path, to: Path) -> Path:
+    """jadohu/LANTERN, README, Checkpoints: LlamaGen."""
+    names = {"target": "LlamaGen-T2I", "vq_ds16_t2i.pt": "", "text": "t5/flan-t5-xl"}
+    return copied(text, to, {**names, "drafter": "trained_drafters/llamagen_drafter"})
+
+
+def of_llamagen(text: Path, anole: Path, to: Path) -> Path:
+    """FoundationVision/LlamaGen, README and language/README."""
+    copied(text, to, {"vq_ds16_t2i.pt": "", "text": "t5-ckpt/flan-t5-xl"})
+    torch.save({"model": published.networks()[0].state_dict()}, to / "t2i_XL_stage1_256.pt")
+    return to
+
+
+def of_lantern_anole(text: Path, anole: Path, to: Path) -> Path:
+    """jadohu/LANTERN, README, Checkpoints: Anole.
+
+    The conversion lacks image decoder and vocabulary, and Meta's file has more than the decoder.
+    """
+    copied(anole, to, {"anole_drafter": "trained_drafters/anole_drafter", "Anole-7b-v0.1-hf": ""})
+    for shard in (to / "Anole-7b-v0.1-hf").glob("*.safetensors"):
+        tensors = {name: one for name, one in load_file(shard).items() if "vqmodel" not in name}
+        save_file(tensors, shard, {"format": "pt"})
+    meta = to / "chameleon" / "tokenizer"
+    meta.mkdir(parents=True)
+    state = published.chameleon_vq_tensors(published.anole_networks()[2])
+    more = {"loss.logvar": torch.zeros(1), "model_ema.decay": torch.zeros(1)}
+    torch.save({"state_dict": state | more, "epoch": 3}, meta / "vqgan.ckpt")
+    (to / "Anole-7b-v0.1-hf" / "tokenizer.json").rename(meta / "text_tokenizer.json")
+    return to
+
+
+LAYOUTS: dict[Layout, tuple[str, bool]] = {  # the model, and whether the folder has its drafter
+    of_lantern: (TEXT_ID, True),
+    of_llamagen: (TEXT_ID, False),
+    of_lantern_anole: (ANOLE_ID, True),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_folders_of_both_readmes_load_as_they_are(
+    layout: Layout,
+    text_model: Path,
+    anole_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No test reaches the Hub: every part is the folder's, and draws what it draws elsewhere."""
+    (model, drafter), folder = LAYOUTS[layout], layout(text_model, anole_model, tmp_path / "mine")
+    pipe = load(model, device="cpu", folder=folder)
+    assert (pipe.networks.drafter is not None) == drafter
+    other = load(model, device="cpu", folder=text_model if model == TEXT_ID else anole_model)
+    method = "lantern++" if drafter else "vanilla"
+    assert pipe.generate(PROMPT, method).tokens == other.generate(PROMPT, method).tokens
+    with pytest.raises(SystemExit) as left:
+        command(checkpoints, "--model", model, "--folder", folder, "--check")
+    assert left.value.code == 0 and capsys.readouterr().out.count("as expected") == 3 + drafter
+    command(checkpoints, "--model", model, "--folder", folder)
+    told = capsys.readouterr().out
+    assert f"text: {folder}" in told and (f"drafter: {folder}" in told) == drafter
+    assert drafter or "drafter: the folder mine holds no drafter of" in told
+
+
+def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_path: Path) -> None:
+    folder = of_lantern(text_model, text_model, tmp_path / "mine")
+    (folder / "t5").rename(folder / "encoders")
+    sources = load(TEXT_ID, device="cpu", folder=folder).networks.sources
+    assert sources["text"]["local"] == "flan-t5-xl"
+    (folder / "encoders" / "deep").mkdir()
+    (folder / "encoders" / "flan-t5-xl").rename(folder / "encoders" / "deep" / "flan-t5-xl")
+    places = ("text", "flan-t5-xl", "*/flan-t5-xl")
+    files = re.escape(", ".join(f"{place}/model*.safetensors" for place in places))
+    says = f"mine lacks the text part of {TEXT_ID}: none of {files} is there. From the Hub: .*reached"
+    with pytest.raises(CheckpointError, match=says):
+        load(TEXT_ID, device="cpu", folder=folder)
+
+
+# -- drafters
+
+
+def write_drafter(to: Path, prefix: str = "", heads: int = 2) -> Path:
+    """A drafter as accelerate saves it in LANTERN's training, with the config.json beside it."""
+    to.mkdir(parents=True)
+    state = published.networks()[1].state_dict()
+    tensors = {prefix + name: weight.contiguous() for name, weight in state.items()}
+    save_file(tensors, to / "model.safetensors")
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "input_type": "t2i"}
+    config |= {"hidden_size": DIM, "intermediate_size": 96, "vocab_size": published.VOCAB}
+    config |= {"num_hidden_layers": 1, "num_attention_heads": heads, "num_key_value_heads": heads}
+    config |= {"rms_norm_eps": DRAFTER.eps, "hidden_act": "silu", "torch_dtype": "float16"}
+    (to / "config.json").write_text(json.dumps(config))
+    (to / "model_1.safetensors").write_bytes(b"the head")
+    (to / "optimizer.bin").write_bytes(b"the optimizer's state")
+    return to
+
+
+@pytest.mark.parametrize("prefix", ["", "module."], ids=["one GPU", "several GPUs"])
+def test_a_drafter_of_lanterns_training_loads(prefix: str, text_model: Path, tmp_path: Path) -> None:
+    """By itself and in the folder; names of tensors may have the prefix of several GPUs."""
+    bare = copied(text_model, tmp_path / "bare", PARTS)
+    state = write_drafter(tmp_path / "state_20", prefix)
+    given = load(TEXT_ID, device="cpu", folder=bare, drafter=state)
+    assert given.networks.sources["drafter"] == {"local": "state_20", "trained": True}
+    shutil.copytree(state, bare / "drafter")
+    for pipe in (given, load(TEXT_ID, device="cpu", folder=bare)):
+        published.assert_same(pipe.networks.drafter, published.networks()[1])
+        assert pipe.networks.drafter.config == DRAFTER
+        assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT).tokens
+
+
+def test_a_drafter_trained_here_keeps_its_configuration(text_model: Path, tmp_path: Path) -> None:
+    """Also where published drafters lie, whose config.json has other fields."""
+    bare = copied(text_model, tmp_path / "bare", PARTS)
+    mine = Drafter(replace(DRAFTER, guided=True, eps=4e-6)).requires_grad_(False).eval()
+    checkpoints.save_drafter(bare / "drafter", mine)
+    found = load(TEXT_ID, device="cpu", folder=bare).networks.drafter
+    published.assert_same(found, mine)
+    assert found.config == mine.config
+
+
+def test_a_drafter_of_a_model_without_a_published_one(class_model: Path, janus_model: Path, tmp_path: Path) -> None:
+    """Its sizes are the target's. Another model's, another family's or none is refused."""
+    state = write_drafter(tmp_path / "state_20")
+    found = load(CLASS_ID, device="cpu", folder=class_model, drafter=state).networks.drafter
+    assert found.config == replace(DRAFTER, prefix=CLASSES.prefix)
+    none = "drafter must be a folder with pytorch_model.bin or model.safetensors, got"
+    other = write_drafter(tmp_path / "other", heads=4)
+    for model, folder, drafter, says in (
+        (CLASS_ID, class_model, other, "says num_attention_heads 4, but this model has 2"),
+        (CLASS_ID, class_model, tmp_path, none),
+        (CLASS_ID, None, tmp_path, none),  # before anything is fetched
+        (JANUS_ID, janus_model, state, "is not a drafter's configuration .*; train it anew"),
+    ):
+        with pytest.raises(CheckpointError, match=says):
+            load(model, device="cpu", folder=folder, drafter=drafter)
+
+
+# -- what is told
+
+
+def test_a_home_folder_is_found(
+    text_model: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine").symlink_to(text_model)
+    (tmp_path / "tiny").symlink_to(tiny_model)
+    write_drafter(tmp_path / "state_20")
+    pipe = load(TEXT_ID, device="cpu", folder="~/mine", drafter="~/state_20")
+    assert pipe.networks.sources["drafter"]["local"] == "state_20"
+    command(checkpoints, "--model", TEXT_ID, "--folder", "~/mine")
+    assert f"target: {tmp_path}/mine/target" in capsys.readouterr().out
+    assert info_of("~/tiny").folder == tmp_path / "tiny"
+    for name, says in (
+        ("~/other", "folder must be a folder with the published files, got '~/other'"),
+        ("~nobody-of-this-name/x", "'~nobody-of-this-name/x' is in no home folder"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            load(TEXT_ID, device="cpu", folder=name)
+
+
+def test_a_model_without_its_drafter_says_so(
+    text_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In the log, on the page, in /models and /healthz: methods and reason, but no path."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
+    monkeypatch.setattr(Pipeline, "prepare", lambda _: iter(()))
+    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
+    monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
+    folder = of_llamagen(text_model, text_model, tmp_path / "pretrained_models")
+    with served(TEXT_ID, folder=folder) as (url, page):
+        health = httpx.get(f"{url}healthz").json()
+        offer = Client(url, verbose=False).predict(api_name="/models")
+        events = {event.name: event.fn for event in page.fns.values()}
+        shown = list(events["arrive"]())[-1]
+        updates = events["first"](SimpleNamespace(query_params={})).values()
+    warning = health["warning"]
+    reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"
+    assert warning == offer["warning"] and reason in warning
+    assert reason in shown and reason in caplog.text
+    assert all(METHODS[name].label in warning for name in DRAFTING)
+    assert str(tmp_path) not in warning + shown
+    told = next(one for one in offer["models"] if one["id"] == TEXT_ID)
+    assert told["unavailable_methods"] == DRAFTING
+    choosers = [json.loads(update) for update in updates if str(update).startswith('{"methods"')]
+    offered = [one["id"] for chooser in choosers for one in chooser["methods"]]
+    assert sorted([*offered, *DRAFTING]) == sorted(METHODS), "the page offers the others alone"
+
+
+def test_what_a_folder_lacks_is_known_before_it_is_loaded(
+    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Service, "_load", lambda *_: None)
+    folder = of_llamagen(text_model, text_model, tmp_path / "mine")
+    for given, missing in ((folder, DRAFTING), (text_model, []), (None, [])):
+        service = Service(TEXT_ID, "cpu", folder=given)
+        assert list(service.unavailable(REGISTRY[TEXT_ID])) == missing
+
+
+@pytest.mark.slow
+def test_the_page_serves_a_folder(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
+    folder = of_lantern(text_model, text_model, tmp_path / "mine")
+    with served(TEXT_ID, folder=folder) as (url, page):
+        client = Client(url, verbose=False)
+        numbers = client.predict(PROMPT, method="lantern++", api_name="/draw")[1]
+        health = httpx.get(f"{url}healthz").json()
+        note = next(one.value for one in page.blocks.values() if one.elem_id == "model-note")
+    assert (numbers["model"], numbers["method"]) == (TEXT_ID, "lantern++")
+    assert "warning" not in health and "download" not in note and "memory" in note
+
+
+def test_a_folder_that_makes_no_sense_is_refused_at_start(
+    text_model: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = "folder is for published models; {} has its own, got"
+    for words, says in (
+        (["--model", TEXT_ID, "--folder", tmp_path / "none"], "folder must be a folder with the"),
+        (["--folder", text_model], own.format("lantern-scenes")),
+        (["--model", tiny_model, "--folder", text_model], own.format("tiny")),
+    ):
+        with pytest.raises(SystemExit) as left:
+            command(app, *words)
+        told = capsys.readouterr()
+        assert left.value.code == 2 and says in told.err and "Running on" not in told.out
