@@ -6,10 +6,11 @@ import spaces  # isort: skip  # noqa: F401  # on a Space it must come before any
 
 import argparse
 import os
+import time
 
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.page import build, launch, wait_for_model
-from lantern_demo.ui.shutdown import leave, until_stopped
 
 
 def main() -> None:
@@ -28,15 +29,15 @@ def main() -> None:
     args = parser.parse_args()
 
     try:
-        page = build(args.model, args.device, args.threads)
-        # The page opens immediately and shows that the model is still loading.
-        launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
-        wait_for_model(page)
-        until_stopped()
+        with stoppable(0):
+            page = build(args.model, args.device, args.threads)
+            # The page opens immediately and shows that the model is still loading.
+            launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
+            wait_for_model(page)
+            while True:  # other threads serve
+                time.sleep(3600)
     except ValueError as error:
         parser.error(str(error))
-    except KeyboardInterrupt:
-        leave()
 
 
 if __name__ == "__main__":

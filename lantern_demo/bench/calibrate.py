@@ -21,6 +21,7 @@ from lantern_demo.bench.speed import prompts_for
 from lantern_demo.decoding.drafting import StaticTree, ZipAR
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.runs.fitting import CANDIDATES, FILE, acceptance_by_rank, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import settings_of
@@ -73,4 +74,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

@@ -24,9 +24,10 @@ from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models.files.blank import held
-from lantern_demo.models.files.needs import free_memory, gib
+from lantern_demo.models.files.needs import gib
 from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
+from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.registry import BUNDLED, model_info
 from lantern_demo.runs.fitting import FIT_ROUNDS, StepCosts, chances, choose, read_calibration
 

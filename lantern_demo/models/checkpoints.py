@@ -29,6 +29,7 @@ from lantern_demo.models.files.hub import Located, wanted_files
 from lantern_demo.models.files.needs import gib
 from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, read_config, weights_of
 from lantern_demo.models.machine.device import pick_device
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder
 
@@ -222,4 +223,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

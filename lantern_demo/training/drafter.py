@@ -31,6 +31,7 @@ from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import caption, sample_scenes, vocabulary
@@ -272,4 +273,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()
