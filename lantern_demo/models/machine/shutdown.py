@@ -15,6 +15,7 @@ from typing import NoReturn
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 GRACE = 2  # seconds that a stopped program has to clean up
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LEAVING = threading.Lock()
 
 
 @contextmanager
@@ -24,10 +25,12 @@ def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
     The block is left by KeyboardInterrupt, so that it can clean up. The program ends in any case
     after `GRACE` seconds: a block may wait for threads that download gigabytes.
     """
-    late = threading.Timer(GRACE, leave, (code,))
+    process, late = os.getpid(), threading.Timer(GRACE, leave, (code,))
     late.daemon = True
 
-    def stop(*_: object) -> NoReturn:
+    def stop(number: int, _: object) -> NoReturn:
+        if os.getpid() != process:  # a fork, which inherits this
+            os._exit(128 + number)
         for one in SIGNALS:
             signal.signal(one, signal.SIG_IGN)
         late.start()
@@ -39,7 +42,6 @@ def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        late.cancel()
         leave(code)
     finally:
         for one, handler in before.items():
@@ -52,9 +54,13 @@ def leave(code: int) -> NoReturn:
     Open connections and a model that is being loaded would each delay the usual end for seconds,
     and nothing is lost with them. Clean-up at exit still runs, such as for the files of a run.
     """
-    print("Stopped.", flush=True)
-    for child in multiprocessing.active_children():
-        child.terminate()  # or clean-up waits for its work
-    atexit._run_exitfuncs()
-    sys.stderr.flush()
-    os._exit(code)
+    _LEAVING.acquire()  # for good: a second thread that comes here waits for the end
+    try:
+        print("Stopped.", flush=True)
+        for child in multiprocessing.active_children():
+            child.terminate()  # or clean-up waits for its work
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # also where nobody reads what is printed
+        os._exit(code)
