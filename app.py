@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
+import time
 import traceback
 
+from lantern_demo.models.machine.shutdown import leave, stoppable
 from lantern_demo.ui import environment
-from lantern_demo.ui.shutdown import leave, until_stopped
 
 
 def main() -> None:
@@ -30,22 +30,21 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
     args = parser.parse_args()
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        port = environment.prepare(args.port)
-        # Only now, since Gradio reads the environment while it is imported. On a Space `spaces`
-        # must come before anything that touches CUDA.
-        import spaces  # isort: skip  # noqa: F401
+        with stoppable(0):
+            port = environment.prepare(args.port)
+            # Only now, since Gradio reads the environment while it is imported. On a Space `spaces`
+            # must come before anything that touches CUDA.
+            import spaces  # isort: skip  # noqa: F401
 
-        from lantern_demo.ui.page import build, launch, wait_for_model
+            from lantern_demo.ui.page import build, launch, wait_for_model
 
-        page = build(args.model, args.device, args.threads, args.folder)
-        # The page opens immediately and shows that the model is still loading.
-        launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
-        wait_for_model(page)
-        until_stopped()
-    except KeyboardInterrupt:
-        leave()
+            page = build(args.model, args.device, args.threads, args.folder)
+            # The page opens immediately and shows that the model is still loading.
+            launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
+            wait_for_model(page)
+            while True:  # other threads serve
+                time.sleep(3600)
     except ModuleNotFoundError as error:
         leave(2, f"app.py: error: {error}; run pip install -r requirements.txt")
     except (ValueError, OSError) as error:

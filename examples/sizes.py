@@ -33,9 +33,10 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models.families import family_of
 from lantern_demo.models.files.blank import held
-from lantern_demo.models.files.needs import free_memory, gib
+from lantern_demo.models.files.needs import gib
 from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
+from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.trees import DEFAULTS

@@ -8,7 +8,7 @@ import unicodedata
 
 import torch
 
-from lantern_demo.models.files.hub import disk_full
+from lantern_demo.models.files.failures import disk_full
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -12,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
-import huggingface_hub.errors
 import published
 import pytest
 import torch
@@ -26,7 +22,7 @@ from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
 from lantern_demo.models.files import hub
 from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.prompts import read_vocabulary as janus_words
-from lantern_demo.models.registry import REGISTRY, Source
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import load
 from lantern_demo.ui import recorded
 
@@ -302,42 +298,6 @@ def test_a_revision_can_be_pinned(fake_hub: FakeHub, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("LANTERN_REVISIONS", "v2")
     with pytest.raises(ValueError, match=r'LANTERN_REVISIONS must be "repository=revision", .*got \'v2\''):
         checkpoints.locate(info)
-
-
-REPO = "jadohu/LlamaGen-T2I"
-ANSWER = httpx.Response(404, request=httpx.Request("GET", "http://localhost"))
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        ("GatedRepoError", f"{REPO} is gated: ask for access on its page on the Hub, and set HF_TOKEN"),
-        ("RepositoryNotFoundError", f"{REPO} is not on the Hub, or it is private: .* set HF_TOKEN"),
-        ("RevisionNotFoundError", f"{REPO} has no revision 'main'; correct it in LANTERN_REVISIONS"),
-        ("RemoteEntryNotFoundError", f"{REPO} at revision main lacks a file .*LANTERN_REVISIONS"),
-        ("LocalEntryNotFoundError", f"model.safetensors of {REPO} is not on this machine and the Hub was not reached"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "The disk of .* is full: .* does not fit; .*HF_HOME"),
-        (ConnectionResetError("by peer"), rf"model.safetensors of {REPO} could not be downloaded \(ConnectionResetError"),
-    ],
-)
-def test_failed_downloads_get_a_sentence(error: Exception | str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> str:
-        if isinstance(error, Exception):
-            raise error
-        answer = {} if error.startswith("Local") else {"response": ANSWER}
-        raise getattr(huggingface_hub.errors, error)("it failed", **answer)
-
-    monkeypatch.setattr(hub, "hf_hub_download", fails)
-    with pytest.raises(CheckpointError, match=says):
-        load(TEXT_ID, device="cpu")
-
-
-def test_offline_without_the_files() -> None:
-    """The library itself, which the tests keep offline."""
-    with pytest.raises(CheckpointError, match=r"is not on this machine and the Hub was not reached: .*HF_HUB_OFFLINE"):
-        hub.download(Source("nobody/nothing", "model.safetensors", "lantern"))
-    with pytest.raises(CheckpointError, match=r"is not on this machine and the Hub was not reached"):
-        hub.download(Source("nobody/nothing", "model*.safetensors", "t5", ("config.json",)))
 
 
 def test_fetching_ahead(fake_hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.paths import user_path
@@ -305,4 +306,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

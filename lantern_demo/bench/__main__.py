@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from lantern_demo.models.machine.shutdown import stoppable
+
 # Each is imported on demand, so that no command needs another one's dependencies.
 COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "gpu")}
 
@@ -32,4 +34,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

@@ -31,6 +31,7 @@ from lantern_demo.models.files.hub import Located, looked_for
 from lantern_demo.models.files.needs import gib
 from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.machine.device import pick_device, unused_gpu
+from lantern_demo.models.machine.shutdown import stoppable
 from lantern_demo.models.registry import DRAFTER_FILES, REGISTRY, ModelInfo, Part, Published, Source, model_info
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.paths import user_path
@@ -275,4 +276,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

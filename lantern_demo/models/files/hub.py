@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import errno
+import atexit
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
-from huggingface_hub.constants import HF_HUB_CACHE
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
+from huggingface_hub import (
+    constants,
+    hf_hub_download,
+    snapshot_download,
+    try_to_load_from_cache,
 )
 
+from lantern_demo.models.files.failures import REVISIONS, why_failed
 from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.registry import Part, Published, Source
 
-REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
+OPEN_FILES = Path("/proc/self/fd")  # a link to each file that this process has open, on Linux
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,11 @@ def revision_of(source: Source) -> str:
 
 
 def download(source: Source) -> Located:
-    """Fetch a part's files into the Hub's cache, or find them there; an interrupted download continues.
+    """Fetch a part's files into the Hub's cache, or find them there.
 
-    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raise
-    CheckpointError.
+    Finished files are kept. Within a call a broken connection is resumed. After a failed or stopped
+    call the file in flight begins again. HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN count.
+    The facts hold the commit that the revision resolved to. Raise CheckpointError.
     """
     revision = revision_of(source)
     try:
@@ -66,12 +66,27 @@ def download(source: Source) -> Located:
                 hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
             weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision, local_files_only=here)),)
     except Exception as error:  # the download library raises many errors, and each becomes a sentence
-        raise CheckpointError(_sentence(error, source, revision)) from error
+        raise CheckpointError(why_failed(error, source, revision)) from error
     if not weights:
         raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
     _check_count(weights)
     facts: dict[str, str | int] = {"repo": source.repo, "file": source.weights, "revision": revision}
     return Located(source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)})
+
+
+@atexit.register
+def delete_part_files() -> None:
+    """Delete the part files of this process's unfinished downloads, which nothing reads again.
+
+    The library does so itself where a download ends by an error. But the end of the program does
+    not wait for the threads that download. Their part files are found among the open files: no
+    other process is disturbed. Only Linux lists those.
+    """
+    for link in OPEN_FILES.glob("*"):
+        with suppress(OSError):  # closed meanwhile
+            file = link.readlink()
+            if file.suffix == ".incomplete":
+                file.unlink()
 
 
 def find(published: Published, part: Part, folder: Path) -> Located | None:
@@ -131,7 +146,8 @@ def downloaded(source: Source) -> bool:
     """Return whether a part's files are in the Hub's cache; of several weight files all that their names count."""
     revision = revision_of(source)
     names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
-    found = [try_to_load_from_cache(source.repo, name, HF_HUB_CACHE, revision=revision) for name in names]
+    cache = constants.HF_HUB_CACHE
+    found = [try_to_load_from_cache(source.repo, name, cache, revision=revision) for name in names]
     if not all(isinstance(path, str) for path in found):
         return False
     return "*" not in source.weights or whole(tuple(Path(str(found[0])).parent.glob(source.weights)))
@@ -141,36 +157,6 @@ def whole(paths: tuple[Path, ...]) -> bool:
     """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a count is complete."""
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}
-
-
-def disk_full(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, is a full disk."""
-    while error is not None:
-        if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _sentence(error: Exception, source: Source, revision: str) -> str:
-    """Return a sentence that explains a failed download, and the remedy."""
-    what = f"{source.weights} of {source.repo}"
-    if disk_full(error):
-        return f"The disk of {HF_HUB_CACHE} is full: {what} does not fit; free some space, or set HF_HOME to a larger disk"
-    if isinstance(error, GatedRepoError):
-        return f"{source.repo} is gated: ask for access on its page on the Hub, and set HF_TOKEN to a token of that account"
-    if isinstance(error, RevisionNotFoundError):
-        return f"{source.repo} has no revision {revision!r}; correct it in {REVISIONS}"
-    if isinstance(error, RepositoryNotFoundError):
-        return f"{source.repo} is not on the Hub, or it is private: if you have access, set HF_TOKEN to a token of your account"
-    if isinstance(error, LocalEntryNotFoundError):
-        return (
-            f"{what} is not on this machine and the Hub was not reached: connect to the network and unset HF_HUB_OFFLINE, or "
-            "give a folder that holds the files"
-        )
-    if isinstance(error, EntryNotFoundError):
-        return f"{source.repo} at revision {revision} lacks a file ({error}); pin a revision that has it in {REVISIONS}"
-    return f"{what} could not be downloaded ({type(error).__name__}: {error}); try again, which goes on where it stopped"
 
 
 def _commit(path: Path) -> str:

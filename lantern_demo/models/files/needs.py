@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from math import prod
 from pathlib import Path
@@ -14,6 +13,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from lantern_demo.models.files import hub
 from lantern_demo.models.files.blank import Sizes, held, shapes
 from lantern_demo.models.machine.device import DTYPES
+from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
 TEXT_BYTES = 2  # bytes of a number of the text encoder in memory: bfloat16, or float16 where a device lacks it
@@ -146,25 +146,6 @@ def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
     if needed <= free:
         return None
     return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes free on a device, or None where the system does not report them."""
-    if device.type == "cuda":
-        try:
-            held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch's own, for the next tensors
-            return torch.cuda.mem_get_info(device)[0] + held
-        except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
-            return None
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def gib(count: int) -> str:

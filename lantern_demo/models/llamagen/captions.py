@@ -19,13 +19,13 @@ from transformers import T5Config, T5EncoderModel
 
 from lantern_demo.models.files.blank import blank_text, fill
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.needs import free_memory
 from lantern_demo.models.files.tensors import CheckpointError, read_config, read_tokenizer_file, weights_of
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.machine.device import DTYPES, half
 from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits
+from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.text import END, PAD, Encoded, left_pad, unknown_words
 
 LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released

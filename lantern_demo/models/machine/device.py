@@ -6,15 +6,20 @@ import os
 import platform
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
 
+from lantern_demo.models.machine.cgroups import control_groups
+
 THREADS = "LANTERN_THREADS"  # an environment variable: the number of CPU threads that compute
 MOST_THREADS = 1024
+# files of a control group of version 2 and 1: microseconds of processor time in a period, and its
+QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 WAITS = "OMP_WAIT_POLICY"  # an environment variable of OpenMP: passive threads sleep while they wait for each other
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the processors, on Linux
 _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 
 DRIVER = Path("/proc/driver/nvidia/version")  # exists where NVIDIA's driver is loaded, with its version
@@ -111,14 +116,16 @@ class Threads:
             torch.set_num_threads(self.count)
 
 
-def processors() -> int:
-    """Return how many threads can compute at once: PyTorch's own number, limited to the whole processors of a container's
-    quota."""
-    try:
-        quota, period = QUOTA.read_text(encoding="utf-8").split()
-        return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or no quota
-        return _USUAL_THREADS
+def processors(root: Path = Path("/")) -> int:
+    """Return how many threads can compute at once: PyTorch's own number, limited to the whole
+    processors that every control group allows. `root` is the folder of /proc and /sys."""
+    counts = [_USUAL_THREADS]
+    for group, files in product(control_groups("cpu", root), QUOTAS):
+        with suppress(OSError, ValueError):  # no such file, or no quota
+            quota, period = map(int, " ".join((group / name).read_text(encoding="utf-8") for name in files).split())
+            if quota > 0:  # -1 is none
+                counts.append(quota // period)
+    return max(1, min(counts))
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:

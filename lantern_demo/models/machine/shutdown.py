@@ -1,0 +1,68 @@
+"""The end of a program, by Ctrl-C or by the signal that stops containers."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
+GRACE = 2  # seconds that a stopped program has to clean up
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LEAVING = threading.Lock()
+
+
+@contextmanager
+def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the program with `Stopped.` and this exit code.
+
+    The block is left by KeyboardInterrupt, so that it can clean up. The program ends in any case
+    after `GRACE` seconds: a block may wait for threads that download gigabytes.
+    """
+    process, late = os.getpid(), threading.Timer(GRACE, leave, (code,))
+    late.daemon = True
+
+    def stop(number: int, _: object) -> NoReturn:
+        if os.getpid() != process:  # a fork, which inherits this
+            os._exit(128 + number)
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        late.start()
+        raise KeyboardInterrupt
+
+    # in the background of a script Ctrl-C is ignored, and stays so
+    heeded = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
+    before = {one: signal.signal(one, stop) for one in heeded}
+    try:
+        yield
+    except KeyboardInterrupt:
+        leave(code)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def leave(code: int, said: str = "Stopped.") -> NoReturn:
+    """End the program now, even in the middle of a run or of a load.
+
+    `said` goes to the errors where it tells of one. At the usual end a thread that computes would
+    abort the program, and open connections and a model that is being loaded would delay it for
+    seconds. Nothing is lost with them. Clean-up at exit still runs, such as for the files of a run.
+    """
+    _LEAVING.acquire()  # for good: a second thread that comes here waits for the end
+    try:
+        stopped = code in (0, INTERRUPTED)
+        print(said, file=sys.stdout if stopped else sys.stderr, flush=True)
+        for child in multiprocessing.active_children():
+            child.terminate()  # or clean-up waits for its work
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # also where nobody reads what is printed
+        os._exit(code)

@@ -1,0 +1,306 @@
+"""Downloads from a small Hub on this machine: what is kept, what begins again, and what a failure is said to be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, Answer, Server, hub_server
+from huggingface_hub import close_session, constants
+from space import free_port
+from tiny import ran, wait_for
+
+from lantern_demo.models.files import hub
+from lantern_demo.models.files.failures import why_failed
+from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.registry import Source
+
+ROOT = Path(__file__).resolve().parent.parent
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
+ONE = Source("owner/one", "model.pt", "vq")
+MANY = Source("owner/many", "model-*.safetensors", "t5", ("config.json",))
+FILES = {"owner/one/model.pt": bytes(range(250)) * 8, "owner/many/config.json": b"{}"}
+FILES |= {f"owner/many/model-0000{i}-of-00002.safetensors": bytes([i]) * 2000 for i in (1, 2)}
+SAID = "X-Error-Message"
+SCOPE = "enable access to public gated repositories in your fine-grained token settings"
+
+
+@pytest.fixture(scope="module")
+def no_proxy() -> Iterator[None]:
+    """Connections to this machine, made anew, without a proxy that the environment names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        close_session()
+        yield
+    close_session()
+
+
+@pytest.fixture
+def server(no_proxy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A Hub that the library asks, its cache, and no waits between its tries."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "LANTERN_REVISIONS"):
+        monkeypatch.delenv(name, raising=False)
+    with hub_server(FILES) as server:
+        move(monkeypatch, server.url)
+        yield server
+
+
+def move(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Let the library ask a Hub at this address, as HF_ENDPOINT does before it is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+
+
+def failure(source: Source) -> str:
+    """The sentence for a download that fails."""
+    with pytest.raises(CheckpointError) as raised:
+        hub.download(source)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def parts(cache: Path) -> list[Path]:
+    return list(cache.rglob("*.incomplete"))
+
+
+# -- what is kept
+
+
+@pytest.mark.parametrize("source", [ONE, MANY], ids=lambda source: source.weights)
+def test_a_broken_connection_is_resumed(source: Source, server: Server) -> None:
+    server.breaks = 3
+    located = hub.download(source)
+    for path in located.weights:
+        assert path.read_bytes() == FILES[f"{source.repo}/{path.name}"]
+    assert located.facts["commit"] == COMMIT
+    assert len([part for _, part in server.fetched() if part]) == 3
+    server.asked.clear()
+    assert hub.download(source) == located and not server.asked
+
+
+def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(server: Server, tmp_path: Path) -> None:
+    """After each kind of failure, as the sentences say."""
+    server.breaks = 100
+    said = failure(ONE)
+    assert "try again: finished files are kept, and the file in flight begins again" in said
+    assert not parts(tmp_path)
+    server.breaks = 0
+    server.asked.clear()
+    hub.download(ONE)
+    assert [part for _, part in server.fetched()] == [None]
+    server.fault, server.only = Answer(503), f"GET /owner/many/resolve/{COMMIT}/model-00002"
+    assert "finished files are kept" in failure(MANY)
+    server.fault = None
+    server.asked.clear()
+    hub.download(MANY)
+    assert [name.rpartition("/")[2] for name, _ in server.fetched()] == ["model-00002-of-00002.safetensors"]
+
+
+@LINUX
+def test_the_end_of_the_program_deletes_its_own_part_files(server: Server, tmp_path: Path) -> None:
+    """Not those of other processes, in the same folder."""
+    server.stalls = True
+    thread = threading.Thread(target=failure, args=(ONE,))
+    thread.start()
+    wait_for(lambda: parts(tmp_path))
+    (mine,) = parts(tmp_path)
+    other = mine.with_name("another.incomplete")
+    other.touch()
+    hub.delete_part_files()
+    assert parts(tmp_path) == [other]
+    server.stalls = False
+    server.closed.set()
+    thread.join()
+
+
+# -- what the Hub answered
+
+LOGIN = Answer(200, {"Content-Type": "text/html", "ETag": '"x"'}, "<html>Welcome to our hotel")
+NOT_THE_HUBS = "The answer for .* is not the Hub's .*: check HF_ENDPOINT and the proxy, .* login"
+LIMITED = "The Hub limits the requests .*429 Too Many Requests.*: wait some minutes, or set HF_TOKEN"
+BAD_TOKEN = r"The Hub does not accept the token \(401 Unauthorized {}\): renew it, or unset HF_TOKEN .*; public files need no"
+ABSENT = "is not on the Hub, or it is private: if you have access, set HF_TOKEN"
+FAULT = r"The Hub, or a proxy before it, has a fault \({}.*\): try later"
+REFUSED = r"The Hub, or a proxy before it, refuses .* \(403 Forbidden ?{}\): check the rights of the token"
+ANSWERS = {
+    "rate limit": (Answer(429, {"Retry-After": "0"}), LIMITED),
+    "rights": (Answer(403, {SAID: SCOPE}), REFUSED.format(SCOPE)),
+    "a proxy's refusal": (Answer(403, {"Content-Type": "text/html"}, "<html>"), REFUSED.format("")),
+    "invalid token": (Answer(401, {SAID: "Invalid credentials"}), BAD_TOKEN.format("Invalid credentials")),
+    "expired token": (
+        Answer(401, {SAID: "User Access Token is expired", "X-Error-Code": "RepoNotFound"}),
+        BAD_TOKEN.format("User Access Token is expired"),
+    ),
+    "gated": (Answer(403, {"X-Error-Code": "GatedRepo"}), "owner/.* is gated: ask for access on its page"),
+    "unknown": (Answer(404, {"X-Error-Code": "RepoNotFound"}), ABSENT),
+    "no revision": (Answer(404, {"X-Error-Code": "RevisionNotFound"}), "has no revision 'main'; correct it in LANTERN_REVISIONS"),
+    "no file": (Answer(404, {"X-Error-Code": "EntryNotFound"}), "at revision main lacks a file .*LANTERN_REVISIONS"),
+    "login page": (LOGIN, NOT_THE_HUBS),
+    "mirror without headers": (Answer(200, {"ETag": '"x"'}, "{}"), NOT_THE_HUBS),
+    "other server": (Answer(404, {"Content-Type": "text/html"}, "<html>"), NOT_THE_HUBS),
+    "proxy asks for a password": (Answer(407), NOT_THE_HUBS),
+    "redirects in a circle": (Answer(302, {"Location": "/login"}), "TooManyRedirects.*check HF_ENDPOINT and the proxy"),
+    "fault": (Answer(500), FAULT.format("500 Internal Server Error")),
+    "overload": (Answer(503), FAULT.format("503 Service Unavailable")),
+}
+
+
+@pytest.mark.parametrize("source", [ONE, MANY], ids=lambda source: source.weights)
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_is_told_by_its_cause(answer: str, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.fault, says = ANSWERS[answer]
+    monkeypatch.setenv("HF_TOKEN", "hf_0123")
+    said = failure(source)
+    assert re.search(says, said), said
+    assert "was not reached" not in said and "hf_0123" not in said
+
+
+def test_an_answer_in_the_middle_is_told_too(server: Server) -> None:
+    """Where the Hub has told of the file and then refuses it."""
+    server.only = "GET"
+    for answer in ("rate limit", "rights", "fault"):
+        server.fault, says = ANSWERS[answer]
+        assert re.search(says, failure(ONE)), answer
+
+
+def test_the_hubs_own_words_are_one_short_line(server: Server) -> None:
+    """Whatever stands in the body of an answer."""
+    for body, says in ((f'{{"error": "{SCOPE}"}}', SCOPE), ("\x1b[2J\r\nline\n" * 999, r"\[2J line .{,300}")):
+        server.fault, server.only = Answer(403, {}, body), "GET"
+        for source in (ONE, MANY):
+            said = failure(source)
+            assert re.search(REFUSED.format(says), said) and said.isprintable()
+
+
+def test_without_a_token_a_repository_is_unknown(server: Server) -> None:
+    """The Hub answers 401 for one that is private, and for one that does not exist."""
+    server.fault = Answer(401, {"X-Error-Code": "RepoNotFound"})
+    for source in (ONE, MANY):
+        assert ABSENT in failure(source)
+
+
+def test_no_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "is not on this machine and the Hub was not reached: check the network"
+    move(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    assert says in failure(ONE) and says in failure(MANY)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert says in failure(ONE) and says in failure(MANY)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    move(monkeypatch, "mirror.example")
+    assert "check HF_ENDPOINT" in failure(ONE)
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate with openssl")
+def test_a_certificate_of_somebody_else(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a company that reads along."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    options = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=hub")
+    made = ran("openssl", "req", "-x509", *options, "-keyout", key, "-out", certificate)
+    assert made.returncode == 0, made.stderr
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    move(monkeypatch, server.url.replace("http:", "https:"))
+    said = failure(ONE)
+    assert re.search(NOT_THE_HUBS, said) and "CERTIFICATE_VERIFY_FAILED" in said
+
+
+# -- the disk
+
+
+def test_a_cache_that_cannot_be_written(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
+    for source in (ONE, MANY):
+        said = failure(source)
+        assert re.search(r"cannot be stored in .*/file.* \(Not a directory\): set HF_HOME to a folder", said)
+
+
+def test_a_disk_that_takes_no_large_files(server: Server, tmp_path: Path) -> None:
+    server.files["owner/one/model.pt"] = bytes(2**22)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**21, before[1]))
+    try:
+        said = failure(ONE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert re.search(r"cannot be stored in .*hub \(File too large\): set HF_HOME to a folder", said)
+    assert not parts(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_and_a_full_quota(number: int) -> None:
+    """Also behind another error."""
+    error = OSError(number, os.strerror(number))
+    behind = RuntimeError("it failed")
+    behind.__cause__ = error
+    for one in (error, behind):
+        assert re.match(
+            "The disk of .* is full: model.pt of owner/one does not fit; free some space", why_failed(one, ONE, "main")
+        )
+
+
+# -- Ctrl-C
+
+FETCH, PAGE = ["-m", "lantern_demo.models.checkpoints"], ["app.py"]
+SINGLE, SHARDS = "llamagen-c2i-b-256", "janus-pro-7b"
+PUBLISHED = {"FoundationVision/LlamaGen/c2i_B_256.pt": bytes(3000), "deepseek-ai/Janus-Pro-7B/config.json": b"{}"}
+PUBLISHED |= {f"deepseek-ai/Janus-Pro-7B/pytorch_model-0000{i}-of-00002.bin": bytes([i]) * 3000 for i in (1, 2)}
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "model", "number", "code"),
+    [
+        (FETCH, SINGLE, signal.SIGINT, 130),
+        (FETCH, SINGLE, signal.SIGTERM, 130),
+        (FETCH, SHARDS, signal.SIGINT, 130),
+        (PAGE, SINGLE, signal.SIGINT, 0),
+        (PAGE, SINGLE, signal.SIGTERM, 0),
+    ],
+)
+def test_a_stopped_program_leaves_no_part_files(program: list[str], model: str, number: int, code: int, tmp_path: Path) -> None:
+    """Nor a traceback, and it ends at once, though threads still download."""
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment |= {"HF_HOME": str(tmp_path), "LANTERN_CACHE": str(tmp_path), "GRADIO_TEMP_DIR": str(tmp_path)}
+    environment |= {"NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "GRADIO_SERVER_PORT": str(free_port())}
+    files = 2 if model == SHARDS else 1
+    with hub_server(PUBLISHED) as server:
+        server.stalls = True
+        running = subprocess.Popen(
+            [sys.executable, *program, "--model", model],
+            cwd=ROOT,
+            env=environment | {"HF_ENDPOINT": server.url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # background commands of a script begin with it ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        try:
+            wait_for(lambda: len(parts(tmp_path)) == files or running.poll(), "parts", seconds=120)
+            running.send_signal(number)
+            told, _ = running.communicate(timeout=20)
+        finally:
+            running.kill()
+    assert running.returncode == code, told
+    assert told.endswith("Stopped.\n") and "Traceback" not in told
+    assert not parts(tmp_path)

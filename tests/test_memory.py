@@ -1,0 +1,146 @@
+"""The memory and the processors that control groups leave, on trees of files as Linux shows them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from lantern_demo.models.files import needs
+from lantern_demo.models.machine import device
+from lantern_demo.models.machine.memory import free_memory
+from lantern_demo.models.registry import REGISTRY
+
+CPU = torch.device("cpu")
+MIB = 2**20
+NO_LIMIT = 9223372036854771712  # of version 1
+V1, V2 = "4:memory:{}\n1:cpu,cpuacct:{}", "0::{}"
+MACHINE = 8000  # MiB free
+
+
+def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
+    """Write /proc and /sys/fs/cgroup: the process's groups, and files by their paths in the latter."""
+    proc = root / "proc" / "self"
+    proc.mkdir(parents=True)
+    (proc / "cgroup").write_text(groups and f"{groups}\n")
+    (root / "proc" / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {MACHINE * 1024} kB\n")
+    for name, text in files.items():
+        path = root / "sys" / "fs" / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def v2(limit: object, used: int, *, high: object = "max", **pages: int) -> dict[str, str]:
+    """The files of a group of version 2; sizes in MiB."""
+    stat = {"anon": 1, "file_mapped": 0, "active_file": 0, "inactive_file": 0} | pages
+    numbers = {"memory.max": limit, "memory.high": high, "memory.current": used}
+    files = {name: str(size * MIB if isinstance(size, int) else size) for name, size in numbers.items()}
+    return files | {"memory.stat": "\n".join(f"{name} {size * MIB}" for name, size in stat.items())}
+
+
+def v1(limit: int, used: int, around: int | None = None, **pages: int) -> dict[str, str]:
+    """The files of a group of version 1; `around`: the least limit of the groups around it."""
+    stat = {"total_mapped_file": 0, "total_active_file": 0, "total_inactive_file": 0} | pages
+    rows = [f"inactive_file {9 * MIB}", f"hierarchical_memory_limit {(around or limit) * MIB}"]
+    rows += [f"{name} {size * MIB}" for name, size in stat.items()]
+    files = {"memory.limit_in_bytes": str(limit * MIB), "memory.usage_in_bytes": str(used * MIB)}
+    return files | {"memory.stat": "\n".join(rows)}
+
+
+def at(folder: str, files: dict[str, str]) -> dict[str, str]:
+    return {f"{folder}/{name}": text for name, text in files.items()}
+
+
+NONE = NO_LIMIT // MIB
+IN_DOCKER = V1.format("/docker/0123", "/docker/0123")
+MEMORY = {
+    "no group": ("", {}, MACHINE),
+    "a container": (V2.format("/"), at(".", v2(2000, 500)), 1500),
+    "files that nothing reads": (V2.format("/"), at(".", v2(2000, 500, inactive_file=200)), 1700),
+    "files of a process before": (V2.format("/"), at(".", v2(2000, 1900, active_file=1800)), 1900),
+    "mapped weights": (V2.format("/"), at(".", v2(2000, 1900, active_file=1500, file_mapped=1500)), 100),
+    "no limit": (V2.format("/"), at(".", v2("max", 500)), MACHINE),
+    "more than the machine has": (V2.format("/"), at(".", v2(9000, 500)), MACHINE),
+    "throttled": (V2.format("/"), at(".", v2(2000, 500, high=1000)), 500),
+    "used up": (V2.format("/"), at(".", v2(2000, 1500, high=1000)), 0),
+    "a limit alone": (V2.format("/"), {"memory.max": str(2000 * MIB)}, 2000),
+    "a job in a slice": (
+        V2.format("/a.slice/job"),
+        at("a.slice", v2(1000, 900)) | at("a.slice/job", v2("max", 100)) | at("b.slice", v2(10, 1)),
+        100,
+    ),
+    "a slice around a limit": (
+        V2.format("/a.slice/job"),
+        at("a.slice", v2(4000, 900)) | at("a.slice/job", v2(300, 100)),
+        200,
+    ),
+    "the machine's path in a container": (V2.format("/../../pod/one"), at(".", v2(2000, 500)), 1500),
+    "a group in such a container": (
+        V2.format("/pod/one/job"),
+        at(".", v2(2000, 500)) | at("job", v2(700, 500)),
+        200,
+    ),
+    "version 1": (IN_DOCKER, at("memory", v1(640, 140, total_inactive_file=50)), 550),
+    "version 1, nested": (
+        V1.format("/batch/job_7/step", "/"),
+        at("memory", v1(NONE, 9999)) | at("memory/batch/job_7", v1(640, 600)) | at("memory/batch/job_7/step", v1(NONE, 300)),
+        40,
+    ),
+    "version 1, a limit outside": (IN_DOCKER, at("memory", v1(NONE, 100, around=640)), 540),
+    "version 1, no limit": (IN_DOCKER, at("memory", v1(NONE, 100)), MACHINE),
+    "both, version 1 limits": (
+        f"{V1.format('/', '/')}\n{V2.format('/user')}",
+        at("memory", v1(640, 140)) | {"unified/user/cgroup.procs": "1"},
+        500,
+    ),
+    "both, version 2 limits": (
+        f"3:cpu:/\n{V2.format('/user')}",
+        {"cpu/cpu.shares": "1024"} | at("unified/user", v2(640, 140)),
+        500,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_free_memory_is_what_the_tightest_group_leaves(case: str, tmp_path: Path) -> None:
+    groups, files, expected = MEMORY[case]
+    assert free_memory(CPU, tree(tmp_path, groups, files)) == expected * MIB
+
+
+def test_a_system_without_proc_has_all_its_memory(tmp_path: Path) -> None:
+    free = free_memory(CPU, tmp_path)
+    assert free is None or free > 100 * MIB
+
+
+def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that the machine could hold is refused, and so is a race, where the group could not."""
+    info, small = REGISTRY["llamagen-c2i-b-256"], tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140)))
+    roomy = tree(tmp_path / "roomy", V2.format("/"), at(".", v2("max", 140)))
+    for root, fits in ((small, False), (roomy, True)):
+        monkeypatch.setattr(needs, "free_memory", partial(free_memory, root=root))
+        unmet = needs.short_of_memory(info.published, CPU, "float32")
+        assert (unmet is None) == fits and (fits or str(unmet).endswith("0.5 GiB are free"))
+        assert (needs.no_room_to_race(info, CPU, "float32", 8) is None) == fits
+
+
+PROCESSORS = {
+    "no group": ("", {}, 8),
+    "no quota": (V2.format("/"), {"cpu.max": "max 100000"}, 8),
+    "a quota": (V2.format("/"), {"cpu.max": "250000 100000"}, 2),
+    "less than one": (V2.format("/"), {"cpu.max": "50000 100000"}, 1),
+    "more than there are": (V2.format("/"), {"cpu.max": "1600000 100000"}, 8),
+    "an empty file": (V2.format("/"), {"cpu.max": ""}, 8),
+    "a service": (V2.format("/a/b"), {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
+    "version 1": (IN_DOCKER, {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+    "version 1, no quota": (IN_DOCKER, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+}
+
+
+@pytest.mark.parametrize("case", PROCESSORS)
+def test_threads_are_at_most_the_processors_of_a_quota(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, files, expected = PROCESSORS[case]
+    monkeypatch.setattr(device, "_USUAL_THREADS", 8)
+    assert device.processors(tree(tmp_path, groups, files)) == expected
