@@ -88,7 +88,8 @@ class TreeSteps:
         if not self.hidden.numel():
             self.hidden = hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
         self.tokens[:1] = root
-        self.hidden[:, :1] = hidden[:, -1:]
+        # in all rows: a state that the last run left there may not be finite
+        self.hidden.copy_(hidden[:, -1:].expand_as(self.hidden))
 
     def state(self) -> list[Tensor]:
         """Return the tensors that a step of fixed shapes changes, except for cache slots beyond the length."""
