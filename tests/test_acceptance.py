@@ -119,6 +119,18 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
     assert not bool(greedy.relaxed.any())
 
 
+@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
+def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> None:
+    """Token 0, of p .25 and q .5 or 1: at a uniform of p / q it is refused."""
+    p, x, neighbours = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0]]), neighbour_table(3)
+    q, at = (torch.tensor([[0.5, 0.25, 0.25]]), 0.5) if sampled else (None, 0.25)
+    for number in (at - 2.0**-25, at, at + 2.0**-24):
+        u = torch.tensor([[number]])
+        exact, relaxed = (decide(rule, p, x, q, neighbours, u) for rule in (Rule(), Lantern(2, 0.75)))
+        assert exact.rank.tolist() == [-1 if number >= at else 0] and relaxed.rank.tolist() == [0]
+        assert relaxed.relaxed.tolist() == [[number >= at]]
+
+
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
@@ -167,9 +179,10 @@ def test_relaxed_rule_without_a_table() -> None:
 
 def slow_walk(
     rule: Rule, draft: Draft, probs: Tensor, greedy: bool, neighbours: Tensor, u: list[list[float]]
-) -> tuple[list[int], int]:
-    """Obvious reference of the walk, node by node: the path and the bonus token."""
-    tree, node, path = draft.tree, 0, [0]
+) -> tuple[list[int], int, list[str]]:
+    """Obvious reference of the walk, node by node: the path, the bonus token, and whether the exact
+    rule accepts what is accepted."""
+    tree, node, path, kinds = draft.tree, 0, [0], list[str]()
     while True:
         p, row = probs[node].double().tolist(), int(tree.inner_rows[node])
         if row < 0:
@@ -178,11 +191,13 @@ def slow_walk(
         if greedy:
             kept = decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours).verdict.accepted[0].tolist()
             rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
+            exact = drawn[rank] == p.index(max(p))
         else:
             q = None if draft.q is None else draft.q[row].double().tolist()
             rank = -1
             for i, (x, child) in enumerate(zip(drawn, children, strict=True)):
                 if child >= 0:
+                    exact = u[node][i] * (q[x] if q else 1.0) < p[x]
                     found, p, q = reference.relaxed(p, [x], q, [u[node][i]], near_of(rule, neighbours))
                     rank = rank if found is None else i
                 elif q is not None:  # a draw that is no node only leaves q
@@ -193,13 +208,14 @@ def slow_walk(
             break
         node = children[rank]
         path.append(node)
+        kinds.append("exact" if exact else "relaxed")
     if greedy:
-        return path, p.index(max(p))
+        return path, p.index(max(p)), kinds
     below, at = 0.0, u[node][-1] * sum(p)
     for token, mass in enumerate(p):
         below += mass
         if at < below:
-            return path, token
+            return path, token, kinds
     raise AssertionError("no token lies there")
 
 
@@ -223,12 +239,12 @@ def test_the_walk_equals_its_slow_reference(mode: str) -> None:
         uniforms = torch.rand(tree.size, tree.width + 1, generator=generator)
         for rule in SET_RULES:
             found = walked(rule, draft, logits, sampling, neighbours, uniforms)
-            path, bonus = slow_walk(
+            path, bonus, kinds = slow_walk(
                 rule, draft, probabilities(logits, sampling), sampling.greedy, neighbours, uniforms.double().tolist()
             )
             assert (found.path, found.tokens) == (path, [*(int(tokens[node]) for node in path[1:]), bonus])
             assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
-            assert len(found.kinds) == len(path) and (rule.relaxes or "relaxed" not in found.kinds)
+            assert found.kinds == [*kinds, "target"] and (rule.relaxes or "relaxed" not in kinds)
 
 
 def test_a_codebook_with_equal_vectors() -> None:

@@ -99,6 +99,13 @@ def test_seeds(method: str) -> None:
     assert tuple(run(method, seed=1)[1].tokens) == sequences[1]
 
 
+@pytest.mark.parametrize("noise", ["independent", "shared"])
+def test_every_bit_of_a_seed_counts(noise: str) -> None:
+    seeds = [0, *(2**bit for bit in range(32))]
+    sequences = [tuple(run("vanilla", 12, seed, noise=noise)[1].tokens) for seed in seeds]
+    assert len(set(sequences)) == len(seeds)
+
+
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])
 def test_greedy_relaxed(method: str) -> None:
     loose = run(method, 60, sampling=Sampling(0))[1]

@@ -48,21 +48,23 @@ class SpoiltTarget:
 
 
 class SpoiltDrafter:
-    """A drafter whose outputs are spoilt once the tree has been drafted `after` times."""
+    """A drafter whose outputs are spoilt once the tree has been drafted `after` times. above: the
+    number of its levels whose outputs are not."""
 
-    def __init__(self, drafter: Any, spoil: Spoil, after: int) -> None:
+    def __init__(self, drafter: Any, spoil: Spoil, after: int, above: int = 0) -> None:
         self.drafter, self.spoil, self.after, self.passes, self.guided = drafter, spoil, after, 0, drafter.guided
+        self.above, self.level = above, 0
         self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
 
     def forward(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, *args: Any) -> Tensor:
-        self.passes += positions is slots  # of a stable pass
+        self.level = 0 if positions is slots else self.level + 1
+        self.passes += self.level == 0  # a stable pass
         output = self.drafter.forward(tokens, hidden, positions, slots, *args)
-        return self.spoil(output) if self.passes >= self.after else output
+        spoilt = self.passes >= self.after and self.level >= self.above
+        return self.spoil(output) if spoilt else output
 
 
-def runs(
-    method: str, target: tuple[Spoil, int] | None, drafter: tuple[Spoil, int] | None, **changes: Any
-) -> list[tuple[Any, str]]:
+def runs(method: str, target: tuple[Spoil, int] | None, drafter: tuple[Any, ...] | None, **changes: Any) -> list[tuple[Any, str]]:
     """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the end."""
     knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
@@ -111,6 +113,22 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
             tree = settings(method, **changes)["tree"]
             for steps, said in runs(method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree):
                 assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after)
+
+
+@pytest.mark.parametrize("noise", ["independent", "shared"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", ["eagle1", "lantern"])
+def test_a_drafter_that_fails_below_the_first_level_is_named(
+    method: str,
+    temperature: float,
+    noise: str,
+) -> None:
+    """At the second level and at the last one."""
+    sampling = Sampling(temperature, cfg_scale=2.0)
+    for above in (1, 2):
+        spoilt = every(torch.nan), 2, above
+        for steps, said in runs(method, None, spoilt, sampling=sampling, noise=noise):
+            assert said == NO_DRAFT_PROBS and len(steps) == 2
 
 
 def filled(dim: int, at: int, value: float) -> Spoil:

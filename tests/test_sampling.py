@@ -179,6 +179,21 @@ def test_a_tail_of_a_large_vocabulary_is_drawn() -> None:
     assert len(tokens.unique()) == 500 and bool((tokens > 100).all())
 
 
+def test_a_token_is_drawn_at_all_heights_of_its_step() -> None:
+    """Just above the foot of its step and just below the top, for every 128th of 16,384 tokens."""
+    p = 0.5 + torch.rand(16_384, generator=torch.Generator().manual_seed(2))
+    tokens, sums = torch.arange(0, len(p), 128), p.double().cumsum(0)
+    for share in (1e-4, 0.9999):
+        u = ((sums - (1 - share) * p) / sums[-1])[tokens]
+        assert torch.equal(draw(p.expand(len(u), -1), u), tokens)
+
+
+def test_no_two_uniforms_are_equal() -> None:
+    """Of 100,000 numbers of 24 bits some 300 would be."""
+    rows = uniforms_of(5, torch.device("cpu"), 1000, 100)
+    assert len(rows.unique()) == rows.numel()
+
+
 def test_uniforms_are_finer_than_a_float32() -> None:
     rows = uniforms_of(3, torch.device("cpu"), 200, 8 * (3 + 1) + 6)
     assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST

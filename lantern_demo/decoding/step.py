@@ -117,7 +117,8 @@ class Steps:
         if not self.hidden.numel():
             self.hidden = hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
         self.tokens[:1] = root
-        self.hidden[:, :1] = hidden[:, -1:]
+        # in all rows: a state that the last run left there may not be finite
+        self.hidden.copy_(hidden[:, -1:].expand_as(self.hidden))
         self.pending = 1  # tokens that the drafter lacks, as the host last read
 
     def state(self) -> list[Tensor]:
