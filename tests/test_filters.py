@@ -29,7 +29,7 @@ def run(target: Tensor, drafted: Tensor, noise: str, sampling: Sampling, **way: 
     """The steps of 200 tokens with logits [V] that are the same behind all tokens."""
     count = len(target)
     of = ChainTarget(target.expand(count, -1), drafted.expand(count, -1))
-    knobs = {"num_tokens": 200, "sampling": sampling, "noise": noise, "engine": "plain"}
+    knobs = {"num_tokens": 200, "sampling": sampling, "noise": noise}
     *steps, _ = decode(of, ChainDrafter(of), torch.tensor([0]), **knobs, **way)
     return steps
 
