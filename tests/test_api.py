@@ -107,7 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"temperature": 1}, "temperature": 1}, "temperature is given twice; it must be a parameter or in settings"),
     *(({"settings": {name: 1}}, f"unknown setting '{name}'; allowed are seed, ") for name in ("self", "prompt", "trees", "")),
     *(({"settings": bad}, "settings must be an object of values by name, got ") for bad in ([1], [], "window", 5, True)),
-    ({"tree": "oak"}, "tree must be one of fit, small, paper"),
+    ({"tree": "oak"}, "tree must be one of default, small, paper"),
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
     *(({"prompt": long}, "prompt has ") for long in ("lantern " * 131_072, "\U0001f3ee" * 2**18)),

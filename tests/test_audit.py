@@ -140,8 +140,6 @@ def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
     for method, noise in (("eagle1", "shared"), ("sjd", "shared")):
         row = run_cell(Cell(method, noise, "guided"), 60)
         assert row.exact and row.verdict == "vanilla's own" and row.stretch_p is None and audit.faults([row]) == []
-    row = run_cell(Cell("lantern", "shared", "guided"), 60)
-    assert row.differ > 5 and row.verdict == f"{row.differ} of 60 differ" and audit.faults([row]) == []
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +187,7 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert {cell.method for cell in cells} == set(METHODS)
     both = ["shared", "independent"]
     ways = {name: [cell.noise for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "later")}
-    assert ways == {"lantern": both, "lantern++": ["independent"], "later": both}
+    assert ways == {"lantern": ["independent"], "lantern++": ["independent"], "later": both}
     assert run_cell(Cell("later", "shared", "cold"), 5).exact
 
 
@@ -201,7 +199,7 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "audit.json"
-    assert main(command(out, "--methods", "vanilla", "lantern")) in (0, 1)  # so few runs need not see what is lossy
+    assert main(command(out, "--methods", "vanilla", "eagle1", "lantern")) in (0, 1)  # so few runs need not see what is lossy
     text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text.rstrip() == capsys.readouterr().out.rstrip()
     assert "30 seeds a row with shared noise, 30 runs a row of the others" in text

@@ -27,7 +27,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditio
     """A small T5 in the files of a Hub repository, where they lie, and the network they were written from."""
     folder = tmp_path_factory.mktemp("model")
     model = write_t5(folder / "flan-t5-xl")
-    return find(REGISTRY["llamagen-t2i-256"].published.sources["text"], "text", folder), model
+    return find(REGISTRY["llamagen-t2i-256"].published, "text", folder), model
 
 
 @pytest.fixture(scope="module")

@@ -198,15 +198,15 @@ class NothingLeaves(Rule):
         return p
 
 
-@pytest.mark.parametrize("fault", ["what is left is p", "a relaxed rule", "Lumina-mGPT's rule of windows"])
+@pytest.mark.parametrize("fault", ["what is left is p", "a relaxed rule"])
 def test_wrong_rules_fail_the_test_and_show_as_distance(fault: str) -> None:
     """Negative control: typical mistakes in a rule."""
     case = CASES["flat"]
     if fault == "a relaxed rule":
         way = small("lantern")
     else:
-        way = WAYS["eagle1" if fault == "what is left is p" else "sjd"]
-        way = {**way, "method": replace(way["method"], rule=NothingLeaves()), "rule": NothingLeaves()}
+        method = replace(WAYS["eagle1"]["method"], rule=NothingLeaves())
+        way = {**WAYS["eagle1"], "method": method, "rule": NothingLeaves()}
     assert p_value(case, [run(case, way, 1500, seed).tokens for seed in range(3)]) < 1e-9
     assert distance(case, way, 60) > 0.02
 

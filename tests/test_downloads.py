@@ -292,6 +292,7 @@ def test_a_stopped_program_leaves_no_part_files(program: list[str], model: str, 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            encoding="utf-8",
             # background commands of a script begin with it ignored
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )

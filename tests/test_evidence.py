@@ -126,7 +126,7 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
 
 def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
     target = ChainTarget(torch.zeros(6, 6), torch.zeros(6, 6))
-    ways = {"independent": (small("lantern++"), "judged"), "shared": (small("lantern"), "compared")}
+    ways = {"independent": (small("lantern++"), "judged"), "shared": (small("eagle1"), "compared")}
     for noise, (way, told) in ways.items():
         table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
         found = decode(target, ChainDrafter(target), torch.tensor([0]), num_tokens=12, neighbours=table, noise=noise, **way)

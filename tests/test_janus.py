@@ -106,7 +106,8 @@ class Perfect(JanusDrafter):
 
     def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
         x = super().run(embedded, hidden, rope, mask, store, asked)
-        return self.states[mask.shape[-1]].expand_as(x)
+        own = int((mask[0, 0, -1] == 0).nonzero()[-1])  # the last slot that it sees is its own
+        return self.states[own + 1].expand_as(x)
 
 
 @torch.no_grad()

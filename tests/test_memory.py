@@ -24,12 +24,12 @@ def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
     """Write /proc and /sys/fs/cgroup: the process's groups, and files by their paths in the latter."""
     proc = root / "proc" / "self"
     proc.mkdir(parents=True)
-    (proc / "cgroup").write_text(groups and f"{groups}\n")
-    (root / "proc" / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {MACHINE * 1024} kB\n")
+    (proc / "cgroup").write_text(groups and f"{groups}\n", encoding="utf-8")
+    (root / "proc" / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {MACHINE * 1024} kB\n", encoding="utf-8")
     for name, text in files.items():
         path = root / "sys" / "fs" / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+        path.write_text(text + "\n", encoding="utf-8")
     return root
 
 

@@ -36,10 +36,10 @@ if __name__ == "__main__":
 def stopped(tmp_path: Path, block: str, number: int, code: str = "", handler: str = "default_int_handler") -> tuple[int, str]:
     """Run a program, send it a signal -> its exit code and what it said after `begun`."""
     file = tmp_path / "program.py"
-    file.write_text(PROGRAM.format(block=block, code=code, handler=f"signal.{handler}"))
+    file.write_text(PROGRAM.format(block=block, code=code, handler=f"signal.{handler}"), encoding="utf-8")
     command = [sys.executable, str(file)]
     path, out = {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
-    with subprocess.Popen(command, env=path, stdout=out, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(command, env=path, stdout=out, stderr=subprocess.STDOUT, text=True, encoding="utf-8") as running:
         assert running.stdout is not None and running.stdout.readline() == "begun\n"
         time.sleep(0.3)  # until the block waits
         running.send_signal(number)

@@ -45,7 +45,7 @@ def fetch(folder: Path) -> Path:
     if npm is None:
         raise SystemExit(f"npm is needed to download {PACKAGE}: install Node.js")
     command = [npm, "pack", "--silent", "--pack-destination", str(folder), PACKAGE]
-    ran = subprocess.run(command, capture_output=True, text=True)
+    ran = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     path = folder / ARCHIVE
     if ran.returncode or not path.exists():
         raise SystemExit(f"npm could not download {PACKAGE}: {ran.stderr.strip()}")

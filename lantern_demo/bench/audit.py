@@ -30,7 +30,7 @@ from lantern_demo.bench.chi_square import Counts, Probs, distance, expected_dist
 from lantern_demo.bench.report import at_least, digest_of, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
-from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
@@ -240,15 +240,9 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
 
 def ways(method: Method) -> list[str]:
     """Return the kinds of noise that a method is run with."""
-    config = Config(
-        method,
-        LENGTH,
-        rule=SMALL.rule(method),
-        tree=choice_of(method.drafts, SMALL).policy,
-        neighbours=neighbours(),
-        noise="shared",
-    )
-    return ["shared", "independent"] if config.shared else ["independent"]
+    rule, tree, near = SMALL.rule(method), choice_of(method.drafts, SMALL).policy, neighbours()
+    made = (Config(method, LENGTH, rule=rule, tree=tree, neighbours=near, noise=noise) for noise in NOISE)
+    return list(dict.fromkeys(config.noise_used for config in made))
 
 
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:

@@ -96,8 +96,9 @@ class Steps:
 
     @property
     def exact(self) -> bool:
-        """Whether the host gives each step the sizes in use, which are free to read on a CPU."""
-        return self.config.torch_device.type == "cpu"
+        """Whether the host gives each step the sizes in use: on a CPU they are free to read, and a
+        proposer that reads is never captured."""
+        return self.config.torch_device.type == "cpu" or self.proposer.needs_host_sync
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
         """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of

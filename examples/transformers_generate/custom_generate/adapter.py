@@ -250,7 +250,7 @@ class ModelTarget:
         """Implement `decoding.interfaces.Target.forward` for nodes after all committed tokens."""
         first = int(slots[0])
         cache.drop(first)
-        mask = tokens.new_ones(1, 1, dtype=torch.bool) if visible is None else visible[:, first:]
+        mask = tokens.new_ones(1, 1, dtype=torch.bool) if visible is None else visible[:, first : first + len(tokens)]
         raw, states = self.reader.read(tokens, positions - first, mask, cache.cache, first)
         paths, before, written = list[list[int]](), list(cache.drawn), tokens.tolist()
         cache.drawn += written

@@ -35,8 +35,9 @@ from transformers import GenerationMixin, LogitsProcessorList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern_demo.decoding.config import Config, Method
-from lantern_demo.decoding.drafting import DraftConfig, StaticTree
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.drafting import DraftConfig, Proposer, StaticTree
+from lantern_demo.decoding.interfaces import Verifier
+from lantern_demo.decoding.loop import Decoded, decode, parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.decoding.sampling import Sampling
@@ -115,7 +116,6 @@ def decode_with(
         neighbours(reader, columns(rule), lantern_neighbours),
         seed=int(torch.randint(2**32, (1,))) if lantern_seed is None else lantern_seed,
         device=input_ids.device,
-        engine="plain",  # transformers' cache is not one of fixed slots
         noise=lantern_noise if row.lossless else "independent",
     )
     target, drafter = ModelTarget(reader, input_ids, processors), None
@@ -124,7 +124,8 @@ def decode_with(
         drafter = EagleDrafter(read_weights(lantern_drafter, reader), reader, positions)
         reader.drafting, target.drafted = True, len(reader.prompt) * drafter.dim
     drawn, drafted, accepted = list[int](), list[int](), list[int]()
-    events = decode(target, drafter, Prompt(reader.prompt, reader.mask.bool() if reader.padded else None), config)
+    prompt = Prompt(reader.prompt, reader.mask.bool() if reader.padded else None)
+    events = decode(target, drafter, prompt, config, make_parts=uncaptured)
     for event in events:
         if isinstance(event, Decoded):
             break
@@ -148,6 +149,13 @@ def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor
         if reader.ends and bool(stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()):
             return True
     return False
+
+
+def uncaptured(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
+    """Return the parts of a run whose steps no GPU captures: transformers' cache has no fixed slots."""
+    proposer, verifier = parts_of(config, vocabulary)
+    proposer.needs_host_sync = True
+    return proposer, verifier
 
 
 def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:

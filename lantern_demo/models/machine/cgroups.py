@@ -15,7 +15,7 @@ def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Path]:
     """
     top = root / "sys/fs/cgroup"
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # no Linux
         return
     for line in lines:

@@ -41,7 +41,7 @@ def _free_in(group: Path) -> int | None:
     numbers = _numbers(group / "memory.stat")
     for name in (*LIMITS, *USES):
         with suppress(OSError, ValueError):  # another version's, or the word max
-            numbers[name] = int((group / name).read_text())
+            numbers[name] = int((group / name).read_text(encoding="utf-8"))
     limits = [numbers[name] for name in LIMITS if name in numbers]
     if not limits:
         return None
@@ -69,7 +69,7 @@ def _free_on_machine(root: Path) -> int | None:
 def _numbers(path: Path) -> dict[str, int]:
     """Return the numbers of a file whose lines are a name and a number; none if it is absent."""
     try:
-        rows = [line.split() for line in path.read_text().splitlines()]
+        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return {}
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
