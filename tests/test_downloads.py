@@ -135,13 +135,13 @@ def test_the_end_of_the_program_deletes_its_own_part_files(server: Server, tmp_p
 LOGIN = Answer(200, {"Content-Type": "text/html", "ETag": '"x"'}, "<html>Welcome to our hotel")
 NOT_THE_HUBS = "The answer for .* is not the Hub's .*: check HF_ENDPOINT and the proxy, .* login"
 LIMITED = "The Hub limits the requests .*429 Too Many Requests.*: wait some minutes, or set HF_TOKEN"
-BAD_TOKEN = r"The Hub does not accept the token \(401 Unauthorized {}\): renew it, or unset HF_TOKEN .*; public files need no"
+BAD_TOKEN = r"The Hub does not accept the token \(401 Unauthorized: {}\): renew it, or unset HF_TOKEN .*; public files need no"
 ABSENT = "is not on the Hub, or it is private: if you have access, set HF_TOKEN"
 FAULT = r"The Hub, or a proxy before it, has a fault \({}.*\): try later"
-REFUSED = r"The Hub, or a proxy before it, refuses .* \(403 Forbidden ?{}\): check the rights of the token"
+REFUSED = r"The Hub, or a proxy before it, refuses .* \(403 Forbidden{}\): check the rights of the token"
 ANSWERS = {
     "rate limit": (Answer(429, {"Retry-After": "0"}), LIMITED),
-    "rights": (Answer(403, {SAID: SCOPE}), REFUSED.format(SCOPE)),
+    "rights": (Answer(403, {SAID: SCOPE}), REFUSED.format(f": {SCOPE}")),
     "a proxy's refusal": (Answer(403, {"Content-Type": "text/html"}, "<html>"), REFUSED.format("")),
     "invalid token": (Answer(401, {SAID: "Invalid credentials"}), BAD_TOKEN.format("Invalid credentials")),
     "expired token": (
@@ -186,7 +186,7 @@ def test_the_hubs_own_words_are_one_short_line(server: Server) -> None:
         server.fault, server.only = Answer(403, {}, body), "GET"
         for source in (ONE, MANY):
             said = failure(source)
-            assert re.search(REFUSED.format(says), said) and said.isprintable()
+            assert re.search(REFUSED.format(f": {says}"), said) and said.isprintable()
 
 
 def test_without_a_token_a_repository_is_unknown(server: Server) -> None:

@@ -92,6 +92,7 @@ REFUSED = [
     ("http_proxy", "http://h:port", "an address such as http://proxy:8080, or unset (Invalid port"),
     ("NO_PROXY", "a:b:c", "hosts with commas between, or unset (Invalid port"),
     ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
+    ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number of seconds, got 'soon'"),
     ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
     ("GRADIO_SERVER_PORT", "70000", f"{NUMBER}, got '70000'"),
     ("GRADIO_SERVER_NAME", "999.1.1.1", "an IPv4 address or a name of this machine"),

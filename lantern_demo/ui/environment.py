@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 # or serve more files.
 READ = {HOST, PORT, TEMPORARY, "GRADIO_ROOT_PATH", "GRADIO_MCP_SERVER", "GRADIO_SHARE"}
 READ |= {"GRADIO_ANALYTICS_ENABLED"}
+TIMEOUTS = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")  # which the Hub's client reads
 # What HTTP clients read, in small or large letters, and what it must be.
 PROXY = "an address such as http://proxy:8080"
 CONNECTIONS = {
@@ -38,6 +39,10 @@ def prepare(port: int | None) -> int | None:
     for name, value in list(os.environ.items()):
         if name.startswith("GRADIO_") and (name not in READ or not value):
             del os.environ[name]
+    for name in TIMEOUTS:
+        value = os.environ.get(name) or "0"
+        if not value.isdecimal():
+            raise ValueError(f"{name} must be a whole number of seconds, got {value!r}")
     host = os.environ.get(HOST, LOOPBACK)
     check_host(host)
     named, given = (PORT, os.environ.get(PORT)) if port is None else ("--port", port)

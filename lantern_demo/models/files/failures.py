@@ -74,7 +74,8 @@ def _why_refused(error: HfHubHTTPError, source: Source, revision: str) -> str:
     """Return the sentence for an error status, of the Hub or of what answers in its place."""
     what, repo, answer = f"{source.weights} of {source.repo}", source.repo, error.response
     status, with_token = answer.status_code, "authorization" in answer.request.headers
-    said = _line(f"{status} {answer.reason_phrase} {error.server_message or ''}")
+    own = f": {error.server_message}" if error.server_message else ""
+    said = _line(f"{status} {answer.reason_phrase}{own}")
     if status == 401 and with_token:
         remedy = "renew it, or unset HF_TOKEN and run hf auth logout; public files need no token"
         return f"The Hub does not accept the token ({said}): {remedy}"
