@@ -688,7 +688,7 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     draw(page)
     expect(alert).to_contain_text("The prompt has 201 characters, at most 200 are allowed")
     expect(told(page)).to_be_empty()
-    prompt(page).fill(f"{broken} " * 4)
+    prompt(page).fill(f"{broken} " + "red " * 24)  # more words than there are positions
     draw(page)
     expect(alert).to_contain_text(broken)
     only(page, "vanilla")

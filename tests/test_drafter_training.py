@@ -166,7 +166,7 @@ def test_captions_are_utf_8_in_any_locale(tmp_path: Path) -> None:
     captions = ["un caf\u00e9 au cr\u00e9puscule", "\u706f\u7b3c"]
     for name in ("utf-8", "utf-8-sig"):
         (tmp_path / name).write_text("\n\n".join(captions), encoding=name)
-    program = "import sys, pathlib; from lantern_demo.training.drafter import read_captions; "
+    program = "import sys, pathlib; from examples.train_drafter.drafter import read_captions; "
     program += "[print(ascii(read_captions(None, pathlib.Path(name)))) for name in sys.argv[1:]]"
     posix = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
     root, files = Path(__file__).parent.parent, (tmp_path / "utf-8", tmp_path / "utf-8-sig")

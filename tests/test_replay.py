@@ -337,7 +337,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
     sharing = {name for name, method in METHODS.items() if not method.alone and held_against_draws(method, "shared", "sampled")}
     # Those that do not share say with the same noise what they say with their own.
     lanes = drawn(tab, server, [name for name in METHODS if noise == "independent" or name in sharing], noise=noise)
-    compared = sharing if noise == "shared" else set()
+    compared = {name for name in METHODS if held_against_draws(METHODS[name], noise, "sampled")}
     cards = tab.locator("#stage .lane").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
     assert len({round(card["width"]) for card in cards}) == 1
     assert [card["y"] > cards[0]["y"] for card in cards] == [at >= 5 for at in range(len(cards))], (
@@ -577,7 +577,7 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     open_page(tab, link.input_value())
     expect(tab.locator("#seed input")).to_have_value("42")
     for query, sentence in (
-        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
+        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of default, small, paper"),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
         ("seed=-1&lanternpp_lambda=100", "LANTERN++ lambda must be a number between 1 and 40"),
     ):

@@ -98,7 +98,7 @@ def test_the_bundled_models_pictures_are_vanillas() -> None:
     lossless = [method.id for method in METHODS.values() if method.lossless]
     knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
     drawn = {tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens) for name in lossless}
-    assert len(drawn) == 1 and len(lossless) > 4
+    assert len(drawn) == 1 and len(lossless) > 3
 
 
 def test_acceptance_with_shared_noise_equals_its_reference() -> None:
