@@ -63,7 +63,6 @@ PASSES = (1.0, 0.8, 0.6, 0.5)  # weights of a drafter's outputs at depth 0 to 3
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and SmoothL1 beside the total variation
 OWN_GROUP = 4  # batches of pictures that the target draws at a time
 RACED = ("eagle1", "eagle2", "lantern", "lantern++")
-RACED_TREE = "small"
 MUON = 3.0  # Muon's learning rate over AdamW's
 
 
@@ -524,7 +523,7 @@ def race(run: Run, world: World) -> None:
     assert run.model is not None
     folder = run.args.out / "model"
     bundled.save(folder, assemble(run.model, run.facts))
-    pipe = load(folder, str(run.device), fit_trees=False)
+    pipe = load(folder, str(run.device))
     shutil.rmtree(folder)
     scenes = sample(100, HELD_OUT - 1, run.args.things).attributes()
     captions = world.captions.text(world.captions(scenes, 1, omit=False))
@@ -532,7 +531,7 @@ def race(run: Run, world: World) -> None:
     for number, caption in enumerate(captions):
         if number and run.progress == 1.0:
             break
-        for method, event in pipe.compare(caption, list(RACED), tree=RACED_TREE, seed=number, cfg_scale=1.0):
+        for method, event in pipe.compare(caption, list(RACED), seed=number, cfg_scale=1.0):
             if isinstance(event, Generation):
                 found.setdefault(method, []).append(event.stats.mean_accepted_length)
                 found.setdefault(f"{method} changed", []).append(event.stats.changed)
