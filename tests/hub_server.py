@@ -38,7 +38,14 @@ class Server(ThreadingHTTPServer):
         self.files, self.asked = dict(files), list[tuple[str, str | None]]()
         self.fault: Answer | None = None
         self.only, self.breaks, self.stalls, self.closed = "", 0, False, threading.Event()
+        self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def cuts(self) -> bool:
+        """Return whether an answer ends early, and count it. Files are asked for side by side."""
+        with self.lock:
+            self.breaks -= 1
+            return self.stalls or self.breaks >= 0
 
     def fetched(self) -> list[tuple[str, str | None]]:
         """The files that were asked for, not only about, each with its Range."""
@@ -67,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        cut = len(data) > SMALL and (hub.stalls or hub.breaks > 0)
+        cut = self.command == "GET" and len(data) > SMALL and hub.cuts()
         return self._send(206 if wanted else 200, headers, data[start:], cut)
 
     do_HEAD = do_GET
@@ -81,7 +88,6 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(body[: len(body) // 2] if cut else body)
         if cut:
-            self.server.breaks -= 1
             self.server.closed.wait(600 if self.server.stalls else 0)
 
     def log_message(self, *_: object) -> None:
