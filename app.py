@@ -15,19 +15,34 @@ from lantern_demo.ui import environment
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speculative decoding of images, side by side: a page and an API.")
+    parser = argparse.ArgumentParser(
+        description="Speculative decoding of images, side by side: a page and an API."
+    )
     parser.add_argument(
         "--model",
         default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
         help="a model folder or an id of docs/models.md (default: $LANTERN_MODEL, lantern-scenes)",
     )
     parser.add_argument("--folder", help="a local folder with the files of a published --model")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument(
-        "--threads", type=int, help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)"
+        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
-    parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")
-    parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)",
+    )
+    parser.add_argument(
+        "--share",
+        action="store_true",
+        default=None,
+        help="also open a public link through Gradio's servers",
+    )
     args = parser.parse_args()
 
     try:

@@ -1,9 +1,10 @@
 """Fill the measured numbers into README and docs: `python docs/fill.py`.
 
-All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands between `<!-- numbers NAME -->`
-and `<!-- end -->`, a number in a sentence between `<!--n SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION
-FILE.json` copies the measurements of a command into a section, and fills again. `--check` writes nothing, and fails if a file is
-stale.
+All of them come from docs/numbers.json, those of the audit from docs/audit.json. A table stands
+between `<!-- numbers NAME -->` and `<!-- end -->`, a number in a sentence between `<!--n
+SECTION.KEY...-->` and `<!--/n-->`. `python docs/fill.py take SECTION FILE.json` copies the
+measurements of a command into a section, and fills again. `--check` writes nothing, and fails if a
+file is stale.
 """
 
 from __future__ import annotations
@@ -38,7 +39,17 @@ def speed(report: Numbers) -> Numbers:
     """Keep the medians of every row of `python -m lantern_demo.bench speed`."""
     rows = {}
     for name, row in report["methods"].items():
-        kept = ("nodes", "tree", "passes", "mean_accepted_length", "c", "ms_draft", "ms_verify", "ms_commit", "changed")
+        kept = (
+            "nodes",
+            "tree",
+            "passes",
+            "mean_accepted_length",
+            "c",
+            "ms_draft",
+            "ms_verify",
+            "ms_commit",
+            "changed",
+        )
         rows[name] = {key: row[key] for key in kept} | {
             "speedup": row["gain"]["median"],
             "interval": row["gain"]["interval95"],
@@ -55,8 +66,10 @@ def speed(report: Numbers) -> Numbers:
 
 
 def control(report: Numbers) -> Numbers:
-    """Keep the same of that command with independent noise for all methods, and the gain of LANTERN++ over EAGLE-1 within rounds.
-    Tree and noise are then the same, so that only the rules differ."""
+    """Keep the same of that command with independent noise for all methods, and the gain of
+    LANTERN++ over EAGLE-1 within rounds. Tree and noise are then the same, so that only the rules
+    differ.
+    """
     runs = [entry["runs"] for entry in report["rounds"]]
     ratios = [one["eagle1"]["decode_seconds"] / one["lantern++"]["decode_seconds"] for one in runs]
     return speed(report) | {"relaxation": {"speedup": median(ratios)}}
@@ -68,7 +81,9 @@ def sizes(report: Numbers) -> Numbers:
 
 
 def front(report: Numbers) -> Numbers:
-    """Keep the points of `python examples/quality/run.py` that have pictures, and the two that they are compared with."""
+    """Keep the points of `python examples/quality/run.py` that have pictures, and the two that they
+    are compared with.
+    """
     points = [
         {
             "point": row["label"],
@@ -81,7 +96,10 @@ def front(report: Numbers) -> Numbers:
         for row in report["rows"]
         if row["right"]
     ]
-    others = {report["floor"]["label"]: report["floor"], "true scenes through the tokenizer": report["truth"]["again"]}
+    others = {
+        report["floor"]["label"]: report["floor"],
+        "true scenes through the tokenizer": report["truth"]["again"],
+    }
     points += [{"point": name, "found": row["right"]["all"]} for name, row in others.items()]
     return conditions(report) | {"pictures": report["pictures"], "points": points}
 
@@ -92,17 +110,26 @@ def premise(report: Numbers) -> Numbers:
 
 
 def gpu(report: Numbers) -> Numbers:
-    """Keep all steps of `python -m lantern_demo.bench gpu`. Count by number format the tokens of eager steps and of vanilla that
-    other runs drew too."""
+    """Keep all steps of `python -m lantern_demo.bench gpu`.
+
+    Count by number format the tokens of eager steps and of vanilla that other runs drew too.
+    """
     found: Numbers = {}
     for row in report["identity"]:
-        counts = found.setdefault(row["format"], dict.fromkeys(("eager_same", "eager_of", "vanilla_same", "vanilla_of"), 0))
+        counts = found.setdefault(
+            row["format"],
+            dict.fromkeys(("eager_same", "eager_of", "vanilla_same", "vanilla_of"), 0),
+        )
         for other in ("eager", "vanilla"):
             if row[f"same as {other}"] != "-" and row["method"] != other:
                 same, tokens = map(int, row[f"same as {other}"].split(" of "))
                 counts[f"{other}_same"] += same
                 counts[f"{other}_of"] += tokens
-    return conditions(report, "started") | {"torch": report["torch"].partition("+")[0], "rows": report["speed"]} | found
+    return (
+        conditions(report, "started")
+        | {"torch": report["torch"].partition("+")[0], "rows": report["speed"]}
+        | found
+    )
 
 
 def conditions(report: Numbers, time: str = "created") -> Numbers:
@@ -143,7 +170,13 @@ def gpu_table(numbers: Numbers) -> str:
     lines = []
     for rows in zip(*by_model.values(), strict=True):  # one method and tree
         nodes = " to ".join(map(str, sorted({row["nodes"] for row in rows})))
-        lines.append([f"`{rows[0]['method']}`", nodes, *(f"{row['ms a step']:.2f} ({row['c']:.2f})" for row in rows)])
+        lines.append(
+            [
+                f"`{rows[0]['method']}`",
+                nodes,
+                *(f"{row['ms a step']:.2f} ({row['c']:.2f})" for row in rows),
+            ]
+        )
     head = ["method", "nodes", *(f"{model}, ms (c)" for model in by_model)]
     return f"{table(head, lines)}\n{found['device']}, PyTorch {found['torch']}, {found['date']}.\n"
 
@@ -155,11 +188,18 @@ def speed_table(numbers: Numbers) -> str:
     for name, row in found["rows"].items():
         measured = f"{row['mean_accepted_length']:.2f}", percent(row["changed"]), gain_of(row)
         rows.append([f"`{name}`", *KINDS[name], nodes_of(name, row), *measured])
-    head = ["method", "draft tree", "rule", "lossless", "nodes", "tokens per pass", "changed", "speedup (95 %)"]
+    head = [
+        "method",
+        "draft tree",
+        "rule",
+        "lossless",
+        "nodes",
+        "tokens per pass",
+        "changed",
+        "speedup (95 %)",
+    ]
     vanilla = found["rows"]["vanilla"]["step_ms"]
-    where = (
-        f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; medians of {found['rounds']} prompts"
-    )
+    where = f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; medians of {found['rounds']} prompts"
     return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms per token.\n"
 
 
@@ -167,9 +207,30 @@ def columns_table(numbers: Numbers) -> str:
     """Show the same run, with the parts of a step in milliseconds."""
     rows = []
     for name, row in numbers["speed"]["rows"].items():
-        parts = [f"{row[key]:.2f}" for key in ("mean_accepted_length", "step_ms", "ms_draft", "ms_verify", "ms_commit", "c")]
+        parts = [
+            f"{row[key]:.2f}"
+            for key in (
+                "mean_accepted_length",
+                "step_ms",
+                "ms_draft",
+                "ms_verify",
+                "ms_commit",
+                "c",
+            )
+        ]
         rows.append([f"`{name}`", nodes_of(name, row), *parts, f"{row['rate']:.0f}", gain_of(row)])
-    head = ["method", "nodes", "MAL", "ms / step", "draft", "verify", "commit", "c", "tokens / s", "speedup (95 %)"]
+    head = [
+        "method",
+        "nodes",
+        "MAL",
+        "ms / step",
+        "draft",
+        "verify",
+        "commit",
+        "c",
+        "tokens / s",
+        "speedup (95 %)",
+    ]
     return table(head, rows)
 
 
@@ -180,7 +241,9 @@ def others_table(numbers: Numbers) -> str:
     for found in numbers["others"].values():
         rows = found["rows"]
         gains = [gain_of(rows[name]) for name in shown]
-        lines.append([found["processor"], found["date"], f"{rows['vanilla']['step_ms']:.1f}", *gains])
+        lines.append(
+            [found["processor"], found["date"], f"{rows['vanilla']['step_ms']:.1f}", *gains]
+        )
     return table(["processor", "date", "vanilla, ms", *(f"`{name}`" for name in shown)], lines, 2)
 
 
@@ -191,20 +254,34 @@ def sizes_table(numbers: Numbers) -> str:
         if model == numbers["speed"]["model"]:  # the bundled model, whose whole pictures were timed
             continue
         for method, row in report["methods"].items():
-            cells = [model, f"`{method}`", str(row["nodes"]), f"{row['tokens_per_step']:.2f}", f"{row['picture_seconds']:.1f}"]
+            cells = [
+                model,
+                f"`{method}`",
+                str(row["nodes"]),
+                f"{row['tokens_per_step']:.2f}",
+                f"{row['picture_seconds']:.1f}",
+            ]
             rows.append([*cells, f"{row['speedup']:.2f}x"])
     return table(["model", "method", "nodes", "tokens per pass", "picture, s", "speedup"], rows, 2)
 
 
 def nodes_table(numbers: Numbers) -> str:
-    """Show milliseconds of a pass by nodes, with the matmuls of the program, and the rate at which it reads weights."""
+    """Show milliseconds of a pass by nodes, with the matmuls of the program, and the rate at which
+    it reads weights.
+    """
     rows: list[list[str]] = []
     counts: list[str] = []
     for model, report in numbers["sizes"]["models"].items():
         kind = report["default_kind"]
-        times, size = report["kinds"][kind], report["weights"] * (2 if kind in ("half", "bfloat16") else 4)  # bytes
+        # bytes
+        times, size = (
+            report["kinds"][kind],
+            report["weights"] * (2 if kind in ("half", "bfloat16") else 4),
+        )
         counts = list(times)
-        rows.append([model, *(f"{times[count]:.1f}" for count in counts), f"{size / times['1'] / 1e6:.1f}"])
+        rows.append(
+            [model, *(f"{times[count]:.1f}" for count in counts), f"{size / times['1'] / 1e6:.1f}"]
+        )
     return table(["model", *counts, "GB/s"], rows)
 
 
@@ -219,7 +296,11 @@ def front_table(numbers: Numbers) -> str:
             rows.append([point["point"], "", "", "", share, ""])
             continue
         nats = [point["nats"]["difference"], *point["nats"]["interval"]]
-        told = [f"{point['tokens_per_step']:.2f}", f"{point['changed']:.3f}", f"{point['tvd'] or 0:.3f}"]
+        told = [
+            f"{point['tokens_per_step']:.2f}",
+            f"{point['changed']:.3f}",
+            f"{point['tvd'] or 0:.3f}",
+        ]
         rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])
     head = ["point", "tokens per pass", "changed", "distance", "prompt found (99 %)"]
     head.append("nats a token, less vanilla's (99 %)")
@@ -229,13 +310,16 @@ def front_table(numbers: Numbers) -> str:
 def premise_table(numbers: Numbers) -> str:
     """Show pictures whose tokens were replaced."""
     rows = [
-        [row["tokens"], f"{row['psnr']:.1f}" if row["psnr"] else "", percent(row["share"])] for row in numbers["premise"]["rows"]
+        [row["tokens"], f"{row['psnr']:.1f}" if row["psnr"] else "", percent(row["share"])]
+        for row in numbers["premise"]["rows"]
     ]
     return table(["every token becomes", "PSNR, dB", "prompt found"], rows)
 
 
 def audit_table(numbers: Numbers) -> str:
-    """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench audit` writes."""
+    """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench
+    audit` writes.
+    """
     sys.path.insert(0, str(ROOT))
     from lantern_demo.bench.audit import glance  # imports PyTorch, which no other table needs
 
@@ -268,8 +352,13 @@ def gain_of(row: Numbers) -> str:
 
 
 def found_by_method(numbers: Numbers) -> Numbers:
-    """Return the shares of pictures that show the whole prompt, by the label of a point in lower case."""
-    return {point["point"].lower(): point["found"] for point in numbers.get("front", {"points": []})["points"]}
+    """Return the shares of pictures that show the whole prompt, by the label of a point in lower
+    case.
+    """
+    return {
+        point["point"].lower(): point["found"]
+        for point in numbers.get("front", {"points": []})["points"]
+    }
 
 
 def percent(share: float) -> str:
@@ -278,7 +367,10 @@ def percent(share: float) -> str:
 
 
 def inline(numbers: Numbers, path: str) -> str:
-    """Format the number at a dotted path, as its last name requires. Raise KeyError for an unknown path."""
+    """Format the number at a dotted path, as its last name requires.
+
+    Raise KeyError for an unknown path.
+    """
     value: Any = numbers | {"found": found_by_method(numbers)}
     *_, last = keys = path.split(".")
     for key in keys:
@@ -301,7 +393,10 @@ def inline(numbers: Numbers, path: str) -> str:
 
 
 def filled(text: str, numbers: Numbers) -> str:
-    """Return a document with its numbers. Raise KeyError for a table or a number that does not exist."""
+    """Return a document with its numbers.
+
+    Raise KeyError for a table or a number that does not exist.
+    """
     text = BLOCK.sub(lambda found: found[1] + TABLES[found[2]](numbers) + found[3], text)
     return INLINE.sub(lambda found: found[1] + inline(numbers, found[2]) + found[3], text)
 
@@ -318,8 +413,12 @@ def kept() -> Numbers:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("take", nargs="*", metavar="take SECTION FILE.json", help="copy a section first")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "take", nargs="*", metavar="take SECTION FILE.json", help="copy a section first"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
     numbers: Numbers = kept()

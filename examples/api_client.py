@@ -1,6 +1,7 @@
 """Compare the methods on a running demo, save the pictures and print the table.
 
-python examples/api_client.py --prompt "two blue box lanterns above still water at dawn" --seed 7 --out pictures
+python examples/api_client.py --prompt "two blue box lanterns above still water at dawn" --seed 7
+--out pictures
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
     job = client.submit(api_name="/compare", **parameters)
     for _, part in job:
         if "progress" in part:
-            told = [f"{method} {at['tokens']} tokens, {at['seconds']:.1f} s" for method, at in part["progress"].items()]
+            told = [
+                f"{method} {at['tokens']} tokens, {at['seconds']:.1f} s"
+                for method, at in part["progress"].items()
+            ]
             print("; ".join(told) or "getting ready", flush=True)
     return job.result()
 
@@ -29,11 +33,22 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
 def print_table(record: dict[str, Any]) -> None:
     print(COLUMNS.format("method", "seconds", "tokens/s", "steps", "MAL", "speedup", "changed"))
     for method, stats in record["methods"].items():
-        speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"  # absent without a vanilla run
-        seconds, rate, length = stats["decode_seconds"], stats["tokens_per_second"], stats["mean_accepted_length"]
+        # absent without a vanilla run
+        speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"
+        seconds, rate, length = (
+            stats["decode_seconds"],
+            stats["tokens_per_second"],
+            stats["mean_accepted_length"],
+        )
         print(
             COLUMNS.format(
-                method, f"{seconds:.3f}", f"{rate:.1f}", stats["steps"], f"{length:.2f}", speedup, f"{stats['changed']:.4f}"
+                method,
+                f"{seconds:.3f}",
+                f"{rate:.1f}",
+                stats["steps"],
+                f"{length:.2f}",
+                speedup,
+                f"{stats['changed']:.4f}",
             )
         )
 
@@ -41,14 +56,21 @@ def print_table(record: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare decoding methods through the demo's API.")
     parser.add_argument(
-        "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name"
+        "url",
+        nargs="?",
+        default="http://127.0.0.1:7860",
+        help="where the demo runs, or a Space such as owner/name",
     )
     parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
     parser.add_argument("--seed", type=int, help="the random seed (default: the server's, 7)")
     parser.add_argument(
-        "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"
+        "--methods",
+        nargs="+",
+        help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)",
     )
-    parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
+    parser.add_argument(
+        "--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record"
+    )
     args = parser.parse_args()
     args.out = args.out.expanduser()
 

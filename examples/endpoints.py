@@ -14,6 +14,8 @@ print("models:", ", ".join(model["id"] for model in offer["models"]))
 picture, numbers = client.predict("two blue box lanterns at dawn", api_name="/draw")
 print("draw:", picture, numbers["passes"], "passes")
 
-pictures, record = client.predict("two blue box lanterns at dawn", methods=["vanilla", "eagle1"], seed=7, api_name="/compare")
+pictures, record = client.predict(
+    "two blue box lanterns at dawn", methods=["vanilla", "eagle1"], seed=7, api_name="/compare"
+)
 for method, run in record["methods"].items():
     print("compare:", method, pictures[method], f"{run['speedup']:.2f}x")

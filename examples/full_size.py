@@ -1,10 +1,12 @@
-"""Load full-size models with random weights from files in the published formats, and draw with every method.
+"""Load full-size models with random weights from files in the published formats, and draw with
+every method.
 
     python examples/full_size.py /some/folder --models anole
 
-It checks that memory holds packed weights only once, even while they are packed. The files are written to the folder and
-deleted afterwards. LlamaGen-XL needs 9 GB of disk and 8 GB of memory, Anole 15 and 20, Janus-Pro 1B 5 and 6. It prints memory
-and seconds. The exit status is 1 if a check fails.
+It checks that memory holds packed weights only once, even while they are packed. The files are
+written to the folder and deleted afterwards. LlamaGen-XL needs 9 GB of disk and 8 GB of memory,
+Anole 15 and 20, Janus-Pro 1B 5 and 6. It prints memory and seconds. The exit status is 1 if a check
+fails.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def shapes_of(network: nn.Module, form: str) -> Shapes:
 
 
 def random(block: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    """Return weights scaled so that states neither vanish nor blow up: norms around 1, the rest by their inputs."""
+    """Return weights scaled so that states neither vanish nor blow up: norms around 1, the rest by
+    their inputs.
+    """
     found = {}
     for name, shape in shapes.items():
         count, start = torch.Size(shape).numel(), crc32(name.encode()) % 1000
@@ -68,7 +72,9 @@ def random(block: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         if "norm" in name:
             found[name] = 1 + 0.1 * flat if name.endswith("weight") else 0.1 * flat
         else:
-            found[name] = flat * (1.0 if "embed" in name else shape[1] ** -0.5 if len(shape) > 1 else 0.1)
+            found[name] = flat * (
+                1.0 if "embed" in name else shape[1] ** -0.5 if len(shape) > 1 else 0.1
+            )
     return found
 
 
@@ -84,13 +90,24 @@ def write_llamagen(folder: Path, published: Published) -> None:
     assert isinstance(text, TextSizes) and published.drafter is not None
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir()
-    save_file(random(block, shapes_of(blank_network(c), "lantern")), folder / "target" / "model.safetensors")
+    save_file(
+        random(block, shapes_of(blank_network(c), "lantern")),
+        folder / "target" / "model.safetensors",
+    )
     heads = {"num_attention_heads": c.heads, "num_key_value_heads": c.heads}
-    sizes = {"block_size": c.tokens, "cls_token_num": c.prefix, "rms_norm_eps": c.eps, "rope_base": c.rope_base}
+    sizes = {
+        "block_size": c.tokens,
+        "cls_token_num": c.prefix,
+        "rms_norm_eps": c.eps,
+        "rope_base": c.rope_base,
+    }
     (folder / "target" / "config.json").write_text(json.dumps({**heads, **sizes}), encoding="utf-8")
     drafter = random(block, shapes_of(blank_network(published.drafter), "drafter"))
     torch.save(drafter, folder / "drafter" / "pytorch_model.bin")
-    torch.save({"model": random(block, shapes_of(blank_tokenizer(published.tokenizer, 1), "vq"))}, folder / "vq_ds16_t2i.pt")
+    torch.save(
+        {"model": random(block, shapes_of(blank_tokenizer(published.tokenizer, 1), "vq"))},
+        folder / "vq_ds16_t2i.pt",
+    )
     t5 = t5_config(text)
     save_shards(block, shapes_of(blank_text(t5), "t5"), folder / "text", 2)
     (folder / "text" / "config.json").write_text(json.dumps(t5.to_diff_dict()), encoding="utf-8")
@@ -98,13 +115,26 @@ def write_llamagen(folder: Path, published: Published) -> None:
 
 
 def write_anole(folder: Path, published: Published) -> None:
-    c, block, hub = published.target, torch.randn(BLOCK, dtype=torch.bfloat16), folder / "Anole-7b-v0.1-hf"
+    c, block, hub = (
+        published.target,
+        torch.randn(BLOCK, dtype=torch.bfloat16),
+        folder / "Anole-7b-v0.1-hf",
+    )
     assert published.drafter is not None
     hub.mkdir()
-    shapes = shapes_of(blank_network(c), "anole") | shapes_of(blank_tokenizer(published.tokenizer, 1), "anole-vq")
+    shapes = shapes_of(blank_network(c), "anole") | shapes_of(
+        blank_tokenizer(published.tokenizer, 1), "anole-vq"
+    )
     save_shards(block, shapes | {"lm_head.weight": (c.embeddings, c.dim)}, hub, 3)
-    config = {"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 65536, "swin_norm": False}
-    (hub / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}), encoding="utf-8")
+    config = {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 65536,
+        "swin_norm": False,
+    }
+    (hub / "config.json").write_text(
+        json.dumps({**config, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}), encoding="utf-8"
+    )
     write_vocabulary(hub / "tokenizer.json", c.vocab)
     (folder / "drafter").mkdir()
     drafter = blank_network(published.drafter).state_dict()
@@ -117,17 +147,30 @@ def write_janus(folder: Path, published: Published) -> None:
     c, place = published.target, folder / "Janus-Pro-1B"
     place.mkdir()
     shapes: Shapes = {"language_model.lm_head.weight": (c.embeddings, c.dim)}
-    shapes |= {f"vision_model.{i}": (12, 1024, 1024) for i in range(24)}  # about the size of the picture encoder
-    shapes |= shapes_of(blank_network(c), "janus") | shapes_of(blank_tokenizer(published.tokenizer, 1), "janus-vq")
-    torch.save(random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes), place / "pytorch_model.bin")
-    config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
-    (place / "config.json").write_text(json.dumps({"language_config": {**config, "vocab_size": 102400}}), encoding="utf-8")
+    # about the size of the picture encoder
+    shapes |= {f"vision_model.{i}": (12, 1024, 1024) for i in range(24)}
+    shapes |= shapes_of(blank_network(c), "janus") | shapes_of(
+        blank_tokenizer(published.tokenizer, 1), "janus-vq"
+    )
+    torch.save(
+        random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes), place / "pytorch_model.bin"
+    )
+    config = {
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+    }
+    (place / "config.json").write_text(
+        json.dumps({"language_config": {**config, "vocab_size": 102400}}), encoding="utf-8"
+    )
     write_chat_vocabulary(place / "tokenizer.json", PAD)
 
 
 # -- a process that loads and draws
 
-# A separate process isolates its memory. Rows have four tokens, since TOKENS fill no row of the model's picture.
+# A separate process isolates its memory. Rows have four tokens, since TOKENS fill no row of the
+# model's picture.
 RUN = """
 import json, sys, threading, time
 from dataclasses import replace
@@ -178,7 +221,8 @@ print(json.dumps(told))
 
 
 def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
-    """Load a model from published files, draw TOKENS tokens with each of its methods, and decode a picture.
+    """Load a model from published files, draw TOKENS tokens with each of its methods, and decode a
+    picture.
 
     Print and return the seconds and GiB that this took."""
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
@@ -186,13 +230,20 @@ def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, encoding="utf-8", check=True)
     told: dict[str, Any] = json.loads(done.stdout)
-    print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))
+    print(
+        json.dumps(
+            {"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told},
+            indent=1,
+        )
+    )
     return told
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the function that writes its files, the requested number format, and bounds of its target's weights in GiB."""
+    """A model, the function that writes its files, the requested number format, and bounds of its
+    target's weights in GiB.
+    """
 
     model: str
     write: Callable[[Path, Published], None]
@@ -220,22 +271,35 @@ def check(case: Case, folder: Path) -> None:
     finally:
         shutil.rmtree(folder)
     assert told["dtype"] == (sixteen_bits() if case.dtype == "auto" else case.dtype)
-    parts = {part: count / 2**30 for part, count in budget(published, told["dtype"], on_cpu=True).items()}
+    parts = {
+        part: count / 2**30 for part, count in budget(published, told["dtype"], on_cpu=True).items()
+    }
     assert case.weights[0] < parts["target"] < case.weights[1]
     weights = parts["target"] + parts["drafter"] + parts["image tokenizer"]
-    encoder = isinstance(published.text, TextSizes)  # stays on disk until there is a prompt, and then needs more memory
-    assert told["loaded"]["most of its own"] < 1.3 * (weights + (parts["the rest"] if encoder else 0))
+    # stays on disk until there is a prompt, and then needs more memory
+    encoder = isinstance(published.text, TextSizes)
+    assert told["loaded"]["most of its own"] < 1.3 * (
+        weights + (parts["the rest"] if encoder else 0)
+    )
     assert told["end"]["most of its own"] < (1.3 if encoder else 1) * sum(parts.values())
     for method, found in told["methods"].items():
-        assert len(found["tokens"]) == TOKENS and all(0 <= token < published.target.vocab for token in found["tokens"]), method
-    assert set(told["methods"]) == {m.id for m in METHODS.values() if published.drafter is not None or not m.needs_drafter}
+        assert len(found["tokens"]) == TOKENS and all(
+            0 <= token < published.target.vocab for token in found["tokens"]
+        ), method
+    assert set(told["methods"]) == {
+        m.id for m in METHODS.values() if published.drafter is not None or not m.needs_drafter
+    }
     assert told["picture"][:2] == [info.image_size] * 2 and told["picture"][2] > 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=user_path, help="where the files are written meanwhile")
-    parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    parser.add_argument(
+        "--models", nargs="+", choices=list(CASES), default=list(CASES), help="default: all"
+    )
     args = parser.parse_args()
     for name in args.models:
         check(CASES[name], args.folder / "full-size")

@@ -1,4 +1,6 @@
-"""Write the link preview picture of the first recorded run: python examples/link_card.py [--out FILE]"""
+"""Write the link preview picture of the first recorded run: python examples/link_card.py [--out
+FILE]
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,39 @@ def card() -> Image.Image:
     draw.text((MARGIN + huge.getlength(first), 104), rest, INK, huge, "ls")
     for i, name in enumerate(SHOWN):
         x, below = MARGIN + i * (TILE + GAP), TOP + TILE
-        image.paste(picture_of(run.pictures[name]).resize((TILE, TILE), Image.Resampling.LANCZOS), (x, TOP))
+        image.paste(
+            picture_of(run.pictures[name]).resize((TILE, TILE), Image.Resampling.LANCZOS), (x, TOP)
+        )
         draw.rectangle((x, below, x + TILE - 1, below + 5), COLOURS[name])
         draw.text((x, below + 38), LABELS[name], INK, body, "ls", stroke_width=0.4)
         draw.text((x + TILE, below + 38), f"{steps[name]} passes", SOFT, body, "rs")
     x = MARGIN + 2 * (TILE + GAP) + GAP
     draw.text((x, TOP + 26), textwrap.fill(TITLE, 17), INK, title, "ls", spacing=10)
-    draw.text((x, TOP + 150), textwrap.fill(f"\u201c{record['prompt']}\u201d", 24), INK, body, "ls", spacing=10)
-    facts = f"A recorded run: {record['model']['id']} on {record['device']}, {record['created'][:10]}"
-    draw.text((MARGIN, SIZE[1] - 34), f"{facts}, seed {record['settings']['seed']}", SOFT, small, "ls")
+    draw.text(
+        (x, TOP + 150),
+        textwrap.fill(f"\u201c{record['prompt']}\u201d", 24),
+        INK,
+        body,
+        "ls",
+        spacing=10,
+    )
+    facts = (
+        f"A recorded run: {record['model']['id']} on {record['device']}, {record['created'][:10]}"
+    )
+    draw.text(
+        (MARGIN, SIZE[1] - 34), f"{facts}, seed {record['settings']['seed']}", SOFT, small, "ls"
+    )
     return image
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=user_path, default=Path(__file__).with_name("link_card.png"), help="file for the picture")
+    parser.add_argument(
+        "--out",
+        type=user_path,
+        default=Path(__file__).with_name("link_card.png"),
+        help="file for the picture",
+    )
     out = parser.parse_args().out
     card().save(out, optimize=True, pnginfo=text_chunks(recorded_runs()[0].record))
     print(f"wrote {out}")

@@ -1,15 +1,18 @@
-"""OPT-Tree (arXiv 2406.17276) from outside the package: a draft source is a `DraftConfig` and a `Proposer`.
+"""OPT-Tree (arXiv 2406.17276) from outside the package: a draft source is a `DraftConfig` and a
+`Proposer`.
 
-Run `python examples/more_methods.py` to race it against vanilla and EAGLE-1 on the bundled model. `register` adds it to one
-process, as in more_rules.py.
+Run `python examples/more_methods.py` to race it against vanilla and EAGLE-1 on the bundled model.
+`register` adds it to one process, as in more_rules.py.
 
-The tree is chosen in every step. It grows where the drafter is sure, and stops where a draft is not worth a node. With shared
-noise both models add the same noise to their scores. The more the drafter's best token stands out, the likelier it is the
-target's own draw. SHARPNESS divides the noisy scores so that their softmax is that chance. The chance that verification
-reaches a draft is the product along its path (section 3 of the paper). The tree keeps a draft whose chance is at least
+The tree is chosen in every step. It grows where the drafter is sure, and stops where a draft is not
+worth a node. With shared noise both models add the same noise to their scores. The more the
+drafter's best token stands out, the likelier it is the target's own draw. SHARPNESS divides the
+noisy scores so that their softmax is that chance. The chance that verification reaches a draft is
+the product along its path (section 3 of the paper). The tree keeps a draft whose chance is at least
 `chance`, the cost of a node in tokens. The drafter goes on after the likeliest draft alone.
 
-The host reads the chances in every step. So `needs_host_sync` is set, and no GPU captures these steps.
+The host reads the chances in every step. So `needs_host_sync` is set, and no GPU captures these
+steps.
 """
 
 from __future__ import annotations
@@ -31,17 +34,21 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, guide, scores
 from lantern_demo.decoding.trees import Draft, Tree, whole_tree
 
-# Of the divisors 0.4 to 4 this one best predicts, by likelihood, whether the first draft is accepted. Measured on 841
-# steps of the bundled model: of the drafts predicted at 0.4 to 0.6, 4 in 10 were accepted; of those above 0.8, 9 in 10.
+# Of the divisors 0.4 to 4 this one best predicts, by likelihood, whether the first draft is
+# accepted. Measured on 841 steps of the bundled model: of the drafts predicted at 0.4 to 0.6, 4 in
+# 10 were accepted; of those above 0.8, 9 in 10.
 SHARPNESS = 0.9
-# The drafter goes on after a draft with this many times `chance`: its pass costs about as much as a node, so that the
-# two need twice `chance`, and 6 in 10 of its first drafts are right.
+# The drafter goes on after a draft with this many times `chance`: its pass costs about as much as a
+# node, so that the two need twice `chance`, and 6 in 10 of its first drafts are right.
 WORTH_A_PASS = 3.2
 
 
 @dataclass(frozen=True)
 class OptTree(DraftConfig):
-    """Drafts that verification reaches with a chance of at least `chance`. Raises ValueError outside (0, 1)."""
+    """Drafts that verification reaches with a chance of at least `chance`.
+
+    Raises ValueError outside (0, 1).
+    """
 
     chance: float = 0.15
 
@@ -111,7 +118,9 @@ class OptTreeProposer(Proposer):
             return super().propose(root, passes, head, uniforms)
         tree = comb(tuple(counts), policy.width, self.device)
         nodes = torch.cat(tokens)
-        return Draft(tree, nodes, nodes[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1))
+        return Draft(
+            tree, nodes, nodes[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -129,13 +138,25 @@ def comb(counts: tuple[int, ...], width: int, device: torch.device) -> Tree:
     return whole_tree(parent_of, depth_of, nodes, nodes >= 0, len(counts), width)
 
 
-OPT_TREE = Method("opt-tree", "OPT-Tree", OptTree, Rule(), True, "A draft tree chosen in each step, exact acceptance.", False)
+OPT_TREE = Method(
+    "opt-tree",
+    "OPT-Tree",
+    OptTree,
+    Rule(),
+    True,
+    "A draft tree chosen in each step, exact acceptance.",
+    False,
+)
 
 
 def main() -> None:
     register(OPT_TREE)
     pipe = load("lantern-scenes")
-    raced = pipe.compare("three red round lanterns over a lake at dusk", ["vanilla", "eagle1", "opt-tree"], tree="0 00 000")
+    raced = pipe.compare(
+        "three red round lanterns over a lake at dusk",
+        ["vanilla", "eagle1", "opt-tree"],
+        tree="0 00 000",
+    )
     done = {name: event for name, event in raced if isinstance(event, Generation)}
     for name, generation in done.items():
         stats = generation.stats

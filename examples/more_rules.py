@@ -1,14 +1,17 @@
-"""Three acceptance rules from outside the package: a rule is a class, and a method is a row of drafts and a rule.
+"""Three acceptance rules from outside the package: a rule is a class, and a method is a row of
+drafts and a rule.
 
-Run `python examples/more_rules.py` to race them against vanilla on the bundled model. `register` adds them to one process,
-under their ids in `Pipeline.generate` and `Pipeline.compare`. A program that shows the page registers before it imports
-`lantern_demo.ui`. Parameters are the fields of the rules. All three need random numbers independent of vanilla's, since they
-weigh p against q or mix them: no set of tokens stands for a guess.
+Run `python examples/more_rules.py` to race them against vanilla on the bundled model. `register`
+adds them to one process, under their ids in `Pipeline.generate` and `Pipeline.compare`. A program
+that shows the page registers before it imports `lantern_demo.ui`. Parameters are the fields of the
+rules. All three need random numbers independent of vanilla's, since they weigh p against q or mix
+them: no set of tokens stands for a guess.
 
-Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch 2.13, float32, fitted trees,
-2026-11-24. The speedup is the median over vanilla in the same rounds with its 95 % interval. TVD is the mean total variation
-distance of a token's distribution from the model's own. Typical and Ensemble shared their noise with vanilla in that run,
-through a variant of their rules that was removed.
+Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch
+2.13, float32, fitted trees, 2026-11-24. The speedup is the median over vanilla in the same rounds
+with its 95 % interval. TVD is the mean total variation distance of a token's distribution from the
+model's own. Typical and Ensemble shared their noise with vanilla in that run, through a variant of
+their rules that was removed.
 
     COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    TVD 0.06
     Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    TVD 0.12
@@ -34,17 +37,22 @@ from lantern_demo.decoding.rules import Members, Rule
 
 @dataclass(frozen=True)
 class Weighted(Rule):
-    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), w = delta exp(-0.7 i - mu).
+    """COOL-SD (arXiv 2601.09212).
 
-    After a rejection p <- norm([p - min(q, w p)]+). The paper specifies neither the first i, here 0, nor mu. Weights of at most
-    1 leave the distribution unchanged."""
+    At depth i it accepts x with probability min(1, w p(x) / q(x)), w = delta exp(-0.7 i - mu).
+
+    After a rejection p <- norm([p - min(q, w p)]+). The paper specifies neither the first i, here
+    0, nor mu. Weights of at most 1 leave the distribution unchanged.
+    """
 
     delta: float = 2.0
     mu: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.delta > 0 and math.isfinite(self.delta) and math.isfinite(self.mu)):
-            raise ValueError(f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above 0")
+            raise ValueError(
+                f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above 0"
+            )
 
     @property
     def relaxes(self) -> bool:
@@ -57,7 +65,9 @@ class Weighted(Rule):
     def score(self, members: Members, depth: Tensor | float) -> Tensor:
         return self.weight(depth) * members.mass[..., 0]
 
-    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
         if q is None:  # drafts that the prefix fixes: all of q is at x
             q = torch.zeros_like(p).scatter(1, members.ids[:, 0], members.member[:, 0].float())
         return (p - torch.minimum(q, self.weight(depth) * p)).clamp(min=0.0)
@@ -65,7 +75,8 @@ class Weighted(Rule):
 
 @dataclass(frozen=True)
 class Typical(Rule):
-    """Medusa's typical acceptance (arXiv 2401.10774): accept a draft if p(x) > min(e, sqrt(e) exp(-H)), independent of q.
+    """Medusa's typical acceptance (arXiv 2401.10774): accept a draft if p(x) > min(e, sqrt(e)
+    exp(-H)), independent of q.
 
     H is the entropy of p in nats. A rejection leaves p unchanged."""
 
@@ -82,13 +93,16 @@ class Typical(Rule):
         bound = math.sqrt(self.epsilon) * torch.special.entr(p).sum(-1, keepdim=True).neg().exp()
         return bound.clamp(max=self.epsilon)
 
-    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
         return p
 
 
 @dataclass(frozen=True)
 class Ensemble(Rule):
-    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers).
+    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of
+    transformers).
 
     It is the exact rule with v = w p + (1 - w) q instead of p. Without a draft v is p."""
 
@@ -112,9 +126,33 @@ def check_share(name: str, value: float) -> None:
 
 
 MORE = (
-    Method("cool-sd", "COOL-SD", StaticTree, Weighted(), False, "A guess counts for more, the less the deeper it lies.", False),
-    Method("typical", "Typical", StaticTree, Typical(), False, "A guess is kept that is likely enough for its place.", False),
-    Method("ensemble", "Ensemble", StaticTree, Ensemble(), False, "Exact against the model mixed with the drafter.", False),
+    Method(
+        "cool-sd",
+        "COOL-SD",
+        StaticTree,
+        Weighted(),
+        False,
+        "A guess counts for more, the less the deeper it lies.",
+        False,
+    ),
+    Method(
+        "typical",
+        "Typical",
+        StaticTree,
+        Typical(),
+        False,
+        "A guess is kept that is likely enough for its place.",
+        False,
+    ),
+    Method(
+        "ensemble",
+        "Ensemble",
+        StaticTree,
+        Ensemble(),
+        False,
+        "Exact against the model mixed with the drafter.",
+        False,
+    ),
 )
 
 

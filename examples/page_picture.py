@@ -1,9 +1,11 @@
-"""Take the screenshots and the film of the page that README shows, and time races. Start app.py, then run
+"""Take the screenshots and the film of the page that README shows, and time races.
+
+Start app.py, then run
 
 python examples/page_picture.py http://127.0.0.1:7860
 
-It writes page.png, phone.png, race.webp and page.json. page.json has the median seconds from Draw to the last number, over five
-races. Needs playwright (pip install playwright) and a Chromium.
+It writes page.png, phone.png, race.webp and page.json. page.json has the median seconds from Draw
+to the last number, over five races. Needs playwright (pip install playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -24,14 +26,21 @@ SHOWN = 960  # pixels wide
 FILM = 7.5  # seconds of a recorded race, with a rest at its end
 FILM_WIDTH = 800  # pixels
 RACES = 5  # timed ones
-FOLDS = ("Change lambda, delta or k", "All numbers")  # shown on the phone after the race and the look at a token
+# shown on the phone after the race and the look at a token
+FOLDS = ("Change lambda, delta or k", "All numbers")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs"
+    )
     parser.add_argument("--chromium", default="/usr/bin/chromium")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for what it writes")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent, help="folder for what it writes"
+    )
     args = parser.parse_args()
     args.out = args.out.expanduser()
     with sync_playwright() as p:
@@ -64,7 +73,9 @@ def phone(browser: Browser, url: str) -> Image.Image:
         fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
         fold.click()
         page.wait_for_timeout(1500)  # folded content loads when it is opened
-        fold.evaluate("fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })")
+        fold.evaluate(
+            "fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
+        )
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 
@@ -81,9 +92,18 @@ def film(browser: Browser, url: str, path: Path) -> None:
     while time.monotonic() - began < FILM:
         times.append(time.monotonic())
         frame = picture(page.screenshot(clip=clip, type="jpeg", quality=90))  # type: ignore[arg-type]
-        frames.append(frame.resize((FILM_WIDTH, frame.height * FILM_WIDTH // frame.width), Image.Resampling.LANCZOS))
-    lasts = [int(1000 * (after - before)) for before, after in zip(times, [*times[1:], times[-1] + 2], strict=True)]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=lasts, loop=0, quality=60, method=4)
+        frames.append(
+            frame.resize(
+                (FILM_WIDTH, frame.height * FILM_WIDTH // frame.width), Image.Resampling.LANCZOS
+            )
+        )
+    lasts = [
+        int(1000 * (after - before))
+        for before, after in zip(times, [*times[1:], times[-1] + 2], strict=True)
+    ]
+    frames[0].save(
+        path, save_all=True, append_images=frames[1:], duration=lasts, loop=0, quality=60, method=4
+    )
     print(f"wrote {path}: {len(frames)} frames, {path.stat().st_size >> 10} KB")
 
 
@@ -98,7 +118,10 @@ def races(browser: Browser, url: str, path: Path) -> None:
         page.locator("#status", has_text="Done").wait_for()
         seconds.append(time.monotonic() - began)
         draw.wait_for()
-    path.write_text(json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n",
+        encoding="utf-8",
+    )
     print(f"wrote {path}")
 
 

@@ -1,7 +1,8 @@
-"""Take pictures of the page in each of its states, at three widths, light and dark: python examples/page_states.py --out states
+"""Take pictures of the page in each of its states, at three widths, light and dark: python
+examples/page_states.py --out states
 
-Serves the bundled model itself, with room for one visitor in the queue. Needs playwright (pip install playwright) and a
-Chromium.
+Serves the bundled model itself, with room for one visitor in the queue. Needs playwright (pip
+install playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ WIDTHS, THEMES = (390, 768, 1280), ("light", "dark")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=user_path, required=True, help="folder for the pictures")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
@@ -108,7 +111,12 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
         page.get_by_text("Some methods failed").wait_for()
     yield "fault", page
 
-    for title in ("Change lambda, delta or k", "All numbers", "Record and link", "How timings are taken"):
+    for title in (
+        "Change lambda, delta or k",
+        "All numbers",
+        "Record and link",
+        "How timings are taken",
+    ):
         page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True)).click()
     page.get_by_role("button", name="Measure here", exact=True).click()
     page.get_by_text("Explored five values").wait_for()
@@ -123,7 +131,9 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     page.close()
 
     calm = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
-    calm.goto(f"{url}?__theme={theme}&run=gone&prompt=two+red+lanterns&methods=vanilla,lantern&seed=5")
+    calm.goto(
+        f"{url}?__theme={theme}&run=gone&prompt=two+red+lanterns&methods=vanilla,lantern&seed=5"
+    )
     calm.get_by_text("Filled in from the link").wait_for()
     calm.locator('#stage .lane[data-phase="asked"]').first.wait_for()
     yield "link-calm", calm

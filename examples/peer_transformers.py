@@ -1,10 +1,13 @@
-"""Time Hugging Face `generate` on the same weights: one token per step, a DynamicCache, transformers' own samplers.
+"""Time Hugging Face `generate` on the same weights: one token per step, a DynamicCache,
+transformers' own samplers.
 
-The time covers the whole call of `generate` with the prefill. The prompt is encoded before. The layers are this project's
-modules in PyTorch operations, not the fused versions that decode a small model on a CPU.
+The time covers the whole call of `generate` with the prefill. The prompt is encoded before. The
+layers are this project's modules in PyTorch operations, not the fused versions that decode a small
+model on a CPU.
 
-Run `python examples/peer_transformers.py --prompts 6`: all draw the same prompts in turn, as in `bench speed`. This project's
-methods are also timed by the wall clock, from the prefill to the last token.
+Run `python examples/peer_transformers.py --prompts 6`: all draw the same prompts in turn, as in
+`bench speed`. This project's methods are also timed by the wall clock, from the prefill to the last
+token.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ from statistics import median
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel, set_seed
+from transformers import (
+    DynamicCache,
+    GenerationConfig,
+    GenerationMixin,
+    PretrainedConfig,
+    PreTrainedModel,
+    set_seed,
+)
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -37,14 +47,19 @@ class ImageConfig(PretrainedConfig):
 
 
 def append(cache: DynamicCache, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Append the keys and values kv [R, n, 2, heads, d] of a layer, and return all that the cache holds of it."""
+    """Append the keys and values kv [R, n, 2, heads, d] of a layer, and return all that the cache
+    holds of it.
+    """
     return cache.update(*kv.transpose(1, 3).unbind(2), layer)
 
 
 class ImageModel(PreTrainedModel, GenerationMixin):
-    """A LlamaGen target for `generate`, which sees a batch of one. Guidance doubles the rows inside `forward`.
+    """A LlamaGen target for `generate`, which sees a batch of one.
 
-    transformers' own Llama cannot replace it: the rotary angles follow the image's rows and columns, and are 0 on the prompt.
+    Guidance doubles the rows inside `forward`.
+
+    transformers' own Llama cannot replace it: the rotary angles follow the image's rows and
+    columns, and are 0 on the prompt.
     """
 
     config_class = ImageConfig
@@ -72,16 +87,22 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         past_key_values: DynamicCache | None = None,
         **_: object,
     ) -> CausalLMOutputWithPast:
-        """Compute guided logits [1, 1, V] of the prefix inputs_embeds [1, T, H] with its unconditional row, or a token [1, 1].
+        """Compute guided logits [1, 1, V] of the prefix inputs_embeds [1, T, H] with its
+        unconditional row, or a token [1, 1].
 
-        attention_mask [1, all positions so far] marks the prompt's padding, and is None without padding.
+        attention_mask [1, all positions so far] marks the prompt's padding, and is None without
+        padding.
         """
         cache = DynamicCache() if past_key_values is None else past_key_values
         first = cache.get_seq_length()
         visible = None if attention_mask is None else attention_mask.bool()
         rows = 1 if unconditional is None else 2
         if inputs_embeds is not None:
-            x = inputs_embeds if unconditional is None else torch.cat((inputs_embeds, unconditional))
+            x = (
+                inputs_embeds
+                if unconditional is None
+                else torch.cat((inputs_embeds, unconditional))
+            )
             config, dtype = self.target.config, inputs_embeds.dtype
             mask: Tensor | None = prefix_mask(visible, x.shape[1], x.device, config.padding, dtype)
         else:
@@ -135,28 +156,41 @@ class Peer:
 
 
 def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
-    """Draw a picture and return its seconds. Raises RuntimeError if the number of tokens is wrong."""
+    """Draw a picture and return its seconds.
+
+    Raises RuntimeError if the number of tokens is wrong.
+    """
     peer.prepare(prompt)
     clock = Clock(peer.pipe.device)
     with clock.measure("verify"):
         tokens = peer(prompt, seed)
     if len(tokens) != peer.pipe.info.tokens:
-        raise RuntimeError(f"generate drew {len(tokens)} tokens, a picture has {peer.pipe.info.tokens}")
+        raise RuntimeError(
+            f"generate drew {len(tokens)} tokens, a picture has {peer.pipe.info.tokens}"
+        )
     return {"wall_seconds": clock.seconds["verify"]}
 
 
 def main() -> None:
     """Print the seconds of a picture by method, and how many times as long `generate` takes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--methods", nargs="+", default=["vanilla", "eagle1", "lantern++"])
     args = parser.parse_args()
     pipe = load()
-    ours: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows_of(args.methods, {})}
-    rounds = measure(ours | {"generate": partial(timed, Peer(pipe))}, prompts_for(pipe.info, args.prompts))
+    ours: dict[str, Contestant] = {
+        row.name: partial(play, pipe, row) for row in rows_of(args.methods, {})
+    }
+    rounds = measure(
+        ours | {"generate": partial(timed, Peer(pipe))}, prompts_for(pipe.info, args.prompts)
+    )
     for name in (*ours, "generate"):
         seconds = [r["runs"][name]["wall_seconds"] for r in rounds]
-        ratios = [r["runs"]["generate"]["wall_seconds"] / r["runs"][name]["wall_seconds"] for r in rounds]
+        ratios = [
+            r["runs"]["generate"]["wall_seconds"] / r["runs"][name]["wall_seconds"] for r in rounds
+        ]
         print(f"{name}: {median(seconds):.3f} s, generate takes {median(ratios):.2f} times as long")
 
 

@@ -1,4 +1,5 @@
-"""Plot a front: speed against every quality measure, with a curve for each relaxed method and markers for lossless ones.
+"""Plot a front: speed against every quality measure, with a curve for each relaxed method and
+markers for lossless ones.
 
 python examples/plot_front.py runs/quality/front.json
 
@@ -27,14 +28,24 @@ from lantern_demo.ui.run_view import COLOURS
 COLUMNS = 3
 MARKERS = ("o", "s", "^", "D", "v")
 # The knob of each method that bounds its relaxation. A curve joins its points.
-CURVES = {method.id: name for method in METHODS.values() for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)}
+CURVES = {
+    method.id: name
+    for method in METHODS.values()
+    for name, knob in KNOBS.items()
+    if knob.bounds and knob.reads(method)
+}
 Row = dict[str, Any]
 
 
 def draw_front(report: dict[str, Any], file: Path) -> None:
-    """Plot a report's front to a PNG file: one panel for the distance, one for each quality measure."""
+    """Plot a report's front to a PNG file: one panel for the distance, one for each quality
+    measure.
+    """
     rows = [row for row in report["rows"] if row["group"] in ("main", "sweep")]
-    panels = {"tvd": {"title": "TVD of the tokens' distributions from the model's", "better": "lower"}, **report["measures"]}
+    panels = {
+        "tvd": {"title": "TVD of the tokens' distributions from the model's", "better": "lower"},
+        **report["measures"],
+    }
     lines = math.ceil((len(panels) + 1) / COLUMNS)
     figure = Figure(figsize=(15, 3.9 * lines), dpi=110, layout="constrained")
     axes = figure.subplots(lines, COLUMNS).flatten().tolist()
@@ -42,14 +53,28 @@ def draw_front(report: dict[str, Any], file: Path) -> None:
         ax.axis("off")
     for ax, (key, told) in zip(axes, panels.items(), strict=False):
         for method in METHODS:
-            _curve(ax, method, [(row, value) for row in rows if row["method"] == method and (value := value_of(row, key))])
+            _curve(
+                ax,
+                method,
+                [
+                    (row, value)
+                    for row in rows
+                    if row["method"] == method and (value := value_of(row, key))
+                ],
+            )
         ax.axhline(0, color="grey", linewidth=0.8)
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_xlabel("gain: tokens a step over what a step costs")
-        ax.set_title(told["title"] + (f" ({told['better']} is better)" if told["better"] else ""), fontsize=9)
+        ax.set_title(
+            told["title"] + (f" ({told['better']} is better)" if told["better"] else ""), fontsize=9
+        )
     handles, labels = axes[0].get_legend_handles_labels()
-    axes[len(panels)].legend(handles, labels, loc="center", frameon=False, title=f"bars: {report['level']:.0%} intervals")
-    figure.suptitle(f"{report['model']['id']} on {report['machine']['device']}: what speed costs. Grey line: vanilla itself")
+    axes[len(panels)].legend(
+        handles, labels, loc="center", frameon=False, title=f"bars: {report['level']:.0%} intervals"
+    )
+    figure.suptitle(
+        f"{report['model']['id']} on {report['machine']['device']}: what speed costs. Grey line: vanilla itself"
+    )
     figure.savefig(file, format="png")
 
 
@@ -67,7 +92,10 @@ def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
 def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, float]]]) -> None:
     """Plot a method's points: those of its bound joined and labelled, those of other knobs hollow."""
     bound, lossless, colour = CURVES.get(method), METHODS[method].lossless, COLOURS[method]
-    joined = sorted((p for p in points if p[0]["knob"] in (None, bound)), key=lambda p: p[0]["preset"].get(bound, 0.0))
+    joined = sorted(
+        (p for p in points if p[0]["knob"] in (None, bound)),
+        key=lambda p: p[0]["preset"].get(bound, 0.0),
+    )
     marker = "*" if lossless else MARKERS[list(COLOURS).index(method) % len(MARKERS)]
     for some, line, fill, said in (
         (joined, "-", colour, " (lossless)" if lossless else ""),
@@ -101,8 +129,12 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=user_path, help="front.json of `python examples/quality/run.py`")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "report", type=user_path, help="front.json of `python examples/quality/run.py`"
+    )
     file = parser.parse_args().report
     draw_front(json.loads(file.read_text(encoding="utf-8")), file.with_suffix(".png"))
 

@@ -1,7 +1,9 @@
-"""Test the premise of LANTERN: codebook neighbours look alike. python examples/premise.py [--out FOLDER] [--pictures N]
+"""Test the premise of LANTERN: codebook neighbours look alike. python examples/premise.py [--out
+FOLDER] [--pictures N]
 
-Every token of true scenes is replaced by its n-th codebook neighbour, or by a random token. premise.webp shows some of the
-scenes. premise.json has the PSNR to the pictures of the true tokens, and the share of pictures that still show the caption.
+Every token of true scenes is replaced by its n-th codebook neighbour, or by a random token.
+premise.webp shows some of the scenes. premise.json has the PSNR to the pictures of the true tokens,
+and the share of pictures that still show the caption.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ def replaced(tokens: Tensor, codebook: Tensor) -> dict[str, Tensor]:
     near = neighbour_table(codebook, max(RANKS)).long()
     generator = torch.Generator().manual_seed(0)
     neighbours = {f"neighbour {rank}": near[tokens, rank - 1] for rank in RANKS}
-    return {"true tokens": tokens, **neighbours, "random token": torch.randint(len(codebook), tokens.shape, generator=generator)}
+    return {
+        "true tokens": tokens,
+        **neighbours,
+        "random token": torch.randint(len(codebook), tokens.shape, generator=generator),
+    }
 
 
 def sheet(pictures: dict[str, Tensor]) -> Image.Image:
@@ -41,7 +47,9 @@ def sheet(pictures: dict[str, Tensor]) -> Image.Image:
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
     for column, (name, some) in enumerate(pictures.items()):
         draw.text((column * TILE + TILE / 2, LEGEND / 2), name, "black", font, "mm")
-        for row, pixels in enumerate((some[::SEEDS][:SHOWN] * 255).round().byte().permute(0, 2, 3, 1).numpy()):
+        for row, pixels in enumerate(
+            (some[::SEEDS][:SHOWN] * 255).round().byte().permute(0, 2, 3, 1).numpy()
+        ):
             tile = Image.fromarray(pixels).resize((TILE - 2, TILE - 2), Image.Resampling.LANCZOS)
             image.paste(tile, (column * TILE + 1, LEGEND + row * TILE + 1))
     return image
@@ -49,20 +57,33 @@ def sheet(pictures: dict[str, Tensor]) -> Image.Image:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes"
+    )
     parser.add_argument("--pictures", type=int, default=400)
     args = parser.parse_args()
     pipe = load("lantern-scenes", "cpu")
     scenes, networks = truth(args.pictures), pipe.networks
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     tokens = true_tokens(networks, scenes.scenes)
-    pictures = {name: drawn(networks, ids) for name, ids in replaced(tokens, networks.tokenizer.codebook).items()}
+    pictures = {
+        name: drawn(networks, ids)
+        for name, ids in replaced(tokens, networks.tokenizer.codebook).items()
+    }
     rows = []
     for name, some in pictures.items():
         error = (some - pictures["true tokens"]).square().mean((1, 2, 3))
         found = read(classifier, some, scenes.wanted)[ALL].mean()
-        rows.append({"tokens": name, "psnr": (-10 * error.log10()).mean().item() if error.any() else None, "share": float(found)})
+        rows.append(
+            {
+                "tokens": name,
+                "psnr": (-10 * error.log10()).mean().item() if error.any() else None,
+                "share": float(found),
+            }
+        )
     report = {"created": now(), "pictures": args.pictures, "rows": rows}
     (args.out / "premise.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     sheet(pictures).save(args.out / "premise.webp", quality=85)

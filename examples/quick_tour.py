@@ -1,4 +1,5 @@
-"""A tour of the Python interface: draw one prompt with every method, compare them, then turn a knob.
+"""A tour of the Python interface: draw one prompt with every method, compare them, then turn a
+knob.
 
 python examples/quick_tour.py [--out FOLDER]
 """
@@ -19,15 +20,23 @@ PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=user_path, default=Path("tour"), help="folder for the pictures")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=user_path, default=Path("tour"), help="folder for the pictures"
+    )
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     pipe = load("lantern-scenes")
 
     print("Every method on one prompt and seed:")
     # The other events are Steps with their committed tokens. The fastest method ends first.
-    done = {method: event for method, event in pipe.compare(PROMPT, seed=7) if isinstance(event, Generation)}
+    done = {
+        method: event
+        for method, event in pipe.compare(PROMPT, seed=7)
+        if isinstance(event, Generation)
+    }
     for method, generation in done.items():
         generation.image.save(out / f"{method}.png")
         stats = generation.stats
@@ -39,7 +48,9 @@ def main() -> None:
     print("LANTERN++ at looser and looser bounds:")
     for bound in (1.0, 2.0, 5.0, 10.0):
         stats = pipe.generate(PROMPT, method="lantern++", seed=7, lanternpp_lambda=bound).stats
-        print(f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}")
+        print(
+            f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}"
+        )
 
 
 if __name__ == "__main__":

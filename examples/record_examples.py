@@ -1,4 +1,6 @@
-"""Record the examples again on this machine: python examples/record_examples.py [--out FOLDER] [--count N]"""
+"""Record the examples again on this machine: python examples/record_examples.py [--out FOLDER]
+[--count N]
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,38 @@ def main() -> None:
             "nothing else run."
         )
     )
-    parser.add_argument("--out", type=user_path, default=recorded.FOLDER, help="folder for the runs (default: the package's own)")
-    parser.add_argument("--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--out",
+        type=user_path,
+        default=recorded.FOLDER,
+        help="folder for the runs (default: the package's own)",
+    )
+    parser.add_argument(
+        "--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     args = parser.parse_args()
 
     pipe = load("lantern-scenes", args.device)
     args.out.mkdir(parents=True, exist_ok=True)
     for number, (prompt, seed) in enumerate(texts.EXAMPLES[: args.count], 1):
-        done = {method: event for method, event in pipe.compare(prompt, seed=seed) if isinstance(event, Generation)}
+        done = {
+            method: event
+            for method, event in pipe.compare(prompt, seed=seed)
+            if isinstance(event, Generation)
+        }
         record = merge_records([generation.record for generation in done.values()])
-        pictures = {method: done[method].image for method in record["order"]}  # methods end in another order
+        # methods end in another order
+        pictures = {method: done[method].image for method in record["order"]}
         path = args.out / f"{number:02d}.json.gz"
-        recorded.save(path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED])
-        numbers = "  ".join(f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items())
+        recorded.save(
+            path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED]
+        )
+        numbers = "  ".join(
+            f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items()
+        )
         print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB  {prompt}: {numbers}", flush=True)
 
 

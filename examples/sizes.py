@@ -2,10 +2,11 @@
 
     python examples/sizes.py --out sizes.json
 
-It times the bundled model, and published sizes with random weights. It times forward passes of the target by nodes and kinds of
-matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, the latter two with the default tree. The cost of a step with a
-given tree depends neither on the weights nor on the accepted tokens. Tokens per step are those of the bundled model, so seconds
-of a picture are estimates. `--small` shrinks the published ones, to try the command.
+It times the bundled model, and published sizes with random weights. It times forward passes of the
+target by nodes and kinds of matmul. It times whole steps of vanilla, EAGLE-1 and LANTERN++, the
+latter two with the default tree. The cost of a step with a given tree depends neither on the
+weights nor on the accepted tokens. Tokens per step are those of the bundled model, so seconds of a
+picture are estimates. `--small` shrinks the published ones, to try the command.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # timed passes of each size
 STEPS = 12  # timed steps of each tree in a round
 ROUNDS = 3
-PROMPTS = ("three red round lanterns over a lake at dusk", "a blue sky lantern over hills at night", "two green box lanterns")
+PROMPTS = (
+    "three red round lanterns over a lake at dusk",
+    "a blue sky lantern over hills at night",
+    "two green box lanterns",
+)
 
 Report = dict[str, Any]
 
@@ -63,7 +68,9 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
     if published is not None and free is not None and not small:
         needed = held(published.target) * (4 if kind in (MODULES, "plain", "packed") else 2)
         if needed > 0.9 * free:
-            raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
+            raise ValueError(
+                f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free"
+            )
     dtype = torch.float32 if kind == MODULES else torch.float16
     timed = timed_model(model, CPU, small, dtype, join=False)
     if kind == MODULES:
@@ -76,24 +83,32 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
 
 
 def default_kind(model: str) -> str:
-    """Return the kind of matmul that the program chooses for a published model, or float16 weights for the bundled one."""
+    """Return the kind of matmul that the program chooses for a published model, or float16 weights
+    for the bundled one.
+    """
     info = model_info(model)
     return "half" if info.folder else OF_FORMAT.get(info.dtype("auto", CPU), "packed")
 
 
 @torch.inference_mode()
 def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
-    """Return median milliseconds by nodes: a pass over a chain, with head and guidance, in the middle of a picture."""
+    """Return median milliseconds by nodes: a pass over a chain, with head and guidance, in the
+    middle of a picture.
+    """
     target, found = timed.target, {}
     cache = target.new_cache(len(timed.condition.features), timed.tokens + max(nodes))
     target.prefill(timed.condition, cache)
-    first = cache.length + timed.tokens // 2  # the contents of the earlier slots do not affect times
+    # the contents of the earlier slots do not affect times
+    first = cache.length + timed.tokens // 2
     for count in nodes:
         slots, times = first + torch.arange(count), list[float]()
         visible = torch.arange(first + count) <= slots[:, None] if count > 1 else None
-        while len(times) <= (PASSES if sum(times) < 1 else 2):  # fewer of long ones; the first is discarded
+        # fewer of long ones; the first is discarded
+        while len(times) <= (PASSES if sum(times) < 1 else 2):
             began = perf_counter()
-            hidden = target.forward(torch.arange(count) % target.vocab_size, slots, slots, visible, cache)
+            hidden = target.forward(
+                torch.arange(count) % target.vocab_size, slots, slots, visible, cache
+            )
             guide(target.head(hidden), timed.knobs.cfg_scale)
             times.append(perf_counter() - began)
         found[str(count)] = 1000 * median(times[1:])
@@ -101,7 +116,9 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
 
 
 def steps(timed: TimedModel, method: str, policy: DraftConfig) -> list[float]:
-    """Return seconds of a method's steps with a tree at the start of a picture, without the first, which starts the drafter."""
+    """Return seconds of a method's steps with a tree at the start of a picture, without the first,
+    which starts the drafter.
+    """
     tokens = min(timed.tokens, (STEPS + 2) * policy.nodes)
     events = timed.run(method, policy, tokens, seed=1)
     clock = (event.seconds for event in events if isinstance(event, Step))
@@ -116,7 +133,10 @@ def tokens_per_step(method: str) -> float:
 
 
 def methods(timed: TimedModel) -> Report:
-    """Estimate the cost of a picture by method, with the default tree of a processor. Time the methods in turn."""
+    """Estimate the cost of a picture by method, with the default tree of a processor.
+
+    Time the methods in turn.
+    """
     tree = StaticTree(DEFAULTS["cpu"].static)
     chosen: dict[str, DraftConfig] = {"vanilla": DraftConfig(), "eagle1": tree, "lantern++": tree}
     times: dict[str, list[float]] = {name: [] for name in chosen}
@@ -146,7 +166,11 @@ def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool
         "weights": timed.weights,
         "threads": torch.get_num_threads(),
     }
-    report |= {"default_kind": default, "kinds": {default: passes(timed, nodes)}, "methods": methods(timed)}
+    report |= {
+        "default_kind": default,
+        "kinds": {default: passes(timed, nodes)},
+        "methods": methods(timed),
+    }
     del timed
     for kind in dict.fromkeys(kind for kind in kinds if kind != default):
         gc.collect()  # two at once might not fit
@@ -158,15 +182,25 @@ def markdown(models: dict[str, Report]) -> str:
     """Return two tables: passes by kind and nodes, and methods."""
     kinds, found = [], []
     for model, report in models.items():
-        kinds += [[model, kind, *(f"{ms:.2f}" for ms in times.values())] for kind, times in report["kinds"].items()]
+        kinds += [
+            [model, kind, *(f"{ms:.2f}" for ms in times.values())]
+            for kind, times in report["kinds"].items()
+        ]
         for method, row in report["methods"].items():
             numbers = [f"{row[key]:.2f}" for key in ("tokens_per_step", "ms_per_token", "speedup")]
-            found.append([model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"])
+            found.append(
+                [model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"]
+            )
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     head = ["model", "method", "nodes", "tokens a step", "ms a token", "speedup", "picture, s"]
     estimate = f"Methods, an estimate: a step as measured, its tokens as those of {BORROWED}"
     return "\n\n".join(
-        ("Milliseconds of a pass, by nodes", table(["model", "products", *nodes], kinds), estimate, table(head, found))
+        (
+            "Milliseconds of a pass, by nodes",
+            table(["model", "products", *nodes], kinds),
+            estimate,
+            table(head, found),
+        )
     )
 
 
@@ -186,13 +220,31 @@ def run(args: argparse.Namespace) -> Report:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command, or exit with 2 and a sentence for invalid options."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--models", nargs="+", default=list(MODELS), metavar="ID", help=f"default: {' '.join(MODELS)}")
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument(
+        "--models",
+        nargs="+",
+        default=list(MODELS),
+        metavar="ID",
+        help=f"default: {' '.join(MODELS)}",
+    )
     kinds = [MODULES, *filter(supported, KINDS)]
     told = f"of products beside the program's choice: {', '.join(kinds)} (default: modules, PyTorch's own)"
-    p.add_argument("--kinds", nargs="*", choices=kinds, default=[MODULES], metavar="KIND", help=told)
-    p.add_argument("--nodes", type=at_least(1), nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
-    p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
+    p.add_argument(
+        "--kinds", nargs="*", choices=kinds, default=[MODULES], metavar="KIND", help=told
+    )
+    p.add_argument(
+        "--nodes",
+        type=at_least(1),
+        nargs="+",
+        default=list(NODES),
+        help="of the passes; 1 is always among them",
+    )
+    p.add_argument(
+        "--threads", type=int, help="how many threads compute (default: as the program chooses)"
+    )
     p.add_argument("--small", action="store_true", help="published models of few weights")
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
     args = p.parse_args(argv)

@@ -1,11 +1,14 @@
-"""Soak test: API clients and pages load one server for minutes. Every answer is compared with that of the same request alone.
+"""Soak test: API clients and pages load one server for minutes.
+
+Every answer is compared with that of the same request alone.
 
     python examples/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
 
-Some clients behave badly: they cancel, disconnect in the middle, send nonsense, or fifty requests at once. The test fails if an
-accepted request ends with a wrong answer, a refusal names no number, or the server does not exit cleanly. It samples the
-server's memory, threads, open files and temporary files every few seconds. It writes the figures to `--out`. Pages need
-playwright and a Chromium, as the tests of the page do.
+Some clients behave badly: they cancel, disconnect in the middle, send nonsense, or fifty requests
+at once. The test fails if an accepted request ends with a wrong answer, a refusal names no number,
+or the server does not exit cleanly. It samples the server's memory, threads, open files and
+temporary files every few seconds. It writes the figures to `--out`. Pages need playwright and a
+Chromium, as the tests of the page do.
 """
 
 from __future__ import annotations
@@ -38,7 +41,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 1200  # seconds that a request may wait and run, with a full queue on a shared machine
 FULL = re.compile(r"Queue is full: (\d+) requests are waiting")
 YOURS = re.compile(r"You have (\d+) requests waiting or running, and a client may have (\d+)")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-dev-shm-usage",
+]
 
 # The requests. Their trees are named (see `join`), so that no answer depends on measured trees.
 CASES: list[dict[str, Any]] = [
@@ -46,7 +55,12 @@ CASES: list[dict[str, Any]] = [
     {"prompt": "two blue box lanterns at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
     {"prompt": "a golden sky lantern at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
     {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
-    {"prompt": "one green lantern over the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
+    {
+        "prompt": "one green lantern over the hills",
+        "methods": ["lantern++"],
+        "seed": 5,
+        "cfg_scale": 1.0,
+    },
 ]
 
 
@@ -74,7 +88,9 @@ class Tally:
 
 @contextmanager
 def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run the program in a subprocess with all temporary files in `place`, and yield its address and process."""
+    """Run the program in a subprocess with all temporary files in `place`, and yield its address
+    and process.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -86,11 +102,22 @@ def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[byte
         "LANTERN_CACHE": str(place / "cache"),
     }
     env.pop("GRADIO_TEMP_DIR", None)
-    command = [sys.executable, str(ROOT / "app.py"), "--model", model, "--device", "cpu", "--port", str(port)]
+    command = [
+        sys.executable,
+        str(ROOT / "app.py"),
+        "--model",
+        model,
+        "--device",
+        "cpu",
+        "--port",
+        str(port),
+    ]
     with (place / "log.txt").open("wb") as log:
         # A script's background commands ignore Ctrl-C, and so would their child processes.
         attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend
+        )
     try:
         yield f"http://127.0.0.1:{port}", process
     finally:
@@ -118,13 +145,22 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], seconds: float 
 def join(url: str, body: dict[str, Any], address: str) -> httpx.Response:
     """Request by plain HTTP, as a client of the given address."""
     headers = {"X-Forwarded-For": address}  # the server trusts a proxy on the same machine
-    return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body | {"tree": "small"}, headers=headers, timeout=PATIENCE)
+    return httpx.post(
+        f"{url}/gradio_api/call/v2/compare",
+        json=body | {"tree": "small"},
+        headers=headers,
+        timeout=PATIENCE,
+    )
 
 
 def answer(url: str, event_id: str, leave_after: int | None = None) -> Any:
-    """Return the data of a call's last event, or None if the client left after `leave_after` events."""
+    """Return the data of a call's last event, or None if the client left after `leave_after`
+    events.
+    """
     event, data, count = "", "", 0
-    with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event_id}", timeout=PATIENCE) as stream:
+    with httpx.stream(
+        "GET", f"{url}/gradio_api/call/compare/{event_id}", timeout=PATIENCE
+    ) as stream:
         for line in stream.iter_lines():
             if line.startswith("event: "):
                 event, count = line[7:], count + 1
@@ -165,7 +201,9 @@ def refused(response: httpx.Response, tally: Tally) -> bool:
     return True
 
 
-def api_client(url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+def api_client(
+    url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally
+) -> None:
     """Send requests until the end. Every fifth client misbehaves in between."""
     dice, address = random.Random(number), f"10.0.1.{number}"
     while time.monotonic() < until:
@@ -201,31 +239,49 @@ def misbehave(url: str, dice: random.Random, address: str, tally: Tally) -> None
         tally.add("nonsense")
         return
     responses = [join(url, CASES[0], address) for _ in range(50 if kind == "many" else 1)]
-    accepted = [response.json()["event_id"] for response in responses if not refused(response, tally)]
-    if kind == "many" and len(accepted) > 25:  # the limit is a few at a time, but some end while fifty are posted
+    accepted = [
+        response.json()["event_id"] for response in responses if not refused(response, tally)
+    ]
+    # the limit is a few at a time, but some end while fifty are posted
+    if kind == "many" and len(accepted) > 25:
         tally.fault(f"{len(accepted)} of fifty requests were let in")
     for event_id in accepted:
         if kind == "cancel":
             httpx.post(
-                f"{url}/gradio_api/cancel", json={"session_hash": event_id, "fn_index": 0, "event_id": event_id}, timeout=60
+                f"{url}/gradio_api/cancel",
+                json={"session_hash": event_id, "fn_index": 0, "event_id": event_id},
+                timeout=60,
             )
         else:  # leave after a few events; a stream without a reader would end only with its run
             answer(url, event_id, leave_after=2)
     tally.add(kind)
 
 
-async def pages(url: str, count: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+async def pages(
+    url: str, count: int, right: list[dict[str, list[int]]], until: float, tally: Tally
+) -> None:
     """Draw in browser pages, and sometimes close one in the middle of a run."""
     from playwright.async_api import async_playwright
 
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    program = (
+        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
-        await asyncio.gather(*(page_client(browser, url, number, right, until, tally) for number in range(count)))
+        await asyncio.gather(
+            *(page_client(browser, url, number, right, until, tally) for number in range(count))
+        )
         await browser.close()
 
 
-async def page_client(browser: Any, url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+async def page_client(
+    browser: Any,
+    url: str,
+    number: int,
+    right: list[dict[str, list[int]]],
+    until: float,
+    tally: Tally,
+) -> None:
     dice = random.Random(1000 + number)
     while time.monotonic() < until:
         page = await browser.new_page()
@@ -241,7 +297,11 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
                 # First wait until the previous run's status is gone, then for the end of this run.
                 toast = page.get_by_test_id("toast-text")
                 await page.locator("#stop:enabled").or_(toast).first.wait_for()
-                await page.locator("#status", has_not_text="Done, with seed").or_(toast).first.wait_for()
+                await (
+                    page.locator("#status", has_not_text="Done, with seed")
+                    .or_(toast)
+                    .first.wait_for()
+                )
                 ended = page.locator("#status", has_text="Done, with seed").or_(toast)
                 if dice.random() < 0.2:
                     await asyncio.sleep(dice.uniform(0, 3))
@@ -250,13 +310,15 @@ async def page_client(browser: Any, url: str, number: int, right: list[dict[str,
                 await ended.first.wait_for()
                 if await page.get_by_test_id("toast-text").count():
                     text = await page.get_by_test_id("toast-text").first.inner_text()
-                    tally.add("refused: page") if "busy" in text or YOURS.search(text) else tally.fault(
-                        f"a page said: {text[:200]}"
-                    )
+                    tally.add("refused: page") if "busy" in text or YOURS.search(
+                        text
+                    ) else tally.fault(f"a page said: {text[:200]}")
                     break
                 async with page.expect_download() as download:
                     await page.locator("#record").click()
-                record = json.loads(Path(await (await download.value).path()).read_text(encoding="utf-8"))
+                record = json.loads(
+                    Path(await (await download.value).path()).read_text(encoding="utf-8")
+                )
                 if tokens_of(record) == right[-1]:
                     tally.add("right", f"page {number}", time.monotonic() - start)
                 else:
@@ -288,19 +350,38 @@ def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[s
 
 
 def soak(
-    url: str, process: subprocess.Popen[bytes], place: Path, minutes: float, clients: int, page_count: int, every: float = 5
+    url: str,
+    process: subprocess.Popen[bytes],
+    place: Path,
+    minutes: float,
+    clients: int,
+    page_count: int,
+    every: float = 5,
 ) -> dict[str, Any]:
     """Run the soak against a server of `served` and return its figures."""
     tally = Tally()
     right = alone(url)
     if page_count:
         page_case = {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"], "seed": 7}
-        right.append(tokens_of(answer(url, join(url, page_case, "10.0.0.1").raise_for_status().json()["event_id"])[1]))
+        right.append(
+            tokens_of(
+                answer(url, join(url, page_case, "10.0.0.1").raise_for_status().json()["event_id"])[
+                    1
+                ]
+            )
+        )
     start = time.monotonic()
     until = start + 60 * minutes
-    threads = [threading.Thread(target=api_client, args=(url, n, right, until, tally), daemon=True) for n in range(clients)]
+    threads = [
+        threading.Thread(target=api_client, args=(url, n, right, until, tally), daemon=True)
+        for n in range(clients)
+    ]
     if page_count:
-        threads.append(threading.Thread(target=lambda: asyncio.run(pages(url, page_count, right, until, tally)), daemon=True))
+        threads.append(
+            threading.Thread(
+                target=lambda: asyncio.run(pages(url, page_count, right, until, tally)), daemon=True
+            )
+        )
     for thread in threads:
         thread.start()
     curve = []
@@ -330,7 +411,9 @@ def soak(
         "seconds_longest": seconds[-1] if seconds else None,
         "idle_at_the_end": not health["running"] and not health["waiting"],
         "right_afterwards": after,
-        "tracebacks_in_log": (place / "log.txt").read_text(encoding="utf-8", errors="replace").count("Traceback"),
+        "tracebacks_in_log": (place / "log.txt")
+        .read_text(encoding="utf-8", errors="replace")
+        .count("Traceback"),
         "curve": curve,
     }
 
@@ -350,13 +433,27 @@ def sound(found: dict[str, Any]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--clients", type=int, default=20, help="API clients (default: %(default)s)")
-    parser.add_argument("--pages", type=int, default=5, help="pages in a browser (default: %(default)s)")
-    parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
+    parser.add_argument(
+        "--clients", type=int, default=20, help="API clients (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pages", type=int, default=5, help="pages in a browser (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("soak.json"),
+        help="where the figures go (default: %(default)s)",
+    )
     args = parser.parse_args()
     args.out = args.out.expanduser()
-    with TemporaryDirectory(prefix="lantern-soak-") as folder, served(args.model, Path(folder)) as (url, process):
+    with (
+        TemporaryDirectory(prefix="lantern-soak-") as folder,
+        served(args.model, Path(folder)) as (url, process),
+    ):
         wait_until_ready(url, process)
         found = soak(url, process, Path(folder), args.minutes, args.clients, args.pages)
         stopped = time.monotonic()
@@ -370,7 +467,9 @@ def main() -> None:
     for name in ("memory_mib", "threads", "handles", "files", "files_mib"):
         values = [point[name] for point in found["curve"]]
         quarters = [values[min(len(values) - 1, len(values) * i // 4)] for i in range(5)]
-        print(f"{name}: {', '.join(f'{value:.0f}' for value in quarters)} at every quarter; most {max(values):.0f}")
+        print(
+            f"{name}: {', '.join(f'{value:.0f}' for value in quarters)} at every quarter; most {max(values):.0f}"
+        )
     raise SystemExit(0 if sound(found) else 1)
 
 

@@ -1,4 +1,6 @@
-"""Fast decoding of visual autoregressive models, side by side: vanilla, EAGLE-1, EAGLE-2, LANTERN, LANTERN++."""
+"""Fast decoding of visual autoregressive models, side by side: vanilla, EAGLE-1, EAGLE-2, LANTERN,
+LANTERN++.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from lantern_demo.version import __version__ as __version__
 __all__ = ["Generation", "Method", "Pipeline", "load", "register"]
 
 if "torch" not in sys.modules:
-    # OpenMP reads this once, while PyTorch loads. As soon as other programs run, threads that spin while they wait take the CPU
-    # from the thread that they wait for: see `models.machine.device.pick_threads`.
+    # OpenMP reads this once, while PyTorch loads. As soon as other programs run, threads that spin
+    # while they wait take the CPU from the thread that they wait for: see
+    # `models.machine.device.pick_threads`.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # `lantern_demo.decoding` depends on torch alone, so importing the package must not import the models' libraries.
+    # `lantern_demo.decoding` depends on torch alone, so importing the package must not import the
+    # models' libraries.
     if name in ("Method", "register"):
         from lantern_demo.decoding import methods
 

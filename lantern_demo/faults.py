@@ -14,8 +14,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on a GPU or on the machine, for which PyTorch raises a plain RuntimeError."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+    """Return whether memory ran out, on a GPU or on the machine, for which PyTorch raises a plain
+    RuntimeError.
+    """
+    return isinstance(
+        error, (torch.OutOfMemoryError, MemoryError)
+    ) or "can't allocate memory" in str(error)
 
 
 def release_memory() -> None:
@@ -46,7 +50,8 @@ def in_words(error: Exception, method: str) -> str:
 
 
 def unreadable(text: str) -> str | None:
-    """Return the first control character or half surrogate pair of a text, such as U+0000, or None without one.
+    """Return the first control character or half surrogate pair of a text, such as U+0000, or None
+    without one.
 
     Text files cannot hold these characters."""
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
@@ -54,5 +59,7 @@ def unreadable(text: str) -> str | None:
 
 
 def writable(text: str) -> str:
-    """Replace half surrogates, which a sentence may repeat from a request, by question marks, so that the text can be sent."""
+    """Replace half surrogates, which a sentence may repeat from a request, by question marks, so
+    that the text can be sent.
+    """
     return text.encode("utf-8", "replace").decode()

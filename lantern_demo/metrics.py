@@ -1,21 +1,26 @@
-"""Count drafts and accepted drafts under the names that serving engines use, so that their tools can read them.
+"""Count drafts and accepted drafts under the names that serving engines use, so that their tools
+can read them.
 
-Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its
-Prometheus counters (vllm/v1/spec_decode/metrics.py). NVIDIA AIPerf reads the same fields. As in vLLM, only a step with drafts
-counts, so vanilla has no steps here.
+Names and definitions are vLLM's: its per-request metrics
+(docs/features/speculative_decoding/acceptance_metrics.md) and its Prometheus counters
+(vllm/v1/spec_decode/metrics.py). NVIDIA AIPerf reads the same fields. As in vLLM, only a step with
+drafts counts, so vanilla has no steps here.
 
     num_spec_steps                 Steps that had drafts.
-    num_draft_tokens               Drafts that the model verified: all nodes of a tree but its root. Engines that draft chains
+    num_draft_tokens               Drafts that the model verified: all nodes of a tree but its root.
+    Engines that draft chains
                                    also count all drafts that they send to the model.
     num_accepted_draft_tokens      Accepted drafts, without the bonus token after them.
-    num_spec_tokens                The most that one step can accept: the depth of the tree or window.
-    mean_acceptance_length         1 + num_accepted_draft_tokens / num_spec_steps, which includes the bonus token.
-    draft_acceptance_rate          num_accepted_draft_tokens / num_draft_tokens.
-    acceptance_histogram           At j the number of steps that accepted j drafts, without the bonus token.
-    num_accepted_tokens_per_pos    At i the number of steps that accepted a draft i + 1 positions ahead.
+    num_spec_tokens                The most that one step can accept: the depth of the tree or
+    window. mean_acceptance_length         1 + num_accepted_draft_tokens / num_spec_steps, which
+    includes the bonus token. draft_acceptance_rate          num_accepted_draft_tokens /
+    num_draft_tokens. acceptance_histogram           At j the number of steps that accepted j
+    drafts, without the bonus token. num_accepted_tokens_per_pos    At i the number of steps that
+    accepted a draft i + 1 positions ahead.
 
-The last step counts completely, although the picture may end before its last accepted draft. `mean_acceptance_length` may
-therefore exceed `mean_accepted_length`, the picture's tokens over all steps.
+The last step counts completely, although the picture may end before its last accepted draft.
+`mean_acceptance_length` may therefore exceed `mean_accepted_length`, the picture's tokens over all
+steps.
 """
 
 from __future__ import annotations
@@ -28,15 +33,21 @@ PREFIX = "lantern"  # of the counters; vLLM's own begin with "vllm"
 
 
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
-    """Return the metrics of a run from the drafts and accepted drafts of each step. `deepest` is the most that one can accept.
+    """Return the metrics of a run from the drafts and accepted drafts of each step.
+
+    `deepest` is the most that one can accept.
 
     A run without drafts has None as mean and rate. Raises ValueError for inconsistent steps.
     """
     if len(drafted) != len(accepted):
-        raise ValueError(f"drafted has {len(drafted)} steps and accepted {len(accepted)}; they must have as many")
+        raise ValueError(
+            f"drafted has {len(drafted)} steps and accepted {len(accepted)}; they must have as many"
+        )
     steps = [(of, count) for of, count in zip(drafted, accepted, strict=True) if of]
     if any(not 0 <= count <= min(of, deepest) for of, count in steps):
-        raise ValueError(f"accepted has a step outside its limits; allowed are 0 to what was drafted, and at most {deepest}")
+        raise ValueError(
+            f"accepted has a step outside its limits; allowed are 0 to what was drafted, and at most {deepest}"
+        )
     histogram = [0] * (deepest + 1)
     for _, count in steps:
         histogram[count] += 1
@@ -62,20 +73,31 @@ def _told(histogram: list[int], sent: int) -> dict[str, Any]:
         "num_accepted_draft_tokens": kept,
         "num_draft_tokens": sent,
         "num_spec_tokens": len(histogram) - 1,
-        "num_accepted_tokens_per_pos": [sum(histogram[place:]) for place in range(1, len(histogram))],
+        "num_accepted_tokens_per_pos": [
+            sum(histogram[place:]) for place in range(1, len(histogram))
+        ],
     }
 
 
 def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a run from its record's `events`: the trees hold the drafts, and the paths the accepted ones."""
+    """Return the metrics of a run from its record's `events`: the trees hold the drafts, and the
+    paths the accepted ones.
+    """
     trees = events["trees"]
     drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
-    accepted = [max(0, len(tree["path"]) - 1) if count else 0 for tree, count in zip(trees, drafted, strict=True)]
-    return acceptance(drafted, accepted, max((_depth(tree["parents"]) for tree in trees), default=0))
+    accepted = [
+        max(0, len(tree["path"]) - 1) if count else 0
+        for tree, count in zip(trees, drafted, strict=True)
+    ]
+    return acceptance(
+        drafted, accepted, max((_depth(tree["parents"]) for tree in trees), default=0)
+    )
 
 
 def _depth(parents: Sequence[int]) -> int:
-    """Return the depth of a tree whose parents come before their children; the root, at depth 0, is its own parent."""
+    """Return the depth of a tree whose parents come before their children; the root, at depth 0, is
+    its own parent.
+    """
     depths = [0] * max(1, len(parents))
     for node in range(1, len(parents)):
         depths[node] = depths[parents[node]] + 1
@@ -104,12 +126,23 @@ class Counters:
         """Count the runs of a run record."""
         with self._lock:
             for method, entry in record["methods"].items():
-                told, labels = entry["speculative_decoding"], (("model", record["model"]["id"]), ("method", method))
+                told, labels = (
+                    entry["speculative_decoding"],
+                    (("model", record["model"]["id"]), ("method", method)),
+                )
                 self._add("spec_decode_num_drafts_total", labels, told["num_spec_steps"])
                 self._add("spec_decode_num_draft_tokens_total", labels, told["num_draft_tokens"])
-                self._add("spec_decode_num_accepted_tokens_total", labels, told["num_accepted_draft_tokens"])
+                self._add(
+                    "spec_decode_num_accepted_tokens_total",
+                    labels,
+                    told["num_accepted_draft_tokens"],
+                )
                 for place, count in enumerate(told["num_accepted_tokens_per_pos"]):
-                    self._add("spec_decode_num_accepted_tokens_per_pos_total", (*labels, ("position", str(place))), count)
+                    self._add(
+                        "spec_decode_num_accepted_tokens_per_pos_total",
+                        (*labels, ("position", str(place))),
+                        count,
+                    )
                 self._add("pictures_total", labels, 1)
                 self._add("image_tokens_total", labels, entry["tokens"])
                 self._add("decode_seconds_total", labels, entry["decode_seconds"])
@@ -118,7 +151,9 @@ class Counters:
         self._sums[name, labels] = self._sums.get((name, labels), 0) + value
 
     def text(self, gauges: Iterable[tuple[str, str, float]] = ()) -> str:
-        """Return the counters, and gauges of (name, help, value), in version 0.0.4 of Prometheus' text format."""
+        """Return the counters, and gauges of (name, help, value), in version 0.0.4 of Prometheus'
+        text format.
+        """
         with self._lock:
             sums = dict(self._sums)
         lines = list[str]()
@@ -129,7 +164,11 @@ class Counters:
                     named = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
                     lines.append(f"{PREFIX}:{name}{{{named}}} {value:.17g}")
         for name, told, value in gauges:
-            lines += [f"# HELP {PREFIX}:{name} {told}", f"# TYPE {PREFIX}:{name} gauge", f"{PREFIX}:{name} {value:.17g}"]
+            lines += [
+                f"# HELP {PREFIX}:{name} {told}",
+                f"# TYPE {PREFIX}:{name} gauge",
+                f"{PREFIX}:{name} {value:.17g}",
+            ]
         return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""The words of the lantern scenes that the bundled model draws: attributes, their wordings, captions made of them."""
+"""The words of the lantern scenes that the bundled model draws: attributes, their wordings,
+captions made of them.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,15 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 
 NOUN = "lantern"
 BEFORE_NOUN = ("count", "colour", "shape")  # attributes named before the noun; the others follow it
-# For each class of an attribute, the wordings that captions choose from, the plainest first. A repeated one is chosen twice as
-# often.
+# For each class of an attribute, the wordings that captions choose from, the plainest first. A
+# repeated one is chosen twice as often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
+    "count": (
+        ("one", "a", "a single"),
+        ("two", "a pair of", "two"),
+        ("three", "three"),
+        ("four", "four"),
+    ),
     "colour": (
         ("red", "red", "scarlet", "crimson"),
         ("orange", "orange", "amber"),
@@ -53,13 +60,26 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def full_caption(count: int, colour: int, shape: int, place: int, time: int, moon: int) -> str:
-    """Return the plainest wording that names every attribute, by class index. Quality is measured on these captions."""
-    classes = {"count": count, "colour": colour, "shape": shape, "place": place, "time": time, "moon": moon}
+    """Return the plainest wording that names every attribute, by class index.
+
+    Quality is measured on these captions.
+    """
+    classes = {
+        "count": count,
+        "colour": colour,
+        "shape": shape,
+        "place": place,
+        "time": time,
+        "moon": moon,
+    }
     return worded({name: WORDINGS[name][value][0] for name, value in classes.items()})
 
 
 def worded(said: Mapping[str, str]) -> str:
-    """Return a caption with some attributes, each in the given wording. Without a number it describes several lanterns."""
+    """Return a caption with some attributes, each in the given wording.
+
+    Without a number it describes several lanterns.
+    """
     noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
     before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
     after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
@@ -68,5 +88,21 @@ def worded(said: Mapping[str, str]) -> str:
 
 def vocabulary() -> list[str]:
     """Return every word that a caption can contain, sorted."""
-    text = " ".join(phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases)
-    return sorted({*text.split(), "an", NOUN, f"{NOUN}s", "paper", "picture", "of", "and", "softly", "lit", ","})
+    text = " ".join(
+        phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases
+    )
+    return sorted(
+        {
+            *text.split(),
+            "an",
+            NOUN,
+            f"{NOUN}s",
+            "paper",
+            "picture",
+            "of",
+            "and",
+            "softly",
+            "lit",
+            ",",
+        }
+    )

@@ -1,3 +1,5 @@
-"""The version, in a separate file without imports, so that modules re-exported by the package can import it."""
+"""The version, in a separate file without imports, so that modules re-exported by the package can
+import it.
+"""
 
 __version__ = "0.2.0"

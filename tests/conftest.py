@@ -38,18 +38,28 @@ FAST = pytest.StashKey[Counter[Path]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Give a run that names no files a process per processor, where pytest-xdist is there and `-n` says nothing else; the tests
-    of a file stay together. With `-s` all stays in this process, which alone shows it."""
-    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
+    """Give a run that names no files a process per processor, where pytest-xdist is there and `-n`
+    says nothing else; the tests of a file stay together. With `-s` all stays in this process, which
+    alone shows it.
+    """
+    whole = (
+        config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
+    )
     if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
         options = config.option
         if options.numprocesses is None and options.dist == "no":
-            options.numprocesses, options.dist, options.maxprocesses = "logical", "loadfile", options.maxprocesses or PROCESSES
+            options.numprocesses, options.dist, options.maxprocesses = (
+                "logical",
+                "loadfile",
+                options.maxprocesses or PROCESSES,
+            )
             options.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes of pytest-xdist share the processors: threads of several that wait for each other are slow."""
+    """Let the processes of pytest-xdist share the processors: threads of several that wait for each
+    other are slow.
+    """
     if hasattr(config, "workerinput"):
         import torch  # not in the process that only hands out the tests
 
@@ -58,7 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep half a million objects of imported libraries out of the garbage collector's rounds, which are quicker for it."""
+    """Keep half a million objects of imported libraries out of the garbage collector's rounds,
+    which are quicker for it.
+    """
     gc.disable()
     try:
         return (yield)
@@ -69,10 +81,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the fast tests of every file, before any is left out. Files with the most slow ones begin first."""
+    """Count the fast tests of every file, before any is left out.
+
+    Files with the most slow ones begin first.
+    """
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[FAST] = Counter({item.path: 0 for item in items})
-    config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)
+    config.stash[FAST].update(
+        item.path for item in items if item.get_closest_marker("slow") is None
+    )
     items.sort(key=lambda item: -slow[item.path])
 
 
@@ -86,7 +103,9 @@ def fast_tests(request: pytest.FixtureRequest) -> Counter[Path]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List what takes long in the fast set, so that it stays fast."""
-    passed = [report for report in terminalreporter.stats.get("passed", []) if report.when == "call"]
+    passed = [
+        report for report in terminalreporter.stats.get("passed", []) if report.when == "call"
+    ]
     long = [report for report in passed if report.duration > LONG and "slow" not in report.keywords]
     if long:
         terminalreporter.section(f"more than {LONG:g} s, and not marked slow")
@@ -96,7 +115,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of the bundled model's shape, 16x16 tokens and a picture decoder; its pictures are noise of 256 pixels."""
+    """A model folder of the bundled model's shape, 16x16 tokens and a picture decoder; its pictures
+    are noise of 256 pixels.
+    """
     from tiny import write_tiny_model
 
     return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=16, scale=2)
@@ -194,7 +215,9 @@ def same_threads() -> Iterator[None]:
 
 @pytest.fixture
 def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for a test, and small models in the place of published ones (see `published`)."""
+    """A cache of its own for a test, and small models in the place of published ones (see
+    `published`).
+    """
     from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info
 
     from lantern_demo.models.registry import REGISTRY
@@ -207,7 +230,9 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_of(write: str) -> Any:
-    """A fixture: the folder with the published files of a small model, by the function of `published` that writes them."""
+    """A fixture: the folder with the published files of a small model, by the function of
+    `published` that writes them.
+    """
 
     @pytest.fixture(scope="session")
     def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -223,8 +248,15 @@ anole_model, janus_model = files_of("write_anole"), files_of("write_janus")
 
 
 @pytest.fixture
-def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
+def folder_of(
+    text_model: Path, class_model: Path, anole_model: Path, janus_model: Path
+) -> dict[str, Path]:
     """These folders by their models' ids."""
     from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
+    return {
+        TEXT_ID: text_model,
+        CLASS_ID: class_model,
+        ANOLE_ID: anole_model,
+        JANUS_ID: janus_model,
+    }

@@ -1,4 +1,6 @@
-"""A small server on this machine that plays the Hub: its files, and the faults that a test asks for."""
+"""A small server on this machine that plays the Hub: its files, and the faults that a test asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.match(r"/api/models/([^/]+/[^/]+)/(revision|tree)/", self.path):
             repo, names = found[1], [name for name in hub.files if name.startswith(f"{found[1]}/")]
             held = [(name.removeprefix(f"{repo}/"), len(hub.files[name])) for name in names]
-            tree = [{"type": "file", "path": name, "size": size, "oid": name} for name, size in held]
+            tree = [
+                {"type": "file", "path": name, "size": size, "oid": name} for name, size in held
+            ]
             told = tree if found[2] == "tree" else {"id": repo, "sha": COMMIT, "siblings": []}
             return self._send(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
         data = hub.files.get(re.sub(r"/resolve/[^/]+", "", self.path)[1:])

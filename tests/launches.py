@@ -1,9 +1,11 @@
 """How many kernels a step launches, counted without a GPU, and how many it may.
 
-A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches are what a step of a small
-model is made of. They are counted on the meta device, which knows shapes and no values: whole steps at published sizes in no time
-and memory, and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS`
-says. A library may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
+A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches
+are what a step of a small model is made of. They are counted on the meta device, which knows shapes
+and no values: whole steps at published sizes in no time and memory, and whoever asks for a value is
+caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS` says. A library
+may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler
+sees.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from lantern_demo.settings.settings import Settings
 META = torch.device("meta")
 PARTS = ("draft", "verify", "commit")
 PROMPT = 120  # positions of a prefix, where the model does not say
-SIXTEEN = "0 1 2 3 00 01 02 10 11 12 20 21 22 30 31"  # a tree of 16 nodes with the root; a level more costs some 15 kernels
+# a tree of 16 nodes with the root; a level more costs some 15 kernels
+SIXTEEN = "0 1 2 3 00 01 02 10 11 12 20 21 22 30 31"
 
 # Trees by name: settings that give them.
 TREES: dict[str, dict[str, Any]] = {
@@ -44,11 +47,17 @@ TREES: dict[str, dict[str, Any]] = {
     "16 nodes": {"tree": SIXTEEN, "draft_top_k": 4, "draft_depth": 1, "draft_nodes": 16},
 }
 
-# Model and tree -> by method the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
+# Model and tree -> by method the most kernels of a whole step in bfloat16 at temperature 1. A few
+# more than are counted today.
 _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
     ("llamagen-t2i-256", "none"): {"vanilla": 466},
     ("llamagen-t2i-256", "paper"): {"eagle1": 662, "eagle2": 723, "lantern": 904, "lantern++": 857},
-    ("llamagen-t2i-256", "16 nodes"): {"eagle1": 560, "eagle2": 599, "lantern": 678, "lantern++": 692},
+    ("llamagen-t2i-256", "16 nodes"): {
+        "eagle1": 560,
+        "eagle2": 599,
+        "lantern": 678,
+        "lantern++": 692,
+    },
     ("anole-7b", "none"): {"vanilla": 581},
     ("anole-7b", "paper"): {"eagle1": 822, "eagle2": 883, "lantern": 1064, "lantern++": 1017},
     ("anole-7b", "16 nodes"): {"eagle1": 693, "eagle2": 732, "lantern": 811, "lantern++": 825},
@@ -56,19 +65,53 @@ _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
     ("janus-pro-7b", "paper"): {"eagle1": 705, "eagle2": 766, "lantern": 947, "lantern++": 900},
     ("janus-pro-7b", "16 nodes"): {"eagle1": 573, "eagle2": 612, "lantern": 691, "lantern++": 705},
 }
-BUDGETS = {(model, method, tree): most for (model, tree), row in _OF_TREES.items() for method, most in row.items()}
+BUDGETS = {
+    (model, method, tree): most
+    for (model, tree), row in _OF_TREES.items()
+    for method, most in row.items()
+}
 
-# Operations that launch nothing, those that launch more than one kernel, and those that read a value.
-FREE = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"}
-KERNELS = {"masked_fill": 2, "scatter": 2, "scatter_add": 2, "index_copy": 2, "index_put": 2, "constant_pad_nd": 2}
-READS = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount"}
+# Operations that launch nothing, those that launch more than one kernel, and those that read a
+# value.
+FREE = {
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty_strided",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "_unsafe_view",
+}
+KERNELS = {
+    "masked_fill": 2,
+    "scatter": 2,
+    "scatter_add": 2,
+    "index_copy": 2,
+    "index_put": 2,
+    "constant_pad_nd": 2,
+}
+READS = {
+    "_local_scalar_dense",
+    "item",
+    "is_nonzero",
+    "equal",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "bincount",
+}
 
 
 @dataclass
 class Launches:
     """The kernels of a step by part, and what no step on an accelerator may do."""
 
-    kernels: dict[str, Counter[str]] = field(default_factory=lambda: {part: Counter() for part in PARTS})
+    kernels: dict[str, Counter[str]] = field(
+        default_factory=lambda: {part: Counter() for part in PARTS}
+    )
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -78,7 +121,9 @@ class Launches:
 
 
 class Watch(TorchDispatchMode):
-    """Counts the kernels of what runs inside, as if it were on an accelerator, and takes note of faults."""
+    """Counts the kernels of what runs inside, as if it were on an accelerator, and takes note of
+    faults.
+    """
 
     def __init__(self, kernels: Counter[str], faults: list[str]) -> None:
         super().__init__()
@@ -96,7 +141,9 @@ class Watch(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if name in ("index", "index_put", "index_put_") and any(t is not None and t.dtype == torch.bool for t in args[1]):
+        if name in ("index", "index_put", "index_put_") and any(
+            t is not None and t.dtype == torch.bool for t in args[1]
+        ):
             self.faults.append(f"{name} by a mask, whose number of places must be read")
         out = func(*args, **kwargs)
         tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
@@ -108,16 +155,26 @@ class Watch(TorchDispatchMode):
         return out
 
     def _attention(self, args: Any, kwargs: Any) -> Tensor:
-        """One kernel, if its operands lie as the memory-efficient one wants them: the result is laid out like that of a GPU."""
+        """One kernel, if its operands lie as the memory-efficient one wants them: the result is
+        laid out like that of a GPU.
+        """
         q, k, v = args[:3]
         bias = args[3] if len(args) > 3 else kwargs.get("attn_mask")
         for x in (q, k, v):
             size = x.element_size()
-            if x.stride(-1) != 1 or any(s * size % 16 for s in (*x.stride()[:-1], x.storage_offset())):
-                self.faults.append(f"attention over {list(x.shape)} that does not lie on 16 bytes: {x.stride()}")
-        if bias is not None and (bias.dtype != q.dtype or bias.stride(-1) != 1 or bias.shape[-1] % ALIGNED):
+            if x.stride(-1) != 1 or any(
+                s * size % 16 for s in (*x.stride()[:-1], x.storage_offset())
+            ):
+                self.faults.append(
+                    f"attention over {list(x.shape)} that does not lie on 16 bytes: {x.stride()}"
+                )
+        if bias is not None and (
+            bias.dtype != q.dtype or bias.stride(-1) != 1 or bias.shape[-1] % ALIGNED
+        ):
             self.faults.append(f"attention's mask is {bias.dtype} {list(bias.shape)}")
-        if bias is not None and any(s * bias.element_size() % 16 for s in (*bias.stride()[:-1], bias.storage_offset())):
+        if bias is not None and any(
+            s * bias.element_size() % 16 for s in (*bias.stride()[:-1], bias.storage_offset())
+        ):
             self.faults.append(f"attention's mask does not lie on 16 bytes: {bias.stride()}")
         self.kernels["attention"] += 1
         return q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
@@ -130,9 +187,16 @@ def _placed(sizes: NetworkSizes[Any], dtype: torch.dtype) -> Any:
     return part
 
 
-def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Steps:
-    """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings are those of
-    `Settings`."""
+def step_of(
+    model: str,
+    method: str,
+    tree: str = "paper",
+    dtype: torch.dtype = torch.bfloat16,
+    **settings: Any,
+) -> Steps:
+    """The steps of fixed shape of a published model, behind a prefix, on the meta device. settings
+    are those of `Settings`.
+    """
     info, chosen = REGISTRY[model], METHODS[method]
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
@@ -142,7 +206,16 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     policy = choice_of(chosen.drafts, knobs).policy
     rows = 1 if knobs.cfg_scale == 1 else 2
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, noise=knobs.noise)
+    config = Config(
+        chosen,
+        info.tokens,
+        knobs.sampling(),
+        knobs.rule(chosen),
+        policy,
+        near,
+        device=META,
+        noise=knobs.noise,
+    )
     proposer, verifier = parts_of(config, info.published.target.vocab)
     draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
     runner = runners.drafter if chosen.needs_drafter else None
@@ -151,17 +224,31 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:
         runners.drafter.prefill = lambda *_: None  # type: ignore[method-assign]
-    hidden = torch.empty(rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype)
-    steps.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), torch.empty(info.tokens, draws, device=META), None)
+    hidden = torch.empty(
+        rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype
+    )
+    steps.begin(
+        hidden,
+        torch.zeros(1, dtype=torch.int64, device=META),
+        torch.empty(info.tokens, draws, device=META),
+        None,
+    )
     return steps
 
 
 @torch.inference_mode()
 def count_launches(
-    model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, no_draft: bool = False, **settings: Any
+    model: str,
+    method: str,
+    tree: str = "paper",
+    dtype: torch.dtype = torch.bfloat16,
+    no_draft: bool = False,
+    **settings: Any,
 ) -> Launches:
-    """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at its end. Raises KeyError for an
-    unknown model, method or tree, and ValueError for settings that are not allowed."""
+    """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at
+    its end. Raises KeyError for an unknown model, method or tree, and ValueError for settings that
+    are not allowed.
+    """
     steps, found = step_of(model, method, tree, dtype, **settings), Launches()
     shape = steps.shapes()[-1 if no_draft else len(steps.shapes()) // 2]
     steps.step(shape)  # as before a capture: what is worked out once is there from then on

@@ -1,4 +1,6 @@
-"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the one that $CHROMIUM names."""
+"""What tests of the page in a real browser share: Debian's chromium, preferably its shell, or the
+one that $CHROMIUM names.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +30,42 @@ CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PRO
 IN_A_BROWSER = [
     pytest.mark.browser,
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"
+    ),
 ]
 
 FLAGS = [*soak.FLAGS, "--disable-quic", "--disable-component-update", "--disable-sync"]
-# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its
-# axe.min.js.
-AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
+# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here
+# or where $AXE names its axe.min.js.
+AXE = Path(
+    os.environ.get("AXE")
+    or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js"
+)
 PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
 
 
-# Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow to see.
+# Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow
+# to see.
 NOTE_PLAYING = """new MutationObserver(() => {
   window.played ||= [...document.querySelectorAll(".play")].some((button) => button.textContent.includes("Pause"));
 }).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
-REFUSED = "Failed to load resource"  # how the browser's console begins about an answer that is an error
+# how the browser's console begins about an answer that is an error
+REFUSED = "Failed to load resource"
 
 
 @contextmanager
 def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
-    """A tab with nothing in it. A request to another host, or an error in the page's scripts or its console, fails the test. A
-    refusal by the server is no such error. console=False: for a page that loses its server, as Gradio complains."""
+    """A tab with nothing in it.
+
+    A request to another host, or an error in the page's scripts or its console, fails the test. A
+    refusal by the server is no such error. console=False: for a page that loses its server, as
+    Gradio complains.
+    """
     faults: list[str] = []
 
     def guard(route: Route) -> None:
@@ -63,24 +76,35 @@ def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
             faults.append(f"request to {address.hostname}")
             route.abort()
 
-    # Drawn by a processor, replays that start by themselves take most of its time: only tests about them ask for motion.
+    # Drawn by a processor, replays that start by themselves take most of its time: only tests about
+    # them ask for motion.
     page = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     page.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
     if console:
-        page.on("console", lambda told: faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None)
+        page.on(
+            "console",
+            lambda told: (
+                faults.append(told.text)
+                if told.type == "error" and REFUSED not in told.text
+                else None
+            ),
+        )
     yield page
     page.close()
     assert faults == []
 
 
 def open_page(page: Page, address: str) -> None:
-    page.add_init_script("document.addEventListener('lantern-started', () => { window.started = true; })")
+    page.add_init_script(
+        "document.addEventListener('lantern-started', () => { window.started = true; })"
+    )
     page.goto(address)
     expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
-    # the last that a fresh page does: until then it may put what was typed early back to what it came with
+    # the last that a fresh page does: until then it may put what was typed early back to what it
+    # came with
     page.wait_for_function("window.started")
 
 
@@ -121,7 +145,9 @@ COLOURS = """lane => {
 
 
 def drawn(page: Page, lane: str) -> None:
-    """Wait for a picture in a lane: the tiny model's have thousands of colours, and a cover has one."""
+    """Wait for a picture in a lane: the tiny model's have thousands of colours, and a cover has
+    one.
+    """
     page.wait_for_function(f"lane => ({COLOURS})(lane) > 500", arg=lane)
 
 
@@ -162,8 +188,9 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
     )
 
 
-# What axe-core calls serious or critical on the page as it is now, in a light and a dark theme, by theme. Of the dark one only
-# rules about colours are asked once more. Changes of colour must be over, not on their way, when it looks.
+# What axe-core calls serious or critical on the page as it is now, in a light and a dark theme, by
+# theme. Of the dark one only rules about colours are asked once more. Changes of colour must be
+# over, not on their way, when it looks.
 FAULTS = """async () => {
   const found = {};
   const still = document.head.appendChild(document.createElement("style"));

@@ -1,4 +1,6 @@
-"""Passes of targets and drafters behind what is committed, of which a cache's `length` keeps count here."""
+"""Passes of targets and drafters behind what is committed, of which a cache's `length` keeps count
+here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ def tree_pass(target: Any, tokens: Tensor, depths: Tensor, mask: Tensor, cache: 
 def chain_pass(target: Any, tokens: Tensor, cache: Any) -> Tensor:
     """A target's states [R, n, H] of tokens one behind the other."""
     count = len(tokens)
-    return tree_pass(target, tokens, torch.arange(count), torch.ones(count, count, dtype=torch.bool).tril(), cache)
+    return tree_pass(
+        target,
+        tokens,
+        torch.arange(count),
+        torch.ones(count, count, dtype=torch.bool).tril(),
+        cache,
+    )
 
 
 def step(target: Any, token: Tensor, cache: Any) -> Tensor:
@@ -36,22 +44,30 @@ def commit(cache: Any, nodes: Tensor) -> None:
 
 
 def begin(drafter: Any, hidden: Tensor, token: Tensor, cache: Any, condition: Any = None) -> Tensor:
-    """A drafter's prefill -> the output [R, 1, H] that stands for the root, as a first step makes it."""
+    """A drafter's prefill -> the output [R, 1, H] that stands for the root, as a first step makes
+    it.
+    """
     drafter.prefill(hidden, token, cache, condition)
     cache.length -= 1
     return stable_pass(drafter, token, hidden[:, -1:], cache)
 
 
 def stable_pass(drafter: Any, tokens: Tensor, hidden: Tensor, cache: Any, asked: int = 1) -> Tensor:
-    """A drafter's outputs [R, asked, H] of the last of m committed tokens, with the states before them [R, m, H]."""
+    """A drafter's outputs [R, asked, H] of the last of m committed tokens, with the states before
+    them [R, m, H].
+    """
     slots = cache.length + torch.arange(tokens.shape[-1])
     cache.length += len(slots)
     visible = None if asked == 1 else torch.arange(cache.length) <= slots[-asked:, None]
     return drafter.forward(tokens, hidden, slots, slots, visible, cache)
 
 
-def node_pass(drafter: Any, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
-    """A drafter's outputs [R, m, H] of nodes of one depth; mask [m, w + m] bool: of the w nodes before them, and of these."""
+def node_pass(
+    drafter: Any, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any
+) -> Tensor:
+    """A drafter's outputs [R, m, H] of nodes of one depth; mask [m, w + m] bool: of the w nodes
+    before them, and of these.
+    """
     m, width = mask.shape
     slots = cache.length + torch.arange(width - m, width)
     positions = torch.full_like(slots, cache.length + depth - 1)

@@ -1,4 +1,6 @@
-"""Small models with random weights in the files that others publish, written here by the published names, name by name."""
+"""Small models with random weights in the files that others publish, written here by the published
+names, name by name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
 from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes, Words
+from lantern_demo.models.registry import (
+    REGISTRY,
+    ModelInfo,
+    Published,
+    TextSizes,
+    TokenizerSizes,
+    Words,
+)
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
 # whose files the small models imitate
@@ -31,18 +40,30 @@ TEXT_ID, CLASS_ID, ANOLE_ID = "llamagen-t2i-256", "llamagen-c2i-b-256", "anole-7
 JANUS_ID, JANUS_7B_ID = "janus-pro-1b", "janus-pro-7b"
 GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
-SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID, "eps": EPS}
+SIZES: dict[str, Any] = {
+    "dim": DIM,
+    "heads": 2,
+    "ffn": 96,
+    "vocab": VOCAB,
+    "grid": GRID,
+    "eps": EPS,
+}
 TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
-CLASSES = LlamaGenConfig(**{**SIZES, "eps": 1e-5}, layers=2, prefix=1, caption_dim=WIDTH, classes=1000)
+CLASSES = LlamaGenConfig(
+    **{**SIZES, "eps": 1e-5}, layers=2, prefix=1, caption_dim=WIDTH, classes=1000
+)
 DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
-PICTURES = TokenizerSizes(channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB)
+PICTURES = TokenizerSizes(
+    channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB
+)
 TEXT = TextSizes(width=WIDTH, layers=1, heads=2, head=16, ffn=48, vocab=40)
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
 ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
 ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
-ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")  # ids from 8712
+# ids from 8712
+ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")
 JANUS_WORDS = ("a", "red", "lantern", "over", "the", "lake", "at", "dusk", "blue", "night")
 JANUS_WORDS += ("User", "Assistant", ":", "<|", "|>", "\n\n")
 JANUS_SIZES: dict[str, Any] = {**SIZES, "prefix": 40, "rope_base": 5000.0}
@@ -53,7 +74,11 @@ JANUS_PICTURES = replace(PICTURES, channels=128)  # at which the library's group
 
 # What the registry knows of them: not what the files say of eps and theta.
 PARTS: dict[str, dict[str, Any]] = {
-    TEXT_ID: {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6), "text": TEXT},
+    TEXT_ID: {
+        "target": replace(TARGET, eps=1e-5),
+        "drafter": replace(DRAFTER, eps=1e-6),
+        "text": TEXT,
+    },
     CLASS_ID: {"target": CLASSES},
     ANOLE_ID: {
         "target": replace(ANOLE, eps=1e-5, rope_base=10000.0),
@@ -61,33 +86,49 @@ PARTS: dict[str, dict[str, Any]] = {
         "text": Words(),
         "tokenizer": ANOLE_PICTURES,
     },
-    JANUS_ID: {"target": replace(JANUS, eps=1e-6, rope_base=10000.0), "text": Words(), "tokenizer": JANUS_PICTURES},
+    JANUS_ID: {
+        "target": replace(JANUS, eps=1e-6, rope_base=10000.0),
+        "text": Words(),
+        "tokenizer": JANUS_PICTURES,
+    },
 }
 PARTS[JANUS_7B_ID] = PARTS[JANUS_ID]
 
 
 def tiny_info(model: str) -> ModelInfo:
-    """One of the models above in small: the registry's entry, its sources among it, for what the functions below write."""
+    """One of the models above in small: the registry's entry, its sources among it, for what the
+    functions below write.
+    """
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
-    published = Published(sources=info.published.sources, on_cpu=info.published.on_cpu and "float32", **parts)
+    published = Published(
+        sources=info.published.sources, on_cpu=info.published.on_cpu and "float32", **parts
+    )
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
 def _pictures(sizes: TokenizerSizes, **more: int) -> transformers.JanusVQVAEConfig:
-    return vq_config(sizes.channels, sizes.multipliers, sizes.blocks, sizes.latent, sizes.dim, VOCAB, **more)
+    return vq_config(
+        sizes.channels, sizes.multipliers, sizes.blocks, sizes.latent, sizes.dim, VOCAB, **more
+    )
 
 
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
     """The same of Anole's family."""
     torch.manual_seed(0)
-    return _ready(Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID)))
+    return _ready(
+        Anole(ANOLE),
+        AnoleDrafter(ANOLE_DRAFTER),
+        ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID)),
+    )
 
 
 def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    return _ready(LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID)))
+    return _ready(
+        LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID))
+    )
 
 
 def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
@@ -99,7 +140,9 @@ def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
 def _strengthen(part: nn.Module) -> None:
     for name, weight in part.named_parameters():
         if weight.dim() > 1 and "_norm." not in name:
-            torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+            torch.nn.init.normal_(
+                weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
+            )
         else:
             torch.nn.init.normal_(weight, mean=0.0 if name.endswith("norm.bias") else 1.0, std=0.1)
     part.requires_grad_(False).eval()
@@ -133,21 +176,39 @@ def _vq_name(name: str) -> str:
     """LlamaGen's name, and DeepSeek's, of a tensor of the library's image tokenizer."""
     name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
     name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
-    for ours, theirs in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
+    for ours, theirs in (
+        ("mid.block_1", "mid.0"),
+        ("mid.attn_1", "mid.1"),
+        ("mid.block_2", "mid.2"),
+    ):
         name = name.replace(ours, theirs)
     return name
 
 
-HEADS = {"hidden_size": DIM, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "rms_norm_eps": EPS}
+HEADS = {
+    "hidden_size": DIM,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": EPS,
+}
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
-    """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer, a T5."""
+    """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer,
+    a T5.
+    """
     target, small, tokenizer = networks()
     for part in ("target", "drafter", "text"):
         (folder / part).mkdir(parents=True)
     save_file(lantern_tensors(target), folder / "target" / "model.safetensors", {"format": "pt"})
-    config = {**HEADS, "architectures": ["LlamaForCausalLM"], "block_size": GRID**2, "cls_token_num": 120, "input_type": "t2i"}
+    config = {
+        **HEADS,
+        "architectures": ["LlamaForCausalLM"],
+        "block_size": GRID**2,
+        "cls_token_num": 120,
+        "input_type": "t2i",
+    }
     (folder / "target" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
@@ -160,12 +221,18 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
 
 
 def anole_tensors(target: Anole, tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
-    """A target under the names of the Hub conversion, its head with rows for the whole vocabulary, and its image tokenizer."""
+    """A target under the names of the Hub conversion, its head with rows for the whole vocabulary,
+    and its image tokenizer.
+    """
     own = target.state_dict()
     found = {f"model.{name}": weight for name, weight in own.items() if name != "lm_head.weight"}
     head = torch.randn(target.config.embeddings, target.config.dim)
     head[4 : 4 + target.config.vocab] = own["lm_head.weight"]
-    return found | {"lm_head.weight": head} | {f"model.vqmodel.{k}": v for k, v in chameleon_vq_tensors(tokenizer).items()}
+    return (
+        found
+        | {"lm_head.weight": head}
+        | {f"model.vqmodel.{k}": v for k, v in chameleon_vq_tensors(tokenizer).items()}
+    )
 
 
 def chameleon_vq_tensors(tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
@@ -178,9 +245,15 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
     names, where = sorted(tensors), {}
     for i in range(count):
         file = f"model-{i + 1:05d}-of-{count:05d}.safetensors"
-        save_file({name: tensors[name].contiguous() for name in names[i::count]}, folder / file, {"format": "pt"})
+        save_file(
+            {name: tensors[name].contiguous() for name in names[i::count]},
+            folder / file,
+            {"format": "pt"},
+        )
         where |= dict.fromkeys(names[i::count], file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}), encoding="utf-8")
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": where}), encoding="utf-8"
+    )
 
 
 def anole_config() -> dict[str, Any]:
@@ -190,7 +263,9 @@ def anole_config() -> dict[str, Any]:
 
 
 def write_anole(folder: Path, drafter: bool = True) -> Path:
-    """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's drafter."""
+    """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's
+    drafter.
+    """
     target, small, tokenizer = anole_networks()
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
@@ -206,19 +281,33 @@ def write_anole(folder: Path, drafter: bool = True) -> Path:
 
 
 def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
-    """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark before a text by itself."""
-    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<eoss>": 8196, "<racm3:break>": 8197, "<reserved08706>": 8710}
+    """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark
+    before a text by itself.
+    """
+    vocabulary = {
+        "<s>": 0,
+        "<pad>": 1,
+        "</s>": 2,
+        "<unk>": 3,
+        "<eoss>": 8196,
+        "<racm3:break>": 8197,
+        "<reserved08706>": 8710,
+    }
     letters = str.maketrans("0123456789", "ABCDEFGHIJ")
     vocabulary |= {f"IMGIMG{str(code).translate(letters)}Z": 4 + code for code in range(codes)}
     vocabulary |= {word: 8712 + i for i, word in enumerate(ANOLE_WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     tokenizer.save(str(path))
 
 
 def decoder_sizes(sizes: Any) -> dict[str, Any]:
-    """The sizes of a network here, as transformers' configurations of a Llama or a Chameleon name them."""
+    """The sizes of a network here, as transformers' configurations of a Llama or a Chameleon name
+    them.
+    """
     return {
         "hidden_size": sizes.dim,
         "intermediate_size": sizes.ffn,
@@ -230,7 +319,9 @@ def decoder_sizes(sizes: Any) -> dict[str, Any]:
 
 
 def janus_library() -> transformers.JanusForConditionalGeneration:
-    """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
+    """transformers' own Janus with random weights, always the same, strong enough that prompts and
+    tokens matter.
+    """
     torch.manual_seed(0)
     marks = {"pad_token_id": JANUS.pad, "bos_token_id": 0, "eos_token_id": 1}
     more = {"vocab_size": JANUS.embeddings, "num_hidden_layers": 2, "max_position_embeddings": 256}
@@ -247,13 +338,17 @@ def janus_library() -> transformers.JanusForConditionalGeneration:
     )
     pictures = _pictures(JANUS_PICTURES, projection_dim=DIM, image_token_embed_dim=DIM)
     model = transformers.JanusForConditionalGeneration(
-        transformers.JanusConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
+        transformers.JanusConfig(
+            text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5
+        )
     )
     for name, weight in model.named_parameters():
         if "vqmodel" in name or "vision_model" in name:
             continue
         if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+            torch.nn.init.normal_(
+                weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
+            )
         else:
             torch.nn.init.normal_(weight, mean=1.0 if "norm" in name else 0.0, std=0.1)
     return model.requires_grad_(False).eval()
@@ -264,7 +359,11 @@ def janus_drafter() -> JanusDrafter:
     torch.manual_seed(1)
     drafter = JanusDrafter(JANUS_DRAFTER)
     _strengthen(drafter)
-    state = {name: weight for name, weight in janus_target().state_dict().items() if name.startswith("image_embedding.")}
+    state = {
+        name: weight
+        for name, weight in janus_target().state_dict().items()
+        if name.startswith("image_embedding.")
+    }
     drafter.load_state_dict(state, strict=False)
     return drafter
 
@@ -297,7 +396,11 @@ def authors_tensors(model: transformers.JanusForConditionalGeneration) -> dict[s
     found: dict[str, Tensor] = {"gen_vision_model.quantize.codebook_used": torch.zeros(65536)}
     found["language_model.lm_head.weight"] = torch.randn(JANUS.embeddings, DIM)
     tower = "vision_model.vision_tower."
-    for part in (f"{tower}blocks.0.attn.qkv.weight", f"{tower}attn_pool.latent", "aligner.layers.0.bias"):
+    for part in (
+        f"{tower}blocks.0.attn.qkv.weight",
+        f"{tower}attn_pool.latent",
+        "aligner.layers.0.bias",
+    ):
         found[part] = torch.zeros(3)
     for name, weight in model.model.state_dict().items():
         for library, (_, theirs) in JANUS_NAMES.items():
@@ -309,14 +412,31 @@ def authors_tensors(model: transformers.JanusForConditionalGeneration) -> dict[s
 
 
 def authors_config() -> dict[str, Any]:
-    """What config.json says beside DeepSeek's own files, among other things; the published one leaves out eps and theta."""
-    language = {**HEADS, "intermediate_size": JANUS.ffn, "model_type": "llama", "torch_dtype": "bfloat16"}
-    language |= {"max_position_embeddings": 256, "vocab_size": JANUS.embeddings, "rope_theta": JANUS.rope_base}
-    return {"model_type": "multi_modality", "language_config": language, "gen_head_config": {"cls": "vision_head"}}
+    """What config.json says beside DeepSeek's own files, among other things; the published one
+    leaves out eps and theta.
+    """
+    language = {
+        **HEADS,
+        "intermediate_size": JANUS.ffn,
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+    }
+    language |= {
+        "max_position_embeddings": 256,
+        "vocab_size": JANUS.embeddings,
+        "rope_theta": JANUS.rope_base,
+    }
+    return {
+        "model_type": "multi_modality",
+        "language_config": language,
+        "gen_head_config": {"cls": "vision_head"},
+    }
 
 
 def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str = "1B") -> Path:
-    """A Janus-Pro in a local folder, in DeepSeek's own files or, `form` "library", as transformers saves it."""
+    """A Janus-Pro in a local folder, in DeepSeek's own files or, `form` "library", as transformers
+    saves it.
+    """
     model, place = janus_library(), folder / f"Janus-Pro-{size}"
     place.mkdir(parents=True)
     if form == "library":
@@ -325,7 +445,11 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
         tensors = authors_tensors(model)
         names = sorted(tensors)
         for i in range(parts):
-            file = "pytorch_model.bin" if parts == 1 else f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
+            file = (
+                "pytorch_model.bin"
+                if parts == 1
+                else f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
+            )
             torch.save({name: tensors[name] for name in names[i::parts]}, place / file)
         (place / "config.json").write_text(json.dumps(authors_config()), encoding="utf-8")
     write_chat_vocabulary(place / "tokenizer.json")
@@ -333,16 +457,26 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
 
 
 def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
-    """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by itself."""
+    """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by
+    itself.
+    """
     begin, end = (f"<\uff5c{which}\u2581of\u2581sentence\uff5c>" for which in ("begin", "end"))
     pad = "<\uff5c\u2581pad\u2581\uff5c>"
     marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
     vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
-    tokenizer = Tokenizer(WordLevel({mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"))
+    tokenizer = Tokenizer(
+        WordLevel(
+            {mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"
+        )
+    )
     tokenizer.add_special_tokens(list(marks[:6]))
     tokenizer.add_tokens([marks[6]])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n\n|<\||\|>|:|\w+"), "removed", invert=True)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, 0)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(r"\n\n|<\||\|>|:|\w+"), "removed", invert=True
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, 0)]
+    )
     tokenizer.save(str(path))
 
 
@@ -356,7 +490,9 @@ def write_class_model(folder: Path) -> Path:
 
 
 def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
-    """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two shards."""
+    """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two
+    shards.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     config = transformers.T5Config(
@@ -372,7 +508,9 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     )
     model = transformers.T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
-    state = {k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"}
+    state = {
+        k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"
+    }
     write_shards(state, folder, 2)
     write_tokenizer(folder / "tokenizer.json")
     return model
@@ -380,14 +518,30 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
 
 def write_tokenizer(path: Path) -> None:
     """A tokenizer of letters and a few words, of the kind that T5 has."""
-    words = ["▁", "▁red", "▁lantern", "▁lake", *(f"{chr(c)}" for c in range(ord("a"), ord("z") + 1))]
-    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((w, -float(i + 1)) for i, w in enumerate(words))]
+    words = [
+        "▁",
+        "▁red",
+        "▁lantern",
+        "▁lake",
+        *(f"{chr(c)}" for c in range(ord("a"), ord("z") + 1)),
+    ]
+    vocabulary = [
+        ("<pad>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        *((w, -float(i + 1)) for i, w in enumerate(words)),
+    ]
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=2, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"),
+        ]
     )
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     tokenizer.save(str(path))
 
 
@@ -400,4 +554,6 @@ def assert_same(found: Any, wanted: Any) -> None:
 def same_weights(found: nn.Module, wanted: nn.Module) -> None:
     """Bit for bit."""
     weights = wanted.state_dict()
-    assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
+    assert {
+        name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])
+    } == set(weights)

@@ -1,8 +1,9 @@
-"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those models under this project's
-names.
+"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those
+models under this project's names.
 
-The files lie in tests/golden, or in the folder that the environment variable GOLDEN_DIR names. What a file holds is told by its
-header and the names of its tensors, never by its own name or a list kept here, so that any folder of such cases can be tested.
+The files lie in tests/golden, or in the folder that the environment variable GOLDEN_DIR names. What
+a file holds is told by its header and the names of its tensors, never by its own name or a list
+kept here, so that any folder of such cases can be tested.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
 
-# A file is of the first kind all of whose patterns match a name in its header or the name of a tensor (JSON: a key).
+# A file is of the first kind all of whose patterns match a name in its header or the name of a
+# tensor (JSON: a key).
 _KINDS = {
     "llamagen weights": ("tok_embeddings.weight", "output.weight"),
     "llamagen": ("tf_tokens", "tf_logits"),
@@ -57,7 +59,12 @@ _KINDS = {
     "cleaned prompts": ("rows",),
     "anole": ("input_ids", "tree_position_ids_both"),
     "anole weights": ("target_config", "embed_tokens.weight", "norm.weight"),
-    "anole drafter weights": ("drafter_config", "target_config", "embed_tokens.weight", "fc.weight"),
+    "anole drafter weights": (
+        "drafter_config",
+        "target_config",
+        "embed_tokens.weight",
+        "fc.weight",
+    ),
     "chameleon tokenizer weights": ("config", "*coder.mid.attn_1.q.weight"),
     "chameleon tokenizer": ("codes", "encoder_latent", "indices"),
 }
@@ -69,7 +76,9 @@ class Golden:
 
     path: Path
     kind: str | None = None  # None: of no kind that is known here
-    about: Any = None  # the header, values that are JSON decoded; of a JSON file all of it; None: the file could not be read
+    # the header, values that are JSON decoded; of a JSON file all of it; None: the file could not
+    # be read
+    about: Any = None
     keys: tuple[str, ...] = ()
     problem: str = ""
 
@@ -101,7 +110,10 @@ def _read(path: Path) -> Golden:
             header, keys = (content, tuple(content)) if isinstance(content, dict) else ({}, ())
         else:
             with safe_open(path, "pt") as file:
-                header, keys = {k: _decoded(v) for k, v in (file.metadata() or {}).items()}, tuple(file.keys())
+                header, keys = (
+                    {k: _decoded(v) for k, v in (file.metadata() or {}).items()},
+                    tuple(file.keys()),
+                )
     except Exception as error:  # any reason will do: the file is reported by a test of its own
         return Golden(path, problem=f"{type(error).__name__}: {error}")
     names = {*header, *keys}
@@ -113,33 +125,49 @@ def _read(path: Path) -> Golden:
 
 @lru_cache
 def files() -> tuple[Golden, ...]:
-    """All golden files of the folder, by name. Raises NotADirectoryError when there is no such folder."""
+    """All golden files of the folder, by name.
+
+    Raises NotADirectoryError when there is no such folder.
+    """
     if not GOLDEN.is_dir():
         raise NotADirectoryError(f"GOLDEN_DIR must name a folder of golden files, got {GOLDEN}")
-    return tuple(_read(path) for path in sorted(GOLDEN.iterdir()) if path.suffix in (".safetensors", ".json"))
+    return tuple(
+        _read(path) for path in sorted(GOLDEN.iterdir()) if path.suffix in (".safetensors", ".json")
+    )
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts. A test
-    of none is skipped."""
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file
+    with each of its parts. A test of none is skipped.
+    """
     found = [file for file in files() if file.kind == kind]
     if parts is None:
         return [pytest.param(file, id=file.name) for file in found]
-    return [pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)]
+    return [
+        pytest.param(file, part, id=f"{file.name}-{part}") for file in found for part in parts(file)
+    ]
 
 
 def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
-    """For `cases`: what the group of a regular expression takes from the names of a file's tensors, each once."""
+    """For `cases`: what the group of a regular expression takes from the names of a file's tensors,
+    each once.
+    """
 
     def parts(file: Golden) -> list[str]:
-        return list(dict.fromkeys(found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))))
+        return list(
+            dict.fromkeys(
+                found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))
+            )
+        )
 
     return parts
 
 
 def weights_of(case: Golden, kind: str) -> list[Golden]:
-    """The weight files of a kind that a case was made with: those that the header names (`weights`, or `pair`, a part of their
-    names), else those of the same `config`, and of several such the ones named most like the case."""
+    """The weight files of a kind that a case was made with: those that the header names (`weights`,
+    or `pair`, a part of their names), else those of the same `config`, and of several such the ones
+    named most like the case.
+    """
     found = [file for file in files() if file.kind == kind]
     if "weights" in case.about:
         named = re.findall(r"[^\s,+/]+\.safetensors", case.about["weights"])
@@ -147,10 +175,16 @@ def weights_of(case: Golden, kind: str) -> list[Golden]:
     elif "pair" in case.about:
         found = [file for file in found if f"_{case.about['pair']}_" in f"_{file.name}_"]
         # the pair "a" is not the pair "b_a"
-        found = [file for file in found if len(file.name) == min(len(other.name) for other in found)]
+        found = [
+            file for file in found if len(file.name) == min(len(other.name) for other in found)
+        ]
     else:
         found = [file for file in found if file.about.get("config") == case.about.get("config")]
-        found = [file for file in found if _likeness(case, file) == max(_likeness(case, other) for other in found)]
+        found = [
+            file
+            for file in found
+            if _likeness(case, file) == max(_likeness(case, other) for other in found)
+        ]
     if not found:
         named = {key: case.about.get(key) for key in ("weights", "pair", "config")}
         pytest.fail(f"{GOLDEN} has no {kind} for {case.name}; its header says {named}")
@@ -158,8 +192,9 @@ def weights_of(case: Golden, kind: str) -> list[Golden]:
 
 
 def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
-    """How like a case's name a weight file's (NAME_weights, NAME_weights_PART) is: whether the case's begins with it, how long a
-    beginning they share, how little follows."""
+    """How like a case's name a weight file's (NAME_weights, NAME_weights_PART) is: whether the
+    case's begins with it, how long a beginning they share, how little follows.
+    """
     name = weights.name.partition("_weights")[0]
     shared = 0
     while name[: shared + 1] == case.name[: shared + 1] and shared < len(name):
@@ -169,7 +204,9 @@ def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
 
 def _only(found: list[Golden], case: Golden) -> Golden:
     if len(found) != 1:
-        pytest.fail(f"{case.name} could have been made with each of {', '.join(file.name for file in found)}")
+        pytest.fail(
+            f"{case.name} could have been made with each of {', '.join(file.name for file in found)}"
+        )
     return found[0]
 
 
@@ -178,7 +215,9 @@ def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
 
 
 def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
-    """The neighbour table of a codebook, up to entries so nearly as far that rounding decides which is first."""
+    """The neighbour table of a codebook, up to entries so nearly as far that rounding decides which
+    is first.
+    """
     got = neighbour_table(vectors, wanted.shape[1]).long()
     apart = torch.cdist(vectors.double(), vectors.double())
     swapped = got != wanted
@@ -190,16 +229,22 @@ def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
 
 
 def lantern_probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
-    """`probabilities` with the filters in LANTERN's order, top-p before top-k. Here and in LlamaGen top-k goes first, which
-    makes a difference where both are on."""
+    """`probabilities` with the filters in LANTERN's order, top-p before top-k.
+
+    Here and in LlamaGen top-k goes first, which makes a difference where both are on.
+    """
     if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:
         return probabilities(logits, sampling)
-    return probabilities(probabilities(logits, replace(sampling, top_k=0)).log(), Sampling(top_k=sampling.top_k))
+    return probabilities(
+        probabilities(logits, replace(sampling, top_k=0)).log(), Sampling(top_k=sampling.top_k)
+    )
 
 
 def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
-    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1: sorted
-    (`ordered`, as for static trees and when sampling) or by leaf. parents [n], the root's is 0."""
+    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth +
+    1] padded with -1: sorted (`ordered`, as for static trees and when sampling) or by leaf. parents
+    [n], the root's is 0.
+    """
     leaves = sorted(set(range(len(parents))) - set(parents[1:]))
     paths = []
     for leaf in leaves:
@@ -208,7 +253,9 @@ def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
             path.insert(0, parents[path[0]])
         paths.append(path)
     # No path is the beginning of another, so the padding never decides.
-    return pad_sequence([torch.tensor(path) for path in (sorted(paths) if ordered else paths)], True, -1)
+    return pad_sequence(
+        [torch.tensor(path) for path in (sorted(paths) if ordered else paths)], True, -1
+    )
 
 
 # -- weights under this project's names
@@ -237,7 +284,12 @@ def llamagen(case: Golden) -> LlamaGen:
 
 def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
     """Sizes under the names of this project, of a configuration as LANTERN's networks have them."""
-    return {"dim": c["hidden_size"], "heads": c["num_attention_heads"], "ffn": c["intermediate_size"], "eps": c["rms_norm_eps"]}
+    return {
+        "dim": c["hidden_size"],
+        "heads": c["num_attention_heads"],
+        "ffn": c["intermediate_size"],
+        "eps": c["rms_norm_eps"],
+    }
 
 
 LAYER_NAMES = {
@@ -248,12 +300,18 @@ LAYER_NAMES = {
     "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
 }
-_TARGET_NAMES = {"model.embed_tokens": "tok_embeddings", "model.cls_embedding": "cls_embedding", "model.norm": "norm"}
+_TARGET_NAMES = {
+    "model.embed_tokens": "tok_embeddings",
+    "model.cls_embedding": "cls_embedding",
+    "model.norm": "norm",
+}
 _TARGET_NAMES |= {"lm_head": "output"} | LAYER_NAMES
 
 
 def target_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """LANTERN's names of a LlamaGen target -> LlamaGen's; queries, keys and values are rows of one matrix."""
+    """LANTERN's names of a LlamaGen target -> LlamaGen's; queries, keys and values are rows of one
+    matrix.
+    """
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
         q = re.fullmatch(r"model\.(layers\.\d+)\.self_attn\.q_proj\.weight", name)
@@ -288,13 +346,17 @@ def _target(file: Golden) -> LlamaGen:
     return _loaded(LlamaGen(config), target_state(file.tensors))
 
 
-# The released drafter sets its number of image tokens by the kind of its input, whatever the target's.
+# The released drafter sets its number of image tokens by the kind of its input, whatever the
+# target's.
 _DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024, "c2i": 576}
 
 
 def lantern_drafter(case: Golden) -> Drafter:
     """LANTERN's drafter of a case; its prefix is its target's."""
-    return _drafter(_only(weights_of(case, "drafter weights"), case), _only(weights_of(case, "target weights"), case))
+    return _drafter(
+        _only(weights_of(case, "drafter weights"), case),
+        _only(weights_of(case, "target weights"), case),
+    )
 
 
 @lru_cache
@@ -333,12 +395,26 @@ def vq_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @lru_cache
 def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
-    """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie in several files."""
+    """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie
+    in several files.
+    """
     parts = weights_of(case, "image tokenizer weights")
     c = parts[0].about["config"]
-    sizes = [c[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size")]
+    sizes = [
+        c[name]
+        for name in (
+            "ch",
+            "ch_mult",
+            "num_res_blocks",
+            "z_channels",
+            "codebook_embed_dim",
+            "codebook_size",
+        )
+    ]
     model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
-    _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
+    _loaded(
+        model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()})
+    )
     return model.eval()
 
 
@@ -346,7 +422,9 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
 
 
 def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
-    """What a case's header says of its target or drafter; the image tokens are what its list of the others leaves."""
+    """What a case's header says of its target or drafter; the image tokens are what its list of the
+    others leaves.
+    """
     c = case.about[f"{part}_config"]
     return {
         **sizes_of(c),
@@ -361,16 +439,24 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
 @lru_cache
 def anole(case: Golden) -> Anole:
     """Anole's target of a case; its head lies in the case itself, and loses what is no image token."""
-    config = AnoleConfig(**anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"])
+    config = AnoleConfig(
+        **anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"]
+    )
     head = case.tensors["lm_head"][FIRST : FIRST + config.vocab]
-    return _loaded(Anole(config), {**_only(_of_one_making(case, "anole weights"), case).tensors, "lm_head.weight": head})
+    return _loaded(
+        Anole(config),
+        {**_only(_of_one_making(case, "anole weights"), case).tensors, "lm_head.weight": head},
+    )
 
 
 @lru_cache
 def anole_drafter(case: Golden) -> AnoleDrafter:
     """Anole's drafter of a case."""
     state = _only(_of_one_making(case, "anole drafter weights"), case).tensors
-    return _loaded(AnoleDrafter(AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in state)), state)
+    return _loaded(
+        AnoleDrafter(AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in state)),
+        state,
+    )
 
 
 @lru_cache
@@ -379,7 +465,10 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     parts = weights_of(case, "chameleon tokenizer weights")
     c = parts[0].about["config"]
     d = c["ddconfig"]
-    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [c["embed_dim"], c["n_embed"]]
+    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [
+        c["embed_dim"],
+        c["n_embed"],
+    ]
     grid = math.isqrt(len(case.tensors["indices"]))
     model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
     state = {name: value for part in parts for name, value in part.tensors.items()}
@@ -388,7 +477,9 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
 
 
 def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
-    """Chameleon's decoder counts its levels from the picture, the library's from the codes: one's names -> the other's."""
+    """Chameleon's decoder counts its levels from the picture, the library's from the codes: one's
+    names -> the other's.
+    """
     turned = lambda found: f"decoder.up.{levels - 1 - int(found[1])}"  # noqa: E731
     return {re.sub(r"^decoder\.up\.(\d+)", turned, name): value for name, value in state.items()}
 
@@ -396,13 +487,21 @@ def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tenso
 def anole_case(pictures: Golden) -> Golden:
     """The case whose target and drafter drew pictures: their header names its weights."""
     weights = _only(weights_of(pictures, "anole weights"), pictures)
-    found = [f for f in files() if f.kind == "anole" and f.about["target_config"] == weights.about["target_config"]]
+    found = [
+        f
+        for f in files()
+        if f.kind == "anole" and f.about["target_config"] == weights.about["target_config"]
+    ]
     return _only(found, pictures)
 
 
 def _of_one_making(case: Golden, kind: str) -> list[Golden]:
     """The weight files that a case's own header was written to as well."""
-    return [f for f in files() if f.kind == kind and f.about["target_config"] == case.about["target_config"]]
+    return [
+        f
+        for f in files()
+        if f.kind == kind and f.about["target_config"] == case.about["target_config"]
+    ]
 
 
 def with_32_groups(model: Any) -> Any:

@@ -1,8 +1,9 @@
 """The acceptance of LANTERN's authors' code, by our reading, as rules on top of the package's own.
 
-All k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any of them was counted, and an empty residual
-becomes uniform. Greedy, the longest accepted path wins. The last token is drafted too. Where nothing is relaxed it is the exact
-rule all the same."""
+All k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any of them was
+counted, and an empty residual becomes uniform. Greedy, the longest accepted path wins. The last
+token is drafted too. Where nothing is relaxed it is the exact rule all the same.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +23,28 @@ from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput
 
 
 class Released(Lantern):
-    """What both released rules have beside the package's. It reads one neighbour more, which never counts."""
+    """What both released rules have beside the package's.
+
+    It reads one neighbour more, which never counts.
+    """
 
     def members(self, p: Tensor, ids: Tensor, drafted: Tensor) -> Members:
         found = super().members(p, ids, drafted)
-        return found._replace(member=torch.cat([found.member[..., :-1], found.member[..., -1:] & False], -1))
+        return found._replace(
+            member=torch.cat([found.member[..., :-1], found.member[..., -1:] & False], -1)
+        )
 
-    def reject(self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float) -> Tensor:
+    def reject(
+        self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
+    ) -> Tensor:
         if not self.relaxes:
             return super().reject(p, q, members, depth)
         counted = members.member[..., 1:].any(-1, keepdim=True)
-        gone = members._replace(member=torch.cat([members.member[..., :1], counted.expand(members.ids[..., 1:].shape)], -1))
+        gone = members._replace(
+            member=torch.cat(
+                [members.member[..., :1], counted.expand(members.ids[..., 1:].shape)], -1
+            )
+        )
         if q is None:
             left = without(p, gone)
         else:  # they leave q instead, but x itself
@@ -62,9 +74,13 @@ def released_rule(about: dict[str, Any]) -> Rule:
 class ReleasedVerifier(RejectionVerifier):
     """Greedy, the longest accepted path wins."""
 
-    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+    def verify(
+        self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor
+    ) -> VerifyOutput:
         tree = draft.tree
-        if tree.size == 1 or not (self.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
+        if tree.size == 1 or not (
+            self.greedy and isinstance(self.rule, Released) and self.rule.relaxes
+        ):
             return super().verify(draft, scores, position, uniforms)
         p = scores.softmax(-1)
         children = accept.Children(draft.drawn, None, self.neighbours)
@@ -72,17 +88,23 @@ class ReleasedVerifier(RejectionVerifier):
         rank = longest(draft, verdict.accepted)
         path = verify.walk(tree, verify.next_node(tree, rank))
         bonus = verify.argmax_or_invalid(p.index_select(0, path[-1:]))
-        flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0].index_select(0, tree.rows)
+        flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[
+            :, 0
+        ].index_select(0, tree.rows)
         depth = verify.depth_of(tree, path)
         tokens = verify.accepted_tokens(draft, path, depth, bonus)
-        return VerifyOutput(path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size))
+        return VerifyOutput(
+            path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size)
+        )
 
 
 class ReleasedConfig(Config):
     """The last token is drafted too."""
 
     def no_draft(self, missing: int) -> bool:
-        return super().no_draft(2 if isinstance(self.rule, Released) and self.rule.relaxes else missing)
+        return super().no_draft(
+            2 if isinstance(self.rule, Released) and self.rule.relaxes else missing
+        )
 
 
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,19 +115,23 @@ def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def longest(draft: Draft, accepted: Tensor) -> Tensor:
-    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
-    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic
-    ones."""
+    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as
+    the released code takes it; of equals the one that it lists first: sorted for static trees,
+    where it goes like the node numbers, and by leaf for dynamic ones.
+    """
     tree, node = draft.tree, draft.tree.nodes
     children = tree.children.index_select(0, tree.inner)
     by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
-    by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
+    # what is no child goes to the end, which is cut off
+    by_itself[torch.where(children < 0, tree.size, children)] = accepted
     by_itself[0] = True
     alive = ~(tree.mask & ~by_itself[:-1]).any(1)
     listed = node
     if not tree.levels:
         leaf_below = tree.mask & (tree.children < 0).all(1).unsqueeze(1)
-        listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
+        listed = (
+            torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
+        )
     end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
     on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
     return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)

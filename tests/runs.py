@@ -50,13 +50,20 @@ OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values()}.va
 
 
 def small(method: str, **changes: Any) -> dict[str, Any]:
-    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed."""
+    """How a method of the table is run small: what `decode` takes for it under SMALL with some
+    settings changed.
+    """
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {"method": chosen, "tree": choice_of(chosen.drafts, settings).policy, "rule": settings.rule(chosen)}
+    return {
+        "method": chosen,
+        "tree": choice_of(chosen.drafts, settings).policy,
+        "rule": settings.rule(chosen),
+    }
 
 
-# Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree
-# of one level, a deep one, and windows of one place and wider than a row.
+# Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that
+# are no nodes, a chain, a tree of one level, a deep one, and windows of one place and wider than a
+# row.
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
     {"tree": "0 2 4 01 03 20 202"},
@@ -69,8 +76,10 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 def exact_ways() -> dict[str, dict[str, Any]]:
-    """Every way to run small that changes no distribution, by what it is called: lossless methods with whatever drafts their kind
-    makes, and others whose bound is at the end where nothing is relaxed."""
+    """Every way to run small that changes no distribution, by what it is called: lossless methods
+    with whatever drafts their kind makes, and others whose bound is at the end where nothing is
+    relaxed.
+    """
     found: dict[str, dict[str, Any]] = {}
 
     def add(method: str, **changes: Any) -> None:
@@ -79,7 +88,9 @@ def exact_ways() -> dict[str, dict[str, Any]]:
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
     for method in METHODS.values():
-        bound = next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None)
+        bound = next(
+            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None
+        )
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)
@@ -132,23 +143,51 @@ class Behind:
 
 
 def dynamic_draft(
-    policy: DraftConfig, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
+    policy: DraftConfig,
+    root: Tensor,
+    output: Tensor,
+    drafter: Any,
+    target: Any,
+    cache: Any,
+    sampling: Sampling,
 ) -> Draft:
     """A tree grown from the drafter's last stable output [R, 1, H]."""
-    return DynamicProposer(policy, sampling).propose(root, Behind(output, drafter, cache), target.head, root[:0])
+    return DynamicProposer(policy, sampling).propose(
+        root, Behind(output, drafter, cache), target.head, root[:0]
+    )
 
 
 def static_draft(
-    tree: Tree, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling, uniforms: Tensor
+    tree: Tree,
+    root: Tensor,
+    output: Tensor,
+    drafter: Any,
+    target: Any,
+    cache: Any,
+    sampling: Sampling,
+    uniforms: Tensor,
 ) -> Draft:
     """A static tree filled from the drafter's last stable output [R, 1, H]."""
-    return StaticProposer(tree, sampling).propose(root, Behind(output, drafter, cache), target.head, uniforms)
+    return StaticProposer(tree, sampling).propose(
+        root, Behind(output, drafter, cache), target.head, uniforms
+    )
 
 
-def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
-    """The walk over a draft as an engine takes it, from guided logits [n, V] and uniforms [n, width + 1]."""
+def walked(
+    rule: Rule,
+    draft: Draft,
+    logits: Tensor,
+    sampling: Sampling,
+    neighbours: Tensor | None,
+    uniforms: Tensor,
+) -> Step:
+    """The walk over a draft as an engine takes it, from guided logits [n, V] and uniforms [n, width
+    + 1].
+    """
     tree, scores = draft.tree, sampled_by.probabilities(logits, sampling).log()
     shape = {"tree": SimpleNamespace(width=tree.width, nodes=tree.size)}
     config: Any = SimpleNamespace(rule=rule, sampling=sampling, neighbours=neighbours, **shape)
-    out = RejectionVerifier(config, scores.shape[1]).verify(draft, scores, torch.zeros(1).long(), uniforms.flatten())
+    out = RejectionVerifier(config, scores.shape[1]).verify(
+        draft, scores, torch.zeros(1).long(), uniforms.flatten()
+    )
     return unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, logits.shape[1])

@@ -1,4 +1,6 @@
-"""Small random models of every family, and runs on them: by modules, joined as on an accelerator, and fused."""
+"""Small random models of every family, and runs on them: by modules, joined as on an accelerator,
+and fused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from lantern_demo.settings.drafts import settings_of
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 
-TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
+TEXT = LlamaGenConfig(
+    dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32
+)
 CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
 SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
 ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
@@ -45,7 +49,9 @@ def strong(module: torch.nn.Module) -> Any:
     """Random weights large enough that every part matters."""
     for name, weight in module.named_parameters():
         if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5)
+            torch.nn.init.normal_(
+                weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5
+            )
         else:
             torch.nn.init.normal_(weight, mean=1.0, std=0.2)
     return module.requires_grad_(False).eval()
@@ -60,7 +66,9 @@ def sequence_networks(family: str) -> tuple[Any, Any]:
 
 
 def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, so many of which are padding; Anole pads its unconditional row alone."""
+    """The rows of a prompt of 7 ids, so many of which are padding; Anole pads its unconditional row
+    alone.
+    """
     ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
     return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 
@@ -90,7 +98,9 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     c = target.config
     if c.classes:
         return target.condition(torch.tensor([4]), None, True)
-    return target.condition(torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True)
+    return target.condition(
+        torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True
+    )
 
 
 def pictures_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -109,19 +119,39 @@ def pictures_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
     """What `decode` takes for a method run small, with neighbours among so many tokens."""
     vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
-    return {**small(method, **settings_of(StaticTree(static))), "neighbours": neighbour_table(vectors[:vocab], 7)}
+    return {
+        **small(method, **settings_of(StaticTree(static))),
+        "neighbours": neighbour_table(vectors[:vocab], 7),
+    }
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     """All that runners must agree on: everything but times and the engine's name."""
     *steps, last = events
     assert isinstance(last, Decoded)
-    fields = ("index", "tokens", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
+    fields = (
+        "index",
+        "tokens",
+        "accepted_length",
+        "committed",
+        "kinds",
+        "tree_tokens",
+        "parents",
+        "path",
+    )
     rows = [[getattr(step, name) for name in fields] for step in steps]
-    return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
+    return (
+        rows,
+        last.tokens,
+        last.steps,
+        last.accepted_lengths,
+        last.mean_accepted_length,
+        last.nodes,
+    )
 
 
-Runner = tuple[Any, Any, bool]  # a target, a drafter, and whether steps have the sizes that a GPU captures
+# a target, a drafter, and whether steps have the sizes that a GPU captures
+Runner = tuple[Any, Any, bool]
 
 
 @dataclass(frozen=True)
@@ -154,15 +184,29 @@ class Model:
         target, drafter = deepcopy((self.target, self.drafter))
         return Networks(None, target, drafter, None, {})  # type: ignore[arg-type]
 
-    def run(self, runner: Runner, method: str, filters: tuple[float, int, float] = (1.0, 0, 1.0), **changes: Any) -> list[Any]:
+    def run(
+        self,
+        runner: Runner,
+        method: str,
+        filters: tuple[float, int, float] = (1.0, 0, 1.0),
+        **changes: Any,
+    ) -> list[Any]:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
         target, drafter, padded = runner
         own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
-        knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(*filters, self.guidance), **own, **changes}
+        knobs = {
+            "num_tokens": 16,
+            "seed": 5,
+            "sampling": Sampling(*filters, self.guidance),
+            **own,
+            **changes,
+        }
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))
 
 
-def of_llamagen(config: LlamaGenConfig = TEXT, mask: Tensor = PADDED, guidance: float = 2.0, **drafter: Any) -> Model:
+def of_llamagen(
+    config: LlamaGenConfig = TEXT, mask: Tensor = PADDED, guidance: float = 2.0, **drafter: Any
+) -> Model:
     made = networks(config, **drafter)
     with torch.inference_mode():
         condition = condition_of(made[0], mask)
@@ -182,7 +226,9 @@ def of_published_shape() -> Model:
     target, drafter, _ = published.networks()
     features = torch.randn(1, 120, published.WIDTH, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        return Model(target, drafter, target.condition(features, torch.arange(120)[None] >= 90, True))
+        return Model(
+            target, drafter, target.condition(features, torch.arange(120)[None] >= 90, True)
+        )
 
 
 MODELS: dict[str, Callable[[], Model]] = {
@@ -193,7 +239,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "no guidance": lambda: of_llamagen(guidance=1.0),
     "guided drafter": lambda: of_llamagen(guided=True),
     "feature layers": lambda: of_llamagen(feature_layers=FEATURE_LAYERS),
-    "guided drafter with feature layers": lambda: of_llamagen(guided=True, feature_layers=FEATURE_LAYERS),
+    "guided drafter with feature layers": lambda: of_llamagen(
+        guided=True, feature_layers=FEATURE_LAYERS
+    ),
     "anole": lambda: of_sequence("anole"),
     "anole, no guidance": lambda: of_sequence("anole", guidance=1.0),
     "janus": lambda: of_sequence("janus"),

@@ -1,4 +1,7 @@
-"""What a Space sets, and how the Hub's proxy asks. Imports nothing, so that a program can set it before `spaces` is imported."""
+"""What a Space sets, and how the Hub's proxy asks.
+
+Imports nothing, so that a program can set it before `spaces` is imported.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Table models: a target and a drafter so small that their distributions can be written down. The target's next token depends
-on the last two. It finds the one before last in its cache, through the mask and the positions, and fails when it is not there
-exactly once: a wrong mask, depth or commit cannot pass unnoticed."""
+"""Table models: a target and a drafter so small that their distributions can be written down.
+
+The target's next token depends on the last two. It finds the one before last in its cache, through
+the mask and the positions, and fails when it is not there exactly once: a wrong mask, depth or
+commit cannot pass unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from lantern_demo.decoding.trees import Tree
 
 
 class TableTarget:
-    """Logits [R, V * V, V] by state (token before last, last token); hidden states are one-hot states."""
+    """Logits [R, V * V, V] by state (token before last, last token); hidden states are one-hot
+    states.
+    """
 
     def __init__(self, vocab: int = 8, seed: int = 0, sharpness: float = 1.5) -> None:
         self.vocab_size = vocab
@@ -37,7 +42,14 @@ class TableTarget:
         before = torch.cat([condition[:1] * 0, condition[:-1]])
         return self._states(before, condition, rows)
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
         """A node whose token before is hidden, as in a wavefront, sees token 0 in its place."""
         self._store(tokens, positions, slots, cache)
         end = end_of(slots, visible)
@@ -45,9 +57,15 @@ class TableTarget:
         k = cache.k[0, 0, 0, :end]
         before = visible & (k[:, 1] == positions.unsqueeze(1) - 1)
         if positions is not slots:  # but for single rows, that is a tree
-            assert bool((before.sum(1) == 1).all()), "the position before a node must be visible exactly once"
-            assert bool((visible.sum(1) == positions + 1).all()), "a node sees its own past and nothing else"
-        assert bool((before.sum(1) <= 1).all()), "the position before a node must not be visible twice"
+            assert bool((before.sum(1) == 1).all()), (
+                "the position before a node must be visible exactly once"
+            )
+            assert bool((visible.sum(1) == positions + 1).all()), (
+                "a node sees its own past and nothing else"
+            )
+        assert bool((before.sum(1) <= 1).all()), (
+            "the position before a node must not be visible twice"
+        )
         return self._states((before * k[:, 0]).sum(1).long(), tokens, cache.rows)
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -56,11 +74,15 @@ class TableTarget:
     def probs(self, before: int | Tensor, last: int | Tensor, sampling: Sampling) -> Tensor:
         """The exact distribution of the next token, [..., V] float32."""
         state = torch.as_tensor(before) * self.vocab_size + torch.as_tensor(last)
-        rows = self.table[:, state].reshape(2, -1, self.vocab_size)[: 1 if sampling.cfg_scale == 1 else 2]
+        rows = self.table[:, state].reshape(2, -1, self.vocab_size)[
+            : 1 if sampling.cfg_scale == 1 else 2
+        ]
         return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
 
     def _store(self, tokens: Tensor, positions: Tensor, slots: Tensor, cache: KVCache) -> None:
-        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(cache.rows, 2, 1, -1, 2)
+        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(
+            cache.rows, 2, 1, -1, 2
+        )
         cache.write(0, slots, cache.slots, entry.movedim(3, 1))
 
     def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
@@ -69,30 +91,49 @@ class TableTarget:
 
 
 class TableDrafter:
-    """Sees the last two tokens like the target, but blends the logits of their state with those of another one."""
+    """Sees the last two tokens like the target, but blends the logits of their state with those of
+    another one.
+    """
 
     def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
-        self.vocab, self.trust, self.guided, self.new_cache = target.vocab_size, trust, guided, target.new_cache
+        self.vocab, self.trust, self.guided, self.new_cache = (
+            target.vocab_size,
+            trust,
+            guided,
+            target.new_cache,
+        )
 
-    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
         cache.start(hidden.shape[1])
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
     ) -> Tensor:
         count = tokens.shape[0]
         assert hidden.shape[0] == cache.rows == (1 if self.guided else hidden.shape[0])
         assert hidden.shape[1] == len(positions) == len(slots) == count
         if visible is None:
             return self._blend(hidden[:, -1:], tokens[-1:])
-        assert bool((visible.sum(1) == positions + 1).all()), "a slot sees its own past and nothing else"
+        assert bool((visible.sum(1) == positions + 1).all()), (
+            "a slot sees its own past and nothing else"
+        )
         return self._blend(hidden, tokens)
 
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states (one-hot for the target's, blends for its own)."""
         last = hidden[0].argmax(-1) % self.vocab
         here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
-        other = torch.nn.functional.one_hot((last + 1) % self.vocab * self.vocab + tokens, self.vocab**2)
+        other = torch.nn.functional.one_hot(
+            (last + 1) % self.vocab * self.vocab + tokens, self.vocab**2
+        )
         blend = self.trust * here + (1 - self.trust) * other
         return blend.expand(hidden.shape[0], -1, -1)
 
@@ -121,7 +162,9 @@ def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:
 
 
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
-    """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where there was nothing left."""
+    """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where
+    there was nothing left.
+    """
     out = torch.empty(u.shape[1], max(len(q), 2), dtype=torch.int64)
     masses = sampling.draw_in_turn(q, u, out)
     if not masses:
@@ -149,7 +192,9 @@ def decide(
     depth: Tensor | float = 0.0,
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    return _plainly(accept.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms))
+    return _plainly(
+        accept.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms)
+    )
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
@@ -168,7 +213,11 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
     """The reference's near(x) of a rule."""
     if isinstance(rule, LanternPlusPlus):
         return reference.lantern_plus_plus(neighbours.tolist(), rule.k, rule.bound)
-    return reference.lantern(neighbours.tolist(), rule.k, rule.bound) if isinstance(rule, Lantern) else reference.exact
+    return (
+        reference.lantern(neighbours.tolist(), rule.k, rule.bound)
+        if isinstance(rule, Lantern)
+        else reference.exact
+    )
 
 
 def chi_square_p(counts: Tensor, probs: Tensor) -> float:
@@ -177,11 +226,14 @@ def chi_square_p(counts: Tensor, probs: Tensor) -> float:
 
 
 class ChainTarget:
-    """A target whose next token depends on the last one alone, for both engines: logits [V, V] by last token, and a drafter's."""
+    """A target whose next token depends on the last one alone, for both engines: logits [V, V] by
+    last token, and a drafter's.
+    """
 
     def __init__(self, logits: Tensor, drafted: Tensor) -> None:
         self.vocab_size = len(logits)
-        self.rows = torch.cat([logits, drafted])  # a state is one-hot: the target's by last token, then the drafter's
+        # a state is one-hot: the target's by last token, then the drafter's
+        self.rows = torch.cat([logits, drafted])
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         return KVCache(1, rows, 1, length + 8, 2)
@@ -190,7 +242,14 @@ class ChainTarget:
         cache.start(len(condition))
         return self.states(condition)
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
         return self.states(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -208,10 +267,20 @@ class ChainDrafter:
     def __init__(self, target: ChainTarget) -> None:
         self.target, self.new_cache = target, target.new_cache
 
-    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
         cache.start(hidden.shape[1])
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
     ) -> Tensor:
-        return self.target.states((tokens if visible is not None else tokens[-1:]) + self.target.vocab_size)
+        return self.target.states(
+            (tokens if visible is not None else tokens[-1:]) + self.target.vocab_size
+        )

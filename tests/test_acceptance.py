@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from runs import walked
-from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, near_of, neighbour_table, random_probs
+from tables import (
+    along_the_tree,
+    decide,
+    decide_greedy,
+    draw_without_replacement,
+    near_of,
+    neighbour_table,
+    random_probs,
+)
 from torch import Tensor
 
 from lantern_demo.decoding import reference
@@ -20,7 +28,13 @@ def normalised(residual: Tensor) -> Tensor:
 
 
 VOCAB = 10
-SET_RULES = [Rule(), Lantern(3, 0.2), Lantern(9, 0.6), LanternPlusPlus(3, 2.0), LanternPlusPlus(9, 5.0)]
+SET_RULES = [
+    Rule(),
+    Lantern(3, 0.2),
+    Lantern(9, 0.6),
+    LanternPlusPlus(3, 2.0),
+    LanternPlusPlus(9, 5.0),
+]
 ENDS = [
     *(Lantern(k, delta) for k in (0, 1, VOCAB - 1) for delta in (0.0, 1e-30, 1.0)),
     *(LanternPlusPlus(k, bound) for k in (0, 1, VOCAB - 1) for bound in (1.0, 1 + 1e-12, 1e30)),
@@ -28,33 +42,54 @@ ENDS = [
 
 
 def edge_probs(seed: int) -> Tensor:
-    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, flat ones, and one that underflows."""
+    """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, flat ones, and one that
+    underflows.
+    """
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(VOCAB)
     pairs = eye * 0.5 + eye.roll(1, 0) * 0.5
     logits = torch.randn(VOCAB, VOCAB, generator=generator)
     tiny = torch.full((VOCAB, VOCAB), 1e-40)  # subnormal beside 1
     tiny[:, seed % VOCAB] = 1.0
-    return torch.cat([eye, pairs, (60 * logits).softmax(-1), (200 * logits).softmax(-1), tiny, torch.full((VOCAB, VOCAB), 0.1)])
+    return torch.cat(
+        [
+            eye,
+            pairs,
+            (60 * logits).softmax(-1),
+            (200 * logits).softmax(-1),
+            tiny,
+            torch.full((VOCAB, VOCAB), 0.1),
+        ]
+    )
 
 
 def tried(p: Tensor, q: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Four children of each node drawn from q [nodes, V], and the uniforms that they are held against, which keep away from where
-    a verdict hangs on rounding."""
+    """Four children of each node drawn from q [nodes, V], and the uniforms that they are held
+    against, which keep away from where a verdict hangs on rounding.
+    """
     generator = torch.Generator().manual_seed(seed)
     tokens = draw_without_replacement(q, torch.rand(len(q), 4, generator=generator))
     return tokens, 0.05 + 0.9 * torch.rand(len(p), 4, generator=generator)
 
 
 def plainly(
-    rule: Rule, p: list[float], tokens: list[int], q: list[float] | None, neighbours: Tensor, u: list[float]
+    rule: Rule,
+    p: list[float],
+    tokens: list[int],
+    q: list[float] | None,
+    neighbours: Tensor,
+    u: list[float],
 ) -> tuple[int, list[float], float]:
-    """As `reference.relaxed`, and what the verdict of an accepted child hangs on without its neighbours. Where nothing is left of
-    p, p without the child stands in, and p itself where that is nothing too."""
+    """As `reference.relaxed`, and what the verdict of an accepted child hangs on without its
+    neighbours. Where nothing is left of p, p without the child stands in, and p itself where that
+    is nothing too.
+    """
     p, found = [chance / sum(p) for chance in p], None
     for rank, x in enumerate(tokens):
         if x >= 0:
-            found, left, rest = reference.relaxed(p, [x], q, u[rank : rank + 1], near_of(rule, neighbours))
+            found, left, rest = reference.relaxed(
+                p, [x], q, u[rank : rank + 1], near_of(rule, neighbours)
+            )
             if found is not None:
                 return rank, p, p[x] / (q[x] if q else 1.0)
             without = [0.0 if y == x else chance for y, chance in enumerate(p)]
@@ -65,8 +100,12 @@ def plainly(
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 @pytest.mark.parametrize("rule", [*SET_RULES, *ENDS], ids=str)
-def test_decide_equals_its_reference(rule: Rule, sampled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "normalised", lambda probs: [chance / (sum(probs) or 1.0) for chance in probs])
+def test_decide_equals_its_reference(
+    rule: Rule, sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        reference, "normalised", lambda probs: [chance / (sum(probs) or 1.0) for chance in probs]
+    )
     neighbours = neighbour_table(VOCAB)
     p = torch.cat([random_probs(60, VOCAB, 1), edge_probs(1)])
     q = torch.cat([random_probs(60, VOCAB, 2), edge_probs(2).roll(3, 0)])
@@ -77,14 +116,27 @@ def test_decide_equals_its_reference(rule: Rule, sampled: bool, monkeypatch: pyt
     compared = 0
     for i in range(len(p)):
         if sampled and 0 < float((p[i] - q[i]).clamp(min=0).sum()) < 1e-5:
-            continue  # p and q are equal but for rounding: which tokens rounding leaves differs, and none is wrong
+            # p and q are equal but for rounding: which tokens rounding leaves differs, and none is
+            # wrong
+            continue
         probs = q[i].double().tolist() if sampled else None
-        rank, wanted, alone = plainly(rule, p[i].double().tolist(), tokens[i].tolist(), probs, neighbours, uniforms[i].tolist())
+        rank, wanted, alone = plainly(
+            rule,
+            p[i].double().tolist(),
+            tokens[i].tolist(),
+            probs,
+            neighbours,
+            uniforms[i].tolist(),
+        )
         assert int(verdict.rank[i]) == rank
         if rank < 0:
-            torch.testing.assert_close(normalised(verdict.residual)[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3)
+            torch.testing.assert_close(
+                normalised(verdict.residual)[i], torch.tensor(wanted), atol=2e-5, rtol=1e-3
+            )
         else:
-            assert (float(uniforms[i, rank]) >= alone) == bool(rule.relaxes and verdict.relaxed[i, rank])
+            assert (float(uniforms[i, rank]) >= alone) == bool(
+                rule.relaxes and verdict.relaxed[i, rank]
+            )
         compared += 1
     assert compared >= 60 + 30
 
@@ -97,7 +149,8 @@ def test_decide_equals_its_reference(rule: Rule, sampled: bool, monkeypatch: pyt
         LanternPlusPlus(5, 1.0),
         Lantern(0, 0.5),
         LanternPlusPlus(0, 4.0),
-        Lantern(5, 1e-30),  # relaxes in name: the whole path of the relaxed rule with no mass to move
+        # relaxes in name: the whole path of the relaxed rule with no mass to move
+        Lantern(5, 1e-30),
         LanternPlusPlus(5, 1.0 + 1e-15),
     ],
     ids=str,
@@ -112,7 +165,9 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
     got = decide(neutral, p, tokens, probs, neighbour_table(vocab), uniforms)
     want = decide(Rule(), p, tokens, probs, None, uniforms)
     refused = want.rank < 0
-    assert torch.equal(got.rank, want.rank) and torch.equal(got.residual[refused], want.residual[refused])
+    assert torch.equal(got.rank, want.rank) and torch.equal(
+        got.residual[refused], want.residual[refused]
+    )
     assert not bool(got.relaxed.any())
     greedy = decide_greedy(neutral, p, tokens, neighbour_table(vocab))
     assert torch.equal(greedy.rank, decide_greedy(Rule(), p, tokens, None).rank)
@@ -126,7 +181,9 @@ def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> Non
     q, at = (torch.tensor([[0.5, 0.25, 0.25]]), 0.5) if sampled else (None, 0.25)
     for number in (at - 2.0**-25, at, at + 2.0**-24):
         u = torch.tensor([[number]])
-        exact, relaxed = (decide(rule, p, x, q, neighbours, u) for rule in (Rule(), Lantern(2, 0.75)))
+        exact, relaxed = (
+            decide(rule, p, x, q, neighbours, u) for rule in (Rule(), Lantern(2, 0.75))
+        )
         assert exact.rank.tolist() == [-1 if number >= at else 0] and relaxed.rank.tolist() == [0]
         assert relaxed.relaxed.tolist() == [[number >= at]]
 
@@ -134,18 +191,24 @@ def test_a_draft_is_marked_where_the_exact_rule_refuses_it(sampled: bool) -> Non
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
-    verdict = decide(Lantern(3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
+    verdict = decide(
+        Lantern(3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]])
+    )
     assert verdict.rank.tolist() == [0] and verdict.relaxed.tolist() == [[True]]
     torch.testing.assert_close(verdict.verdict.mass, torch.tensor([[0.1]]))
     torch.testing.assert_close(verdict.verdict.score, torch.tensor([[0.6]]))
     rule = Lantern(3, 0.45)
     ids = with_neighbours(rule, torch.tensor([[0, 3]]), neighbours)
     members = rule.members(p, ids, torch.tensor([[True, False]]))
-    assert members.member.tolist() == [[[True, True, False, False], [False] * 4]], "nothing stands for no draft"
+    assert members.member.tolist() == [[[True, True, False, False], [False] * 4]], (
+        "nothing stands for no draft"
+    )
 
 
 def test_draws_that_are_no_nodes_only_leave_q() -> None:
-    """A tree with child 1 but no child 0: the first draw is known, never tried, and conditions the second."""
+    """A tree with child 1 but no child 0: the first draw is known, never tried, and conditions the
+    second.
+    """
     p, q = random_probs(1, 6, 7), random_probs(1, 6, 8)
     tokens, u = torch.tensor([[2, 4]]), torch.tensor([[0.0, 0.999]])
     got = decide(Rule(), p, tokens, q, None, u, torch.tensor([[False, True]]))
@@ -158,23 +221,36 @@ def test_draws_that_are_no_nodes_only_leave_q() -> None:
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 def test_degenerate_distributions_stay_distributions(sampled: bool) -> None:
-    """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact rule."""
+    """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact
+    rule.
+    """
     p, q = torch.eye(5), torch.eye(5).roll(1, 0)
     q[0] = p[0]
     tokens = torch.full((5, 3), -1)
     tokens[:, 0] = q.argmax(-1)
     for value in (0.0, 0.5, 1 - 2**-24):
         for rule in (Rule(), Lantern(2, 0.3), LanternPlusPlus(4, 9.0)):
-            verdict = decide(rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value))
+            verdict = decide(
+                rule,
+                p,
+                tokens,
+                q if sampled else None,
+                neighbour_table(5),
+                torch.full((5, 3), value),
+            )
             open_nodes = verdict.rank < 0
-            torch.testing.assert_close(normalised(verdict.residual)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
+            torch.testing.assert_close(
+                normalised(verdict.residual)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum()))
+            )
             if type(rule) is Rule:
                 assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
 
 
 def test_relaxed_rule_without_a_table() -> None:
     with pytest.raises(ValueError, match="neighbours is None"):
-        decide(Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1))
+        decide(
+            Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1)
+        )
 
 
 def slow_walk(
@@ -189,7 +265,11 @@ def slow_walk(
             break
         drawn, children = draft.drawn[row].tolist(), tree.children[node].tolist()
         if greedy:
-            kept = decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours).verdict.accepted[0].tolist()
+            kept = (
+                decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours)
+                .verdict.accepted[0]
+                .tolist()
+            )
             rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
             exact = drawn[rank] == p.index(max(p))
         else:
@@ -198,10 +278,14 @@ def slow_walk(
             for i, (x, child) in enumerate(zip(drawn, children, strict=True)):
                 if child >= 0:
                     exact = u[node][i] * (q[x] if q else 1.0) < p[x]
-                    found, p, q = reference.relaxed(p, [x], q, [u[node][i]], near_of(rule, neighbours))
+                    found, p, q = reference.relaxed(
+                        p, [x], q, [u[node][i]], near_of(rule, neighbours)
+                    )
                     rank = rank if found is None else i
                 elif q is not None:  # a draw that is no node only leaves q
-                    q = reference.normalised([0.0 if y == x else chance for y, chance in enumerate(q)])
+                    q = reference.normalised(
+                        [0.0 if y == x else chance for y, chance in enumerate(q)]
+                    )
                 if rank >= 0:
                     break
         if rank < 0:
@@ -240,15 +324,25 @@ def test_the_walk_equals_its_slow_reference(mode: str) -> None:
         for rule in SET_RULES:
             found = walked(rule, draft, logits, sampling, neighbours, uniforms)
             path, bonus, kinds = slow_walk(
-                rule, draft, probabilities(logits, sampling), sampling.greedy, neighbours, uniforms.double().tolist()
+                rule,
+                draft,
+                probabilities(logits, sampling),
+                sampling.greedy,
+                neighbours,
+                uniforms.double().tolist(),
             )
-            assert (found.path, found.tokens) == (path, [*(int(tokens[node]) for node in path[1:]), bonus])
+            assert (found.path, found.tokens) == (
+                path,
+                [*(int(tokens[node]) for node in path[1:]), bonus],
+            )
             assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
             assert found.kinds == [*kinds, "target"] and (rule.relaxes or "relaxed" not in kinds)
 
 
 def test_a_codebook_with_equal_vectors() -> None:
-    """Each token's neighbours are the nearest others, never itself, however many are equal to it; against sorting by distance."""
+    """Each token's neighbours are the nearest others, never itself, however many are equal to it;
+    against sorting by distance.
+    """
     generator = torch.Generator().manual_seed(0)
     book = torch.nn.functional.normalize(torch.randn(20, 8, generator=generator), dim=-1)
     book[5] = book[11] = book[2]
@@ -260,7 +354,12 @@ def test_a_codebook_with_equal_vectors() -> None:
             assert token not in row and len(set(row)) == k
             distance = (book.double() - book[token].double()).norm(dim=-1)
             nearest = sorted(float(d) for i, d in enumerate(distance) if i != token)[:k]
-            torch.testing.assert_close(distance[row].float(), torch.tensor(nearest), atol=1e-3, rtol=0)
+            torch.testing.assert_close(
+                distance[row].float(), torch.tensor(nearest), atol=1e-3, rtol=0
+            )
     assert set(measured_neighbours(book, 2)[2].tolist()) == {5, 11}
     same = measured_neighbours(torch.ones(6, 4), 5)
-    assert all(sorted(row) == [i for i in range(6) if i != token] for token, row in enumerate(same.tolist()))
+    assert all(
+        sorted(row) == [i for i in range(6) if i != token]
+        for token, row in enumerate(same.tolist())
+    )

@@ -36,7 +36,17 @@ from lantern_demo.version import __version__
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
-NUMBERS = ["seconds", "passes", "tokens_a_pass", "changed", "method", "model", "seed", "unknown_words", "warning"]
+NUMBERS = [
+    "seconds",
+    "passes",
+    "tokens_a_pass",
+    "changed",
+    "method",
+    "model",
+    "seed",
+    "unknown_words",
+    "warning",
+]
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
 
@@ -48,9 +58,15 @@ def client(server: str) -> Client:
 
 def test_comparison_holds_together(client: Client) -> None:
     """Pictures and numbers are the record's."""
-    images, record = client.predict(PROMPT, methods=list(METHODS), seed=7, **SMALL, api_name="/compare")
+    images, record = client.predict(
+        PROMPT, methods=list(METHODS), seed=7, **SMALL, api_name="/compare"
+    )
     assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
-    assert record["prompt"] == PROMPT and record["unknown_words"] == ["zebra"] and "failed" not in record
+    assert (
+        record["prompt"] == PROMPT
+        and record["unknown_words"] == ["zebra"]
+        and "failed" not in record
+    )
     assert (record["settings"]["seed"], record["settings"]["lantern_k"]) == (7, 10)
     vanilla = record["methods"]["vanilla"]
     for name, stats in record["methods"].items():
@@ -58,20 +74,28 @@ def test_comparison_holds_together(client: Client) -> None:
         assert stats["steps"] == len(stats["accepted_lengths"])
         assert stats["decode_seconds"] == pytest.approx(sum(stats[part] for part in PARTS))
         assert stats["tokens_per_second"] == pytest.approx(256 / stats["decode_seconds"])
-        assert stats["speedup"] == pytest.approx(vanilla["decode_seconds"] / stats["decode_seconds"])
+        assert stats["speedup"] == pytest.approx(
+            vanilla["decode_seconds"] / stats["decode_seconds"]
+        )
         # The prefill's token is no step's; the last step may overshoot the picture's end.
         assert stats["mean_accepted_length"] * stats["steps"] == pytest.approx(255)
         assert sum(stats["accepted_lengths"]) >= 255
         assert (stats["changed"] == 0) == METHODS[name].lossless and stats["changed"] < 1
         with Image.open(images[name]) as picture:
             assert picture.size == (256, 256) and image_hash(picture) == stats["image_sha256"]
-            assert (picture.info["prompt"], picture.info["seed"], picture.info["method"]) == (PROMPT, "7", name)
+            assert (picture.info["prompt"], picture.info["seed"], picture.info["method"]) == (
+                PROMPT,
+                "7",
+                name,
+            )
     assert (vanilla["steps"], vanilla["nodes"]) == (255, 1)
 
 
 def test_progress_then_result(client: Client) -> None:
     """Methods run in the table's order; answers before the last tell how far it is."""
-    *parts, (images, record) = client.submit(PROMPT, methods=["lantern++", "vanilla"], seed=8, **SMALL, api_name="/compare")
+    *parts, (images, record) = client.submit(
+        PROMPT, methods=["lantern++", "vanilla"], seed=8, **SMALL, api_name="/compare"
+    )
     assert list(images) == record["order"] == ["vanilla", "lantern++"]
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
     assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
@@ -90,7 +114,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         ({"model": other}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256")
         for other in ("nothing", "../tiny", "https://a.example/m", "", "tiny/", {"id": "tiny"})
     ),
-    ({"methods": ["vanilla", "medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
+    (
+        {"methods": ["vanilla", "medusa"]},
+        f"method must be one of {', '.join(METHODS)}, got 'medusa'",
+    ),
     ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
     ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),
@@ -103,50 +130,120 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"lantern_delta": True}, "lantern_delta must be a number between 0 and 1, got True"),
     ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 40, got 0.5"),
     ({"settings": {"window": 65}}, "window must be a whole number between 0 and 64, got 65"),
-    ({"settings": {"lanternpp_lambda": 41}}, "lanternpp_lambda must be a number between 1 and 40, got 41"),
-    ({"settings": {"temperature": 1}, "temperature": 1}, "temperature is given twice; it must be a parameter or in settings"),
-    *(({"settings": {name: 1}}, f"unknown setting '{name}'; allowed are seed, ") for name in ("self", "prompt", "trees", "")),
-    *(({"settings": bad}, "settings must be an object of values by name, got ") for bad in ([1], [], "window", 5, True)),
+    (
+        {"settings": {"lanternpp_lambda": 41}},
+        "lanternpp_lambda must be a number between 1 and 40, got 41",
+    ),
+    (
+        {"settings": {"temperature": 1}, "temperature": 1},
+        "temperature is given twice; it must be a parameter or in settings",
+    ),
+    *(
+        ({"settings": {name: 1}}, f"unknown setting '{name}'; allowed are seed, ")
+        for name in ("self", "prompt", "trees", "")
+    ),
+    *(
+        ({"settings": bad}, "settings must be an object of values by name, got ")
+        for bad in ([1], [], "window", 5, True)
+    ),
     ({"tree": "oak"}, "tree must be one of default, small, paper"),
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
     *(({"prompt": long}, "prompt has ") for long in ("lantern " * 131_072, "\U0001f3ee" * 2**18)),
     *(
-        ({"prompt": f"a {mark} lantern"}, f"prompt must be text without control characters, got U+{ord(mark):04X}")
+        (
+            {"prompt": f"a {mark} lantern"},
+            f"prompt must be text without control characters, got U+{ord(mark):04X}",
+        )
         for mark in "\x00\x1b\ud800"
     ),
 ]
 # Calls -> the status of the refusal; 200 where the call was let in and its answer is the sentence.
 REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
-    *(("call/v2/compare", {"prompt": PROMPT, **changes}, 200, sentence) for changes, sentence in WRONG),
+    *(
+        ("call/v2/compare", {"prompt": PROMPT, **changes}, 200, sentence)
+        for changes, sentence in WRONG
+    ),
     ("call/v2/draw", {"prompt": ""}, 200, "prompt is empty; say what to draw"),
-    ("call/v2/draw", {"prompt": "a lantern", "method": "medusa"}, 200, "method must be one of vanilla"),
+    (
+        "call/v2/draw",
+        {"prompt": "a lantern", "method": "medusa"},
+        200,
+        "method must be one of vanilla",
+    ),
     ("call/v2/draw", {"prompt": "a lantern", "model": "nothing"}, 200, "model must be one of"),
-    ("call/v2/draw", {"prompt": "a lantern", "seed": -1}, 200, "seed must be a whole number between 0 and 2147483647, got -1"),
-    ("call/v2/draw", {"prompt": "a lantern", "settings": {"top_p": 2}}, 200, "top_p must be a number between 0.05 and 1, got 2"),
-    ("call/v2/draw", {"prompt": "a lantern", "settings": {"seed": 1}, "seed": 1}, 200, "seed is given twice"),
-    *(("call/v2/draw", {"prompt": FILE | {"meta": meta}}, 400, "prompt must not be a file") for meta in (None, 5, [], {}, MADE)),
+    (
+        "call/v2/draw",
+        {"prompt": "a lantern", "seed": -1},
+        200,
+        "seed must be a whole number between 0 and 2147483647, got -1",
+    ),
+    (
+        "call/v2/draw",
+        {"prompt": "a lantern", "settings": {"top_p": 2}},
+        200,
+        "top_p must be a number between 0.05 and 1, got 2",
+    ),
+    (
+        "call/v2/draw",
+        {"prompt": "a lantern", "settings": {"seed": 1}, "seed": 1},
+        200,
+        "seed is given twice",
+    ),
+    *(
+        ("call/v2/draw", {"prompt": FILE | {"meta": meta}}, 400, "prompt must not be a file")
+        for meta in (None, 5, [], {}, MADE)
+    ),
     ("call/v2/compare", {}, 400, "No value provided for required argument: prompt"),
-    ("call/v2/compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
+    (
+        "call/v2/compare",
+        {"prompt": PROMPT, "sede": 3},
+        400,
+        "Parameter `sede` is not a valid key-word argument.",
+    ),
     ("call/v2/models", {"a": 1}, 400, "Parameter `a` is not a valid key-word argument."),
-    ("call/draw", {"data": ["a lantern"]}, 400, "/draw takes 5 values in this order: prompt, model, method, seed, settings"),
+    (
+        "call/draw",
+        {"data": ["a lantern"]},
+        400,
+        "/draw takes 5 values in this order: prompt, model, method, seed, settings",
+    ),
     ("call/models", {"data": [1]}, 400, "This event takes 0 values"),
-    ("call/v2/paint", {}, 404, "there is no endpoint 'paint'; there are /draw, /compare and /models"),
+    (
+        "call/v2/paint",
+        {},
+        404,
+        "there is no endpoint 'paint'; there are /draw, /compare and /models",
+    ),
     ("call/paint", {"data": []}, 404, "there is no endpoint 'paint'"),
-    *((f"call/v2/{name}", {}, 404, "there is no endpoint") for name in ("again", "explore", "load_record", "choose", "arrive")),
-    *((path, {"data": [PROMPT]}, 404, "") for path in ("run/compare", "api/compare", "run/draw")),  # the queue is the only way in
+    *(
+        (f"call/v2/{name}", {}, 404, "there is no endpoint")
+        for name in ("again", "explore", "load_record", "choose", "arrive")
+    ),
+    # the queue is the only way in
+    *((path, {"data": [PROMPT]}, 404, "") for path in ("run/compare", "api/compare", "run/draw")),
 ]
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "sentence"), REFUSED, ids=lambda value: str(value)[:40] if isinstance(value, (dict, str)) else ""
+    ("path", "body", "status", "sentence"),
+    REFUSED,
+    ids=lambda value: str(value)[:40] if isinstance(value, (dict, str)) else "",
 )
-def test_what_is_refused_gets_its_sentence(server: str, path: str, body: dict[str, Any], status: int, sentence: str) -> None:
-    response = httpx.post(f"{server}gradio_api/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+def test_what_is_refused_gets_its_sentence(
+    server: str, path: str, body: dict[str, Any], status: int, sentence: str
+) -> None:
+    response = httpx.post(
+        f"{server}gradio_api/{path}",
+        content=json.dumps(body),
+        headers={"Content-Type": "application/json"},
+    )
     assert response.status_code == status
     found = response.json()
     if status == 200:
-        stream = httpx.get(f"{server}gradio_api/{path.replace('v2/', '')}/{found['event_id']}", timeout=120).text
+        stream = httpx.get(
+            f"{server}gradio_api/{path.replace('v2/', '')}/{found['event_id']}", timeout=120
+        ).text
         event, data = stream.strip().split("\n\n")[-1].split("\n")
         assert event == "event: error"
         found = json.loads(data.removeprefix("data: "))
@@ -154,7 +251,9 @@ def test_what_is_refused_gets_its_sentence(server: str, path: str, body: dict[st
     assert told.startswith(sentence) and len(told) < 400
 
 
-def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_method_leaves_the_others(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rule = Settings.rule
 
     def broken(self: Settings, method: Method) -> Any:
@@ -163,7 +262,9 @@ def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.
         return rule(self, method)
 
     monkeypatch.setattr(Settings, "rule", broken)
-    images, record = client.predict(PROMPT, methods=["vanilla", "eagle1"], **SMALL, api_name="/compare")
+    images, record = client.predict(
+        PROMPT, methods=["vanilla", "eagle1"], **SMALL, api_name="/compare"
+    )
     assert list(images) == record["order"] == ["vanilla"]
     assert record["failed"] == {"eagle1": "RuntimeError: no such tree today"}
     with pytest.raises(AppError, match="RuntimeError: no such tree today"):
@@ -175,18 +276,37 @@ def test_a_prompt_is_enough(client: Client) -> None:
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
     assert list(numbers) == NUMBERS
-    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["zebra"] and numbers["warning"] is None
-    assert numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
+    assert (
+        numbers["method"] == "lantern++"
+        and numbers["unknown_words"] == ["zebra"]
+        and numbers["warning"] is None
+    )
+    assert (
+        numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
+    )
     assert numbers["passes"] * numbers["tokens_a_pass"] == pytest.approx(255)
 
 
 def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
-    drawn = client.predict("a red lantern", method="sjd", seed=9, settings={"window": 3, "temperature": 0.9}, api_name="/draw")[1]
+    drawn = client.predict(
+        "a red lantern",
+        method="sjd",
+        seed=9,
+        settings={"window": 3, "temperature": 0.9},
+        api_name="/draw",
+    )[1]
     assert (drawn["method"], drawn["seed"], drawn["changed"]) == ("sjd", 9, 0)
-    asked = {"methods": ["sjd"], "temperature": 0.9, "settings": {"window": 3, "seed": 9, "draft_depth": None}}
+    asked = {
+        "methods": ["sjd"],
+        "temperature": 0.9,
+        "settings": {"window": 3, "seed": 9, "draft_depth": None},
+    }
     record = client.predict("a red lantern", **asked, api_name="/compare")[1]
     assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
-    assert record["methods"]["sjd"]["nodes"] == 3 and record["methods"]["sjd"]["steps"] == drawn["passes"]
+    assert (
+        record["methods"]["sjd"]["nodes"] == 3
+        and record["methods"]["sjd"]["steps"] == drawn["passes"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,14 +314,22 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     [
         ("a cat", "This model draws only lanterns, and the prompt asks for none."),
         ("\U0001f3ee", "This model draws only lanterns, and the prompt asks for none."),
-        ("five lanterns", "This model draws one to four lanterns. Add a colour, kind, place or time."),
+        (
+            "five lanterns",
+            "This model draws one to four lanterns. Add a colour, kind, place or time.",
+        ),
     ],
 )
 def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(
     client: Client, tiny_model: Path, prompt: str, why: str
 ) -> None:
-    refused, warned = refusal(info_of(tiny_model), prompt), f"The picture does not show the prompt. {why} Try: {USUAL}"
-    assert refused is not None and why in refused and USUAL in refused, "the page refuses it by the same sentence"
+    refused, warned = (
+        refusal(info_of(tiny_model), prompt),
+        f"The picture does not show the prompt. {why} Try: {USUAL}",
+    )
+    assert refused is not None and why in refused and USUAL in refused, (
+        "the page refuses it by the same sentence"
+    )
     assert client.predict(prompt, method="vanilla", api_name="/draw")[1]["warning"] == warned
     record = client.predict(prompt, methods=["vanilla"], api_name="/compare")[1]
     assert record["warning"] == warned and parsed(record)["warning"] == warned
@@ -209,7 +337,14 @@ def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(
 
 # -- the same limits at every boundary
 
-OUT_OF_RANGE = {"seed": -1, "lanternpp_lambda": 100, "cfg_scale": 21, "lantern_k": 1001, "window": 65, "draft_nodes": 1}
+OUT_OF_RANGE = {
+    "seed": -1,
+    "lanternpp_lambda": 100,
+    "cfg_scale": 21,
+    "lantern_k": 1001,
+    "window": 65,
+    "draft_nodes": 1,
+}
 OUT_OF_RANGE |= {"noise": "x"}
 
 
@@ -220,7 +355,11 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
         return str(refused.value)
 
     with gr.Blocks():
-        boxes = first_knobs(tiny_service) | other_knobs(tiny_service) | {"seed": choices(tiny_service)[2]}
+        boxes = (
+            first_knobs(tiny_service)
+            | other_knobs(tiny_service)
+            | {"seed": choices(tiny_service)[2]}
+        )
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [
             partial(Settings, **{name: value}),
@@ -248,40 +387,92 @@ def test_models(client: Client) -> None:
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
     assert len(json.dumps(offer)) < 11_000, "short enough for a language model"
     offer = {model["id"]: model for model in offer["models"]}
-    assert (offer["tiny"]["needs"], offer["tiny"]["unmet"], offer["tiny"]["unavailable_methods"]) == (None, None, [])
+    assert (
+        offer["tiny"]["needs"],
+        offer["tiny"]["unmet"],
+        offer["tiny"]["unavailable_methods"],
+    ) == (None, None, [])
     large = offer["llamagen-t2i-512"]
-    assert (large["kind"], large["preset"]["cfg_scale"], large["preset"]["top_k"], large["tokens"]) == ("text", 7.5, 1000, 1024)
-    assert large["needs"]["memory_bytes"]["float32"] > large["needs"]["memory_bytes"]["bfloat16"] > 2**32
+    assert (
+        large["kind"],
+        large["preset"]["cfg_scale"],
+        large["preset"]["top_k"],
+        large["tokens"],
+    ) == ("text", 7.5, 1000, 1024)
+    assert (
+        large["needs"]["memory_bytes"]["float32"]
+        > large["needs"]["memory_bytes"]["bfloat16"]
+        > 2**32
+    )
     assert large["unavailable_methods"] == []
     classes = offer["llamagen-c2i-b-256"]
     assert classes["kind"] == "class"
-    assert set(classes["unavailable_methods"]) == {method.id for method in METHODS.values() if method.needs_drafter}
+    assert set(classes["unavailable_methods"]) == {
+        method.id for method in METHODS.values() if method.needs_drafter
+    }
 
 
 def test_documentation(server: str) -> None:
-    """Only the API is public; each parameter but the prompt has a default, and all have their sentence."""
+    """Only the API is public; each parameter but the prompt has a default, and all have their
+    sentence.
+    """
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
     assert set(endpoints) == {"/draw", "/compare", "/models"}
     compare = endpoints["/compare"]
-    assert [p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]] == ["prompt"]
-    described = [p for at in ("/compare", "/draw") for p in endpoints[at]["parameters"] + endpoints[at]["returns"]]
+    assert [
+        p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]
+    ] == ["prompt"]
+    described = [
+        p
+        for at in ("/compare", "/draw")
+        for p in endpoints[at]["parameters"] + endpoints[at]["returns"]
+    ]
     assert all(p["python_type"]["description"] for p in described)
     for_others = {"window"}
     named = [p["parameter_name"] for p in compare["parameters"]]
-    assert named == ["prompt", "model", "methods", *(name for name in KNOBS if name not in for_others), "settings"]
+    assert named == [
+        "prompt",
+        "model",
+        "methods",
+        *(name for name in KNOBS if name not in for_others),
+        "settings",
+    ]
     assert all(name in str(compare["parameters"][-1]) for name in for_others)
-    returns = {name: [found["label"] for found in endpoint["returns"]] for name, endpoint in endpoints.items()}
-    assert returns == {"/draw": ["picture", "numbers"], "/compare": ["pictures", "record"], "/models": ["offer"]}
+    returns = {
+        name: [found["label"] for found in endpoint["returns"]]
+        for name, endpoint in endpoints.items()
+    }
+    assert returns == {
+        "/draw": ["picture", "numbers"],
+        "/compare": ["pictures", "record"],
+        "/models": ["offer"],
+    }
     told = {p["parameter_name"]: p["python_type"]["description"] for p in compare["parameters"]}
-    assert "(int, 0 to 2147483647; default 7)" in told["seed"] and "(float, 0 to 2; default 1.0)" in told["temperature"]
-    titles = [httpx.get(f"{server}{path}").json()["info"]["title"] for path in ("openapi.json", "gradio_api/openapi.json")]
-    assert titles == [texts.TITLE] * 2 and httpx.get(f"{server}openapi.json").json()["info"]["version"] == __version__
+    assert (
+        "(int, 0 to 2147483647; default 7)" in told["seed"]
+        and "(float, 0 to 2; default 1.0)" in told["temperature"]
+    )
+    titles = [
+        httpx.get(f"{server}{path}").json()["info"]["title"]
+        for path in ("openapi.json", "gradio_api/openapi.json")
+    ]
+    assert (
+        titles == [texts.TITLE] * 2
+        and httpx.get(f"{server}openapi.json").json()["info"]["version"] == __version__
+    )
     assert compare["description"].startswith("Draw a prompt with")
     draw = endpoints["/draw"]
-    assert "What there is to draw here: " in draw["description"] and "{can_draw}" not in draw["description"]
-    assert [p["parameter_name"] for p in draw["parameters"] if not p["parameter_has_default"]] == ["prompt"]
+    assert (
+        "What there is to draw here: " in draw["description"]
+        and "{can_draw}" not in draw["description"]
+    )
+    assert [p["parameter_name"] for p in draw["parameters"] if not p["parameter_has_default"]] == [
+        "prompt"
+    ]
     asked = httpx.post(f"{server}gradio_api/call/models", json={"data": []}).json()["event_id"]
-    assert "event: complete" in httpx.get(f"{server}gradio_api/call/models/{asked}", timeout=60).text, "its older address"
+    assert (
+        "event: complete" in httpx.get(f"{server}gradio_api/call/models/{asked}", timeout=60).text
+    ), "its older address"
 
 
 @pytest.mark.parametrize("call", [Pipeline.generate, Pipeline.compare])
@@ -289,17 +480,25 @@ def test_help_lists_the_settings(call: Callable[..., Any]) -> None:
     lines = pydoc.plain(pydoc.render_doc(call)).splitlines()
     for name, knob in KNOBS.items():
         (told,) = (line for line in lines if line.strip().startswith(f"{name}: "))
-        assert told.endswith(f"default {'as the draft tree has it' if knob.of_tree else knob.default})")
+        assert told.endswith(
+            f"default {'as the draft tree has it' if knob.of_tree else knob.default})"
+        )
         assert knob.limit is None or f"{knob.limit.low:g} to " in told
         assert all(choice in told for choice in knob.choices)
 
 
-def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_client(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = EXAMPLES / "api_client.py"
     options = f"{server} --seed 3 --methods vanilla eagle2 --out {tmp_path / 'out'}".split()
     monkeypatch.setattr(sys, "argv", [str(script), "--prompt", PROMPT, *options])
     runpy.run_path(str(script), run_name="__main__")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"vanilla.png", "eagle2.png", "record.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "vanilla.png",
+        "eagle2.png",
+        "record.json",
+    }
     out = capsys.readouterr().out
     assert "eagle2" in out and "zebra" in out
 
@@ -308,7 +507,9 @@ def check_for(*programs: str) -> None:
     """Skip the test where a program is missing, or Node is older than `fetch`."""
     for program in programs:
         has_fetch = ("-e", "process.exit(typeof fetch === 'function' ? 0 : 1)")
-        if shutil.which(program) is None or (program == "node" and ran(program, *has_fetch).returncode):
+        if shutil.which(program) is None or (
+            program == "node" and ran(program, *has_fetch).returncode
+        ):
             pytest.skip(f"{program} is not installed, or too old")
 
 
@@ -340,7 +541,8 @@ def test_javascript_example(server: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "program"), [("endpoints.py", sys.executable), ("endpoints.sh", "bash"), ("endpoints.mjs", "node")]
+    ("name", "program"),
+    [("endpoints.py", sys.executable), ("endpoints.sh", "bash"), ("endpoints.mjs", "node")],
 )
 def test_every_endpoint_in_every_language(server: str, name: str, program: str) -> None:
     check_for(program, *["curl"] * (program == "bash"))
@@ -359,4 +561,8 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
 @pytest.mark.slow
 def test_a_model_that_is_found_out_while_the_page_is_there_ends_the_program(tmp_path: Path) -> None:
     done = ran(sys.executable, EXAMPLES.parent / "app.py", "--model", tmp_path)
-    assert done.returncode == 2 and "is not the config of a model folder" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "is not the config of a model folder" in done.stderr
+        and "Traceback" not in done.stderr
+    )

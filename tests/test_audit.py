@@ -1,4 +1,6 @@
-"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound methods from faulty ones."""
+"""The audit of losslessness: its exact distributions, its statistics, and that it tells sound
+methods from faulty ones.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ SEES = audit.sees
 
 @pytest.fixture(autouse=True)
 def quick(same_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command computes with one thread, and sets that for its whole process. What a row can see takes seconds to find out:
-    one test does."""
+    """The command computes with one thread, and sets that for its whole process.
+
+    What a row can see takes seconds to find out: one test does.
+    """
     torch.set_num_threads(1)
     monkeypatch.setattr(audit, "sees", lambda cell, runs: 0.05)
 
@@ -40,13 +44,18 @@ def test_the_exact_distribution_is_that_of_brute_force(case: str) -> None:
     assert exact.shape == (VOCAB**LENGTH,) and abs(exact.sum() - 1) < 1e-12
     rows = tables.target.double() if sampling.cfg_scale != 1 else tables.target[:1].double()
     probs = probabilities(guide(rows, sampling.cfg_scale).float(), sampling)
-    prefixes = [prefix for length in range(LENGTH) for prefix in product(range(VOCAB), repeat=length)]
+    prefixes = [
+        prefix for length in range(LENGTH) for prefix in product(range(VOCAB), repeat=length)
+    ]
     behind = dict(zip(prefixes, probs.double().tolist(), strict=False))
     chance = [
-        math.prod(behind[tokens[:i]][token] for i, token in enumerate(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)
+        math.prod(behind[tokens[:i]][token] for i, token in enumerate(tokens))
+        for tokens in product(range(VOCAB), repeat=LENGTH)
     ]
     numpy.testing.assert_allclose(exact, chance, rtol=2e-5, atol=1e-30)
-    assert [index_of(list(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)] == list(range(VOCAB**LENGTH))
+    assert [index_of(list(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)] == list(
+        range(VOCAB**LENGTH)
+    )
 
 
 def test_the_distributions_are_what_they_are_called() -> None:
@@ -57,23 +66,34 @@ def test_the_distributions_are_what_they_are_called() -> None:
     peaks = [table[0].double().softmax(-1).amax(-1) for table in (sharp.target, sharp.drafter)]
     target, drafter = (peak > 0.99999 for peak in peaks)
     assert peaks[0].max() == pytest.approx(1 - 1e-6, abs=1e-9)
-    assert all(bool(both.any()) for both in (target & drafter, target & ~drafter, ~target & drafter, ~target & ~drafter))
+    assert all(
+        bool(both.any())
+        for both in (target & drafter, target & ~drafter, ~target & drafter, ~target & ~drafter)
+    )
     for case in CASES.values():  # the drafter is wrong, and similar
         tables = Tables(case)
-        p, q = (probabilities(guide(rows, case.sampling.cfg_scale), case.sampling) for rows in (tables.target, tables.drafter))
+        p, q = (
+            probabilities(guide(rows, case.sampling.cfg_scale), case.sampling)
+            for rows in (tables.target, tables.drafter)
+        )
         assert 0.1 < float((p - q).abs().sum(-1).mean()) / 2 < 0.7, case.id
 
 
 def test_the_test_is_pearsons_and_the_distance_is_half_the_sum() -> None:
     counts, probs = numpy.array([30, 50, 20]), numpy.array([0.25, 0.5, 0.25])
-    assert chi_square(counts, probs) == pytest.approx(math.exp(-(25 / 25 + 25 / 25) / 2))  # two degrees of freedom
+    # two degrees of freedom
+    assert chi_square(counts, probs) == pytest.approx(math.exp(-(25 / 25 + 25 / 25) / 2))
     assert distance(counts, probs) == pytest.approx(0.05)
-    # 2, 2 and 2 are expected of the first three, which are one cell, and 1 of the last, which goes to the cell before
+    # 2, 2 and 2 are expected of the first three, which are one cell, and 1 of the last, which goes
+    # to the cell before
     found = chi_square(numpy.array([4, 2, 3, 90, 1]), numpy.array([0.02, 0.02, 0.02, 0.93, 0.01]))
-    assert found == pytest.approx(math.erfc(math.sqrt((9 / 6 + 9 / 94) / 2)))  # one degree of freedom
+    # one degree of freedom
+    assert found == pytest.approx(math.erfc(math.sqrt((9 / 6 + 9 / 94) / 2)))
     assert chi_square(numpy.array([10]), numpy.array([1.0])) == 1.0
     probs = numpy.array([0.5, 0.0, 0.5])
-    assert chi_square(numpy.array([500, 1, 499]), probs) == 0.0, "what cannot be drawn fails by itself"
+    assert chi_square(numpy.array([500, 1, 499]), probs) == 0.0, (
+        "what cannot be drawn fails by itself"
+    )
     assert chi_square(numpy.array([500, 0, 500]), probs) == 1.0
     with pytest.raises(ValueError, match="counts hold 0"):
         chi_square(numpy.array([0, 0]), numpy.array([0.5, 0.5]))
@@ -83,7 +103,8 @@ def test_fair_samples_pass_and_biased_ones_do_not() -> None:
     generator = numpy.random.default_rng(3)
     probs = generator.dirichlet(numpy.ones(200))
     p = [chi_square(generator.multinomial(5000, probs), probs) for _ in range(200)]
-    assert 0.35 < numpy.mean(p) < 0.65 and numpy.mean(numpy.array(p) < 0.1) < 0.2  # as uniform as 200 can be
+    # as uniform as 200 can be
+    assert 0.35 < numpy.mean(p) < 0.65 and numpy.mean(numpy.array(p) < 0.1) < 0.2
     assert min(p) > 1e-4 and p[0] > 0.001
     biased = probs * numpy.where(numpy.arange(200) < 100, 1.2, 0.8)
     assert chi_square(generator.multinomial(5000, biased / biased.sum()), probs) < 1e-6
@@ -122,37 +143,57 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
     assert chi_square(counts.ravel(), probs.ravel()) > 1e-6
     stretch, p = worst_stretch(counts, probs)
     assert stretch == "2-3" and p < 1e-12
-    fair = [worst_stretch(generator.multinomial(5000, probs.ravel()).reshape(probs.shape), probs)[1] for _ in range(100)]
+    fair = [
+        worst_stretch(generator.multinomial(5000, probs.ravel()).reshape(probs.shape), probs)[1]
+        for _ in range(100)
+    ]
     assert min(fair) > 1e-4 and numpy.mean(numpy.array(fair) < 0.05) < 0.15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cell", "runs"), [(Cell("vanilla", "shared", "cold"), 1500), (Cell("eagle1", "independent", "top-p"), 300)]
+    ("cell", "runs"),
+    [(Cell("vanilla", "shared", "cold"), 1500), (Cell("eagle1", "independent", "top-p"), 300)],
 )
 def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     row = run_cell(cell, runs)
-    assert row.lossless and row.exact and row.verdict == "at the noise" and row.tvd < 1.3 * row.expected
+    assert (
+        row.lossless
+        and row.exact
+        and row.verdict == "at the noise"
+        and row.tvd < 1.3 * row.expected
+    )
     assert row.accepted == 1.0 if cell.method == "vanilla" else row.accepted > 1.5
 
 
 def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
     for method, noise in (("eagle1", "shared"), ("sjd", "shared")):
         row = run_cell(Cell(method, noise, "guided"), 60)
-        assert row.exact and row.verdict == "vanilla's own" and row.stretch_p is None and audit.faults([row]) == []
+        assert (
+            row.exact
+            and row.verdict == "vanilla's own"
+            and row.stretch_p is None
+            and audit.faults([row]) == []
+        )
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
-    assert row.stretch_p < 1e-6 and row.tvd > 1.2 * row.expected and row.verdict.startswith("off by 0.")
+    assert (
+        row.stretch_p < 1e-6
+        and row.tvd > 1.2 * row.expected
+        and row.verdict.startswith("off by 0.")
+    )
     assert audit.faults([row]) == [row]
 
 
 class WrongMask(ToyTarget):
     """Every node sees itself alone."""
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache
+    ) -> Tensor:
         if visible is not None:
             columns = torch.arange(visible.shape[1])
             visible = (columns < slots[0]) | (columns == slots[:, None])
@@ -169,7 +210,9 @@ class WrongCommit(ToyTarget):
 
 
 @pytest.mark.parametrize("broken", [WrongMask, WrongCommit])
-def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_target_is_told_wrongly_shows(
+    broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "ToyTarget", broken)
     assert run_cell(Cell("eagle1", "independent", "top-p"), 60).stretch_p < 1e-6
     assert run_cell(Cell("eagle1", "shared", "top-p"), 12).differ
@@ -178,28 +221,49 @@ def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatc
 def test_relaxed_methods_show_their_distance_and_must() -> None:
     row = run_cell(Cell("lantern", "independent", "sharp"), 600)
     assert not row.lossless and not row.exact and float(row.verdict.removeprefix("off by ")) > 0.05
-    assert audit.faults([row, unseen := replace(row, stretch_p=0.5)]) == [unseen], "a lossy method that passes was not seen"
+    assert audit.faults([row, unseen := replace(row, stretch_p=0.5)]) == [unseen], (
+        "a lossy method that passes was not seen"
+    )
 
 
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "later", Method("later", "Later", StaticTree, Rule(), True, "A row that was added."))
+    monkeypatch.setitem(
+        METHODS,
+        "later",
+        Method("later", "Later", StaticTree, Rule(), True, "A row that was added."),
+    )
     cells = cells_of(list(METHODS), ["cold"])
     assert {cell.method for cell in cells} == set(METHODS)
     both = ["shared", "independent"]
-    ways = {name: [cell.noise for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "later")}
+    ways = {
+        name: [cell.noise for cell in cells if cell.method == name]
+        for name in ("lantern", "lantern++", "later")
+    }
     assert ways == {"lantern": ["independent"], "lantern++": ["independent"], "later": both}
     assert run_cell(Cell("later", "shared", "cold"), 5).exact
 
 
 def command(out: Path, *more: str) -> list[str]:
-    return ["--runs", "30", "--cases", "cold", "top-p", "--processes", "1", "--out", str(out), *more]
+    return [
+        "--runs",
+        "30",
+        "--cases",
+        "cold",
+        "top-p",
+        "--processes",
+        "1",
+        "--out",
+        str(out),
+        *more,
+    ]
 
 
 def test_the_report_says_what_ran_and_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "audit.json"
-    assert main(command(out, "--methods", "vanilla", "eagle1", "lantern")) in (0, 1)  # so few runs need not see what is lossy
+    # so few runs need not see what is lossy
+    assert main(command(out, "--methods", "vanilla", "eagle1", "lantern")) in (0, 1)
     text = out.with_suffix(".md").read_text(encoding="utf-8")
     assert text.rstrip() == capsys.readouterr().out.rstrip()
     assert "30 seeds a row with shared noise, 30 runs a row of the others" in text
@@ -207,9 +271,15 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     report = json.loads(out.read_text(encoding="utf-8"))
     assert report["machine"]["processors"] and "\n| lantern | independent | no | " in text
     wrong = replace(rows_of(report)[0], stretch_p=1e-5)
-    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(wrong, noise=cell.noise, case=cell.case))
+    monkeypatch.setattr(
+        audit, "run_cell", lambda cell, runs: replace(wrong, noise=cell.noise, case=cell.case)
+    )
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
-    named = "; ".join(f"vanilla ({noise}) at {case}" for noise in ("shared", "independent") for case in ("cold", "top-p"))
+    named = "; ".join(
+        f"vanilla ({noise}) at {case}"
+        for noise in ("shared", "independent")
+        for case in ("cold", "top-p")
+    )
     assert f"Not as it should be: {named}." in capsys.readouterr().out
 
 

@@ -15,14 +15,20 @@ ROWS = rows_of(SHIPPED)
 
 
 def test_the_document_shows_the_report() -> None:
-    """What docs/audit.md must have is the beginning of the FILE.md that the command writes beside FILE.json."""
+    """What docs/audit.md must have is the beginning of the FILE.md that the command writes beside
+    FILE.json.
+    """
     assert glance(SHIPPED) in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_the_report_is_whole() -> None:
-    """Every method and kind of noise in it was run in every case, and is judged as the command judges."""
+    """Every method and kind of noise in it was run in every case, and is judged as the command
+    judges.
+    """
     cells = [row.cell for row in ROWS]
-    assert {method for method in METHODS if METHODS[method].default} <= {cell.method for cell in cells}
+    assert {method for method in METHODS if METHODS[method].default} <= {
+        cell.method for cell in cells
+    }
     assert cells == [cell for cell in cells_of(list(METHODS), list(CASES)) if cell in cells]
     assert len(cells) == len(CASES) * len({cell[:2] for cell in cells})
     for row in ROWS:

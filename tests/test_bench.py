@@ -47,15 +47,28 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
 
 
 def test_gains_are_ratios_within_a_round() -> None:
-    vanilla, other = [1.0, 10.0, 2.0], [2.0, 5.0, 1.9]  # over the medians vanilla would be 2.0 / 2.0
-    runs = [(made_run("vanilla", v, 15), made_run("lantern++", o, 5)) for v, o in zip(vanilla, other, strict=True)]
+    # over the medians vanilla would be 2.0 / 2.0
+    vanilla, other = [1.0, 10.0, 2.0], [2.0, 5.0, 1.9]
+    runs = [
+        (made_run("vanilla", v, 15), made_run("lantern++", o, 5))
+        for v, o in zip(vanilla, other, strict=True)
+    ]
     rounds: list[speed.Round] = [{"runs": dict(zip(ROWS, both, strict=True))} for both in runs]
     row = summarise(rounds, ROWS)["lantern++"]
     assert row["gain"]["median"] == pytest.approx(2.0 / 1.9)
-    assert row["c"] == pytest.approx(median((o / 5) / (v / 15) for v, o in zip(vanilla, other, strict=True)))
+    assert row["c"] == pytest.approx(
+        median((o / 5) / (v / 15) for v, o in zip(vanilla, other, strict=True))
+    )
     assert row["ms_per_step"]["median"] == pytest.approx(1000 * 0.9 * 2.0 / 5)
-    assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(row["ms_per_step"]["median"])
-    assert (row["seconds"]["median"], row["passes"], row["mean_accepted_length"], row["changed"]) == (2.0, 5, 3.0, 0.25)
+    assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(
+        row["ms_per_step"]["median"]
+    )
+    assert (
+        row["seconds"]["median"],
+        row["passes"],
+        row["mean_accepted_length"],
+        row["changed"],
+    ) == (2.0, 5, 3.0, 0.25)
     alone = summarise(rounds, {"lantern++": "lantern++"})["lantern++"]
     assert "gain" not in alone and "c" not in alone
 
@@ -69,8 +82,12 @@ def test_an_interval_needs_rounds_and_holds_the_median() -> None:
 
 
 def test_rows_are_methods_under_the_settings_that_they_read() -> None:
-    rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "noise": ["shared"]})
-    trees = [f"{method} tree {tree}" for method in ("eagle1", "lantern++") for tree in ("small", "paper")]
+    rows = speed.rows_of(
+        ["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "noise": ["shared"]}
+    )
+    trees = [
+        f"{method} tree {tree}" for method in ("eagle1", "lantern++") for tree in ("small", "paper")
+    ]
     assert [row.name for row in rows] == ["vanilla", *trees]
     assert rows[1].settings == {"tree": "small", "noise": "shared"}
     assert rows[3].label == "LANTERN++ tree small"
@@ -84,29 +101,60 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     }
     rounds = speed.measure(contestants, ["p", "q", "r"])
     assert [(r["prompt"], r["seed"]) for r in rounds] == [("p", 0), ("q", 1), ("r", 2)]
-    assert "".join(name for name, _ in calls) == "baabbaab" and [seed for _, seed in calls] == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert "".join(name for name, _ in calls) == "baabbaab" and [seed for _, seed in calls] == [
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
-def test_the_report_of_speed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_speed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "speed.json"
     chosen = ["--methods", "vanilla", "lantern++", "--prompts", "2", "--set", "temperature=0.9"]
     main(["speed", "--model", str(folder), "--device", "cpu", "--out", str(out), *chosen])
     report = json.loads(out.read_text(encoding="utf-8"))
-    assert {"created", "version", "machine", "threads"} <= set(report) and report["settings"]["temperature"] == 0.9
+    assert {"created", "version", "machine", "threads"} <= set(report) and report["settings"][
+        "temperature"
+    ] == 0.9
     for row in report["methods"].values():
-        assert row["seconds"]["median"] > 0 and row["passes"] <= TOKENS - 1 and 0 <= row["changed"] <= 1
-    assert report["methods"]["vanilla"]["gain"]["median"] == 1 and report["methods"]["vanilla"]["changed"] == 0
+        assert (
+            row["seconds"]["median"] > 0
+            and row["passes"] <= TOKENS - 1
+            and 0 <= row["changed"] <= 1
+        )
+    assert (
+        report["methods"]["vanilla"]["gain"]["median"] == 1
+        and report["methods"]["vanilla"]["changed"] == 0
+    )
     run = report["rounds"][0]["runs"]["lantern++"]
-    assert len(run["token_ids"]) == TOKENS and run["wall_seconds"] > run["decode_seconds"] and "events" not in run
+    assert (
+        len(run["token_ids"]) == TOKENS
+        and run["wall_seconds"] > run["decode_seconds"]
+        and "events" not in run
+    )
     text = out.with_suffix(".md").read_text(encoding="utf-8")
-    assert text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 4 |" in text
+    assert (
+        text == markdown(report) and text in capsys.readouterr().out and "| LANTERN++ | 4 |" in text
+    )
 
 
-def test_transformers_generate_draws_vanillas_greedy_picture(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_generate_draws_vanillas_greedy_picture(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
     prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
-    assert peer(prompt, 0) == pipe.generate(prompt).tokens and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
+    assert (
+        peer(prompt, 0) == pipe.generate(prompt).tokens
+        and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
+    )
 
 
 OUT = ["--out", "out.json", "--device", "cpu"]
@@ -126,13 +174,21 @@ QUALITY = ["--model", "tiny", "--out", "out", "--device", "cpu"]
         (main, ["audit", "--out", "audit.txt"], "--out"),
         (sizes.main, ["--models", "anole-8b"], "anole-8b"),
         (sizes.main, ["--nodes", "0"], "--nodes: must be at least 1, got 0"),
-        (sizes.main, ["--threads", "0"], "threads must be a whole number between 1 and 1024, got 0"),
+        (
+            sizes.main,
+            ["--threads", "0"],
+            "threads must be a whole number between 1 and 1024, got 0",
+        ),
         (sizes.main, ["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
         (sizes.main, ["--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
         (main, ["gpu", "--out", "out"], "not available here"),
         (quality.main, [*QUALITY, "--pictures", "0"], "--pictures"),
         (quality.main, [*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
-        (quality.main, [*QUALITY, "--sweep-pictures", "2"], "--sweep-pictures must be a multiple of 2 and not 2 itself"),
+        (
+            quality.main,
+            [*QUALITY, "--sweep-pictures", "2"],
+            "--sweep-pictures must be a multiple of 2 and not 2 itself",
+        ),
         (quality.main, [*QUALITY, "--rounds", "0"], "--rounds"),
         (quality.main, [*QUALITY, "--model", "nothing"], "nothing"),
         (quality.main, [*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
@@ -158,24 +214,33 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 
 @pytest.mark.usefixtures("published_cache")
 @pytest.mark.slow
-def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = "janus-pro-1b"
     monkeypatch.setattr(sizes, "ROUNDS", 1)
     out = tmp_path / "sizes.json"
     words = ["--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3"]
     sizes.main([*words, "--out", str(out)])
     report = json.loads(out.read_text(encoding="utf-8"))["models"][model]
-    assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
+    assert (
+        report["threads"] == pick_threads(None, sizes.CPU, small=False).count
+        and report["random_weights"]
+    )
     default = report["default_kind"]
     assert default == OF_FORMAT[sixteen_bits()]
     assert set(report["kinds"]) == {"modules", "packed", default}
-    assert all(set(times) == {"1", "3"} and min(times.values()) > 0 for times in report["kinds"].values())
+    assert all(
+        set(times) == {"1", "3"} and min(times.values()) > 0 for times in report["kinds"].values()
+    )
     vanilla = report["methods"]["vanilla"]
     assert (vanilla["tokens_per_step"], vanilla["speedup"], vanilla["nodes"]) == (1, 1, 1)
     assert list(report["methods"]) == ["vanilla", "eagle1", "lantern++"]
     for name, row in report["methods"].items():
         assert row["speedup"] == pytest.approx(vanilla["ms_per_token"] / row["ms_per_token"])
-        assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
+        assert row["picture_seconds"] == pytest.approx(
+            row["ms_per_token"] * report["tokens"] / 1000
+        )
         assert name == "vanilla" or (row["tokens_per_step"] > 1 and row["nodes"] > 1)
     printed = capsys.readouterr().out
     assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
@@ -191,20 +256,34 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         assert row["same as vanilla"] == ("10 of 10" if METHODS[row["method"]].lossless else "-")
     for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
         rows = [row for row in report["speed"] if row["model"] == model]
-        assert [row["method"] for row in rows] == list(METHODS) and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
-        assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
+        assert (
+            [row["method"] for row in rows] == list(METHODS)
+            and rows[0]["nodes"] == 1
+            and rows[1]["nodes"] == 8
+        )
+        # random weights accept nothing that means anything
+        assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)
     told = (tmp_path / "gpu.md").read_text(encoding="utf-8")
-    assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
+    assert (
+        "these numbers say nothing about a GPU" in told
+        and "| lantern-scenes | eagle1 | 8 |" in told
+    )
 
 
-@pytest.mark.parametrize(("drawn_with", "differs"), [((2, 2, 3), "same as eager"), ((3, 2, 2), "same as vanilla")])
-def test_tokens_that_differ_are_seen(drawn_with: tuple[int, ...], differs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("drawn_with", "differs"), [((2, 2, 3), "same as eager"), ((3, 2, 2), "same as vanilla")]
+)
+def test_tokens_that_differ_are_seen(
+    drawn_with: tuple[int, ...], differs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timed = models.timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
     monkeypatch.setattr(gpu, "METHODS", {"vanilla": METHODS["vanilla"]})
     seeds = iter(drawn_with)  # of vanilla, of eager steps and of replayed ones
     decoded = models.TimedModel.decoded
     monkeypatch.setattr(
-        models.TimedModel, "decoded", lambda self, method, **more: decoded(self, method, **more | {"seed": next(seeds)})
+        models.TimedModel,
+        "decoded",
+        lambda self, method, **more: decoded(self, method, **more | {"seed": next(seeds)}),
     )
     (row,) = gpu.identity(timed, torch.float32, 8)
     assert not row["ok"] and row[differs] != "8 of 8"

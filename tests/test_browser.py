@@ -1,4 +1,6 @@
-"""The page in a real browser: its first view, its form and what lies over it, on screens and phones, and for all who use it."""
+"""The page in a real browser: its first view, its form and what lies over it, on screens and
+phones, and for all who use it.
+"""
 
 from __future__ import annotations
 
@@ -110,16 +112,23 @@ CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ra
 def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     tab: Page, server: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Title, prompt, examples and five equal cards, on a phone as five rows. Until a race has ended nothing moves by itself, by
-    the browser's own measure; nothing is serious for axe, and the console has no error or warning. Who asked for stillness sees
-    no replay."""
+    """Title, prompt, examples and five equal cards, on a phone as five rows.
+
+    Until a race has ended nothing moves by itself, by the browser's own measure; nothing is serious
+    for axe, and the console has no error or warning. Who asked for stillness sees no replay.
+    """
     console: list[str] = []
-    tab.on("console", lambda told: console.append(told.text) if told.type in ("error", "warning") else None)
+    tab.on(
+        "console",
+        lambda told: console.append(told.text) if told.type in ("error", "warning") else None,
+    )
     tab.add_init_script(NOTE_PLAYING)
     tab.set_viewport_size({"width": width, "height": height})
     open_page(tab, server)
     at_rest(tab)
-    assert tab.locator("#stage .lane h3").all_inner_texts() == [METHODS[name].label for name in DEFAULT]
+    assert tab.locator("#stage .lane h3").all_inner_texts() == [
+        METHODS[name].label for name in DEFAULT
+    ]
     seen = [f"#lane-{lane} {part}" for lane in LANES for part in CARD]
     parts = [
         "#intro h1",
@@ -134,11 +143,19 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     ]
     for part in [*parts, *seen]:
         box = tab.locator(part).bounding_box()
-        assert box is not None and box["height"] and box["y"] >= 0 and box["x"] >= 0 and box["x"] + box["width"] <= width, part
+        assert (
+            box is not None
+            and box["height"]
+            and box["y"] >= 0
+            and box["x"] >= 0
+            and box["x"] + box["width"] <= width
+        ), part
         assert box["y"] + box["height"] <= height or (width == 390 and part in seen), (part, box)
     cards = tab.locator("#stage .lane").evaluate_all(PLACES)
     columns, rows, widths, heights = map(set, zip(*cards, strict=True))
-    assert len(widths) == len(heights) == 1 and (len(rows), len(columns)) == ((1, 5) if width == 1280 else (5, 1))
+    assert len(widths) == len(heights) == 1 and (len(rows), len(columns)) == (
+        (1, 5) if width == 1280 else (5, 1)
+    )
     side = tab.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth")
     assert side >= 210 if width == 1280 else side == 96
     results = tab.locator("#results").bounding_box()
@@ -149,7 +166,9 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
         expect(tab.locator("#stage .why")).to_contain_text(texts.WEB["racingOn"])
         assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
         during = tab.locator("#results").bounding_box()
-        assert results and during and during["height"] == results["height"], "old results keep their room"
+        assert results and during and during["height"] == results["height"], (
+            "old results keep their room"
+        )
         faults_of(tab, "in a race")
         go_on.set()
     expect(tab.locator("#status")).to_contain_text("Done, with seed")
@@ -161,7 +180,8 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(
     assert not tab.evaluate("window.played") and console == []
 
 
-# Whether a picture was without its colours in one of the sixty frames after a race, and how many of these frames were looked at.
+# Whether a picture was without its colours in one of the sixty frames after a race, and how many of
+# these frames were looked at.
 NOTE_BLANKS = f"""window.blanks = window.looked = 0;
 let raced = false;
 addEventListener("DOMContentLoaded", () => new MutationObserver(() => {{
@@ -177,7 +197,10 @@ addEventListener("DOMContentLoaded", () => new MutationObserver(() => {{
 
 
 def test_the_recorded_race_plays_once_and_a_race_that_is_over_stays(tab: Page, server: str) -> None:
-    """The seed and the prompt of the form are those of the recording. A live race takes another seed, and its pictures stay."""
+    """The seed and the prompt of the form are those of the recording.
+
+    A live race takes another seed, and its pictures stay.
+    """
     tab.emulate_media(reduced_motion="no-preference")
     tab.add_init_script(NOTE_PLAYING)
     tab.add_init_script(NOTE_BLANKS)
@@ -206,23 +229,33 @@ setInterval(() => { window.atRest = asked < 10; asked = 0; }, 1000);"""
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
-    """All that is sent until the page rests, compressed, the recorded race in it and Gradio's own scripts beside it, which a
-    browser keeps. At rest the page asks for no frames, for which a race on the same processor would pay."""
+    """All that is sent until the page rests, compressed, the recorded race in it and Gradio's own
+    scripts beside it, which a browser keeps. At rest the page asks for no frames, for which a race
+    on the same processor would pay.
+    """
     fresh = browser.new_context(reduced_motion="reduce")
     try:
         visit = fresh.new_page()
         visit.add_init_script(NOTE_REST)
         sent = bytes_of(visit, server)
-        own = {path: size for path, size in sent.items() if not path.startswith(("/assets/", "/static/"))}
+        own = {
+            path: size
+            for path, size in sent.items()
+            if not path.startswith(("/assets/", "/static/"))
+        }
         assert own["/"] > 20_000, "the page was measured"
         assert sum(own.values()) < 73_500, own
         assert sum(sent.values()) < 327_000, "of which some 253,000 are Gradio's own"
         assert not any("recorded" in path for path in own)
         again = bytes_of(visit, server)
-        assert sum(size for path, size in again.items() if path.startswith(("/assets/", "/static/"))) == 0, "kept by the browser"
+        assert (
+            sum(size for path, size in again.items() if path.startswith(("/assets/", "/static/")))
+            == 0
+        ), "kept by the browser"
         body = visit.request.get(server).text()
         assert "hammerhead" not in body, "no list of classes that nobody sees"
-        visit.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
+        # which by itself would look with every frame
+        visit.wait_for_function("window.atRest", polling=300, timeout=60_000)
         assert texts.TITLE in visit.title()
     finally:
         fresh.close()
@@ -234,8 +267,14 @@ def bytes_of(page: Page, address: str) -> dict[str, int]:
     sent: Counter[str] = Counter()
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
-    network.on("Network.responseReceived", lambda e: paths.__setitem__(e["requestId"], e["response"]["url"]))
-    network.on("Network.loadingFinished", lambda e: sent.update({e["requestId"]: int(e["encodedDataLength"])}))
+    network.on(
+        "Network.responseReceived",
+        lambda e: paths.__setitem__(e["requestId"], e["response"]["url"]),
+    )
+    network.on(
+        "Network.loadingFinished",
+        lambda e: sent.update({e["requestId"]: int(e["encodedDataLength"])}),
+    )
     page.set_default_timeout(PATIENCE)
     open_page(page, address)
     at_rest(page)
@@ -250,7 +289,10 @@ def bytes_of(page: Page, address: str) -> dict[str, int]:
 
 def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
     """Those of eight methods that are close together."""
-    points = [{"x": 90 + 30 * i, "y": 90 + 4 * i, "text": method.label} for i, method in enumerate(METHODS.values())]
+    points = [
+        {"x": 90 + 30 * i, "y": 90 + 4 * i, "text": method.label}
+        for i, method in enumerate(METHODS.values())
+    ]
     with scripts(browser, "dom") as page:
         page.evaluate(
             "points => document.body.append(svg('svg', { viewBox: '0 0 420 250', 'font-size': 12 }, ...labels(points, 40, 410)))",
@@ -266,12 +308,27 @@ def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
 
 
 def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
-    """Recorded sweeps come when the knob is unfolded. The charts' letters are as large as those around them."""
+    """Recorded sweeps come when the knob is unfolded.
+
+    The charts' letters are as large as those around them.
+    """
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
-    titles = page.locator("#stage summary, #results .label-wrap, #results summary, #lossless b").all_inner_texts()
-    folds = [texts.KNOB_TITLE, texts.OTHERS_TITLE, texts.TABLE_TITLE, texts.KEEP_TITLE, texts.WEB["lossless"]["title"]]
-    assert [title.split("\n")[0] for title in titles] == [texts.WEB["lookTitle"], *folds, texts.TIMING_TITLE]
+    titles = page.locator(
+        "#stage summary, #results .label-wrap, #results summary, #lossless b"
+    ).all_inner_texts()
+    folds = [
+        texts.KNOB_TITLE,
+        texts.OTHERS_TITLE,
+        texts.TABLE_TITLE,
+        texts.KEEP_TITLE,
+        texts.WEB["lossless"]["title"],
+    ]
+    assert [title.split("\n")[0] for title in titles] == [
+        texts.WEB["lookTitle"],
+        *folds,
+        texts.TIMING_TITLE,
+    ]
     told = "In this run, the same 256 tokens as vanilla: EAGLE-1 yes, EAGLE-2 yes."
     expect(page.locator("#lossless")).to_contain_text(told)
     page.evaluate("""() => {
@@ -279,17 +336,26 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
       lanternRun.lanes.find((lane) => lane.id === "eagle2").differs.add(0);
       document.dispatchEvent(new CustomEvent("lantern-run"));
     }""")
-    expect(page.locator("#lossless")).to_contain_text(f"EAGLE-1 yes, EAGLE-2 no. {texts.WEB['lossless']['independent']}")
+    expect(page.locator("#lossless")).to_contain_text(
+        f"EAGLE-1 yes, EAGLE-2 no. {texts.WEB['lossless']['independent']}"
+    )
     run = recorded_runs()[0].record["methods"]
-    loose = " and ".join(str(run[name]["events"]["kinds"].count("r")) for name in ("lantern", "lantern++"))
-    expect(page.locator("#lossless")).to_contain_text(f"LANTERN and LANTERN++: here it changed {loose} of 256 tokens.")
+    loose = " and ".join(
+        str(run[name]["events"]["kinds"].count("r")) for name in ("lantern", "lantern++")
+    )
+    expect(page.locator("#lossless")).to_contain_text(
+        f"LANTERN and LANTERN++: here it changed {loose} of 256 tokens."
+    )
     assert not [path for path in asked if "sweeps" in path]
     unfold(page, texts.KNOB_TITLE)
     sliders = page.locator("#turn .turned input")
     expect(sliders.first).to_be_visible()
     assert [path for path in asked if "sweeps" in path] == ["/recorded/01/sweeps"]
     for slider, told_of, sweep in zip(
-        sliders.all(), page.locator("#turn [aria-live]").all(), recorded_runs()[0].sweeps, strict=True
+        sliders.all(),
+        page.locator("#turn [aria-live]").all(),
+        recorded_runs()[0].sweeps,
+        strict=True,
     ):
         for key, point in (("Home", sweep["points"][0]), ("End", sweep["points"][-1])):
             slider.press(key)
@@ -309,7 +375,8 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
         assert page.request.get(urljoin(page.url, f"/recorded/{bad}/sweeps")).status == 404
 
 
-# Types in the very moment in which the field is there, before Gradio has given it its first value a second time.
+# Types in the very moment in which the field is there, before Gradio has given it its first value a
+# second time.
 TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
   const field = document.querySelector("#prompt textarea");
   if (!field) return;
@@ -328,7 +395,9 @@ def test_what_is_typed_early_stays(tab: Page, server: str) -> None:
     expect(tab.locator('#examples [aria-pressed="true"]')).to_have_count(0)
 
 
-def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_first_answer_leaves_what_was_typed(
+    tab: Page, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The page's first answer fills in a prompt, and comes after the visitor has typed another."""
     asked, typed = threading.Event(), threading.Event()
     from_link = served.from_link
@@ -347,7 +416,9 @@ def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monke
             tab.wait_for_timeout(50)
         assert asked.is_set()
         tab.get_by_label("Prompt").fill("two zebra lanterns")
-        locked = tab.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
+        locked = tab.locator("#lock-seed input").evaluate(
+            "field => { field.click(); return field.checked; }"
+        )
     finally:
         typed.set()
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
@@ -370,11 +441,17 @@ def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
     page.locator("#seed input").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
-    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns.')
+    expect(page.locator("#status")).to_contain_text(
+        'Drawn without "zebra": this model draws only lanterns.'
+    )
     for lane in LANES:
         drawn(page, lane)
-        expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(r"^\d+ passes\d+\.\d\d\u00d7$"))
-        expect(page.locator(f"#lane-{lane} .seconds")).to_have_text(re.compile(r"^\d+\.\d\d s\d+\.\d\d\u00d7$"))
+        expect(page.locator(f"#lane-{lane} .passes")).to_have_text(
+            re.compile(r"^\d+ passes\d+\.\d\d\u00d7$")
+        )
+        expect(page.locator(f"#lane-{lane} .seconds")).to_have_text(
+            re.compile(r"^\d+\.\d\d s\d+\.\d\d\u00d7$")
+        )
         with page.expect_download() as download:
             page.locator(f"#lane-{lane} .keep a").click()
         assert download.value.suggested_filename == f"{lane}.png"
@@ -452,14 +529,19 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     expect(page.locator("#stage .look .spoken")).to_contain_text("row 2, column 1")
-    assert len(page.locator("#stage .look .spoken").inner_text()) < 120, "what is read aloud for each arrow key"
+    assert len(page.locator("#stage .look .spoken").inner_text()) < 120, (
+        "what is read aloud for each arrow key"
+    )
     page.keyboard.press("Escape")
     expect(page.locator("#stage canvas.big")).to_be_hidden()
     page.wait_for_function("document.activeElement.className === 'picture'")
 
 
 def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop stays in reach on a phone, too. To draw once more gives another picture unless the seed is locked."""
+    """Stop stays in reach on a phone, too.
+
+    To draw once more gives another picture unless the seed is locked.
+    """
 
     def seed_of_a_run() -> int:
         draw(page)
@@ -470,7 +552,8 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
         return int(told[1])
 
     go_on = Session._go_on
-    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))  # time to stop and look
+    # time to stop and look
+    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
@@ -489,7 +572,9 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
     expect(page.locator("#lane-vanilla .gain")).to_have_text("1.00\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
     second = seed_of_a_run()
-    assert len({texts.EXAMPLES[0][1], first, second}) == 3, "nor is it that of the recording that the page came with"
+    assert len({texts.EXAMPLES[0][1], first, second}) == 3, (
+        "nor is it that of the recording that the page came with"
+    )
     settings(page)
     page.get_by_label("Lock the seed").check()
     page.keyboard.press("Escape")
@@ -499,7 +584,9 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
     expect(page.get_by_role("alert")).to_contain_text(texts.NO_METHODS)
 
 
-def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_that_comes_late_leaves_a_run_its_lanes(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
     drawing, results_of = threading.Event(), restore.results_of
 
@@ -520,7 +607,9 @@ def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypat
 
 
 def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
-    """Choices in quick succession, and Draw in the same moment, before the chooser has handed them over."""
+    """Choices in quick succession, and Draw in the same moment, before the chooser has handed them
+    over.
+    """
     settings(page)
     page.evaluate(
         """() => {
@@ -574,7 +663,10 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
     scenes, rng = sample_scenes(150, 7), random.Random(2)
     words = sorted(BOOK.words - {"<pad>", "<unk>", "</s>"})
     prompts = [caption(scenes, row, rng, omit=0.4) for row in range(150)]
-    prompts += [" ".join(rng.choices([*words, "cat", "Lanterns", "!"], k=rng.randrange(9))) for _ in range(300)]
+    prompts += [
+        " ".join(rng.choices([*words, "cat", "Lanterns", "!"], k=rng.randrange(9)))
+        for _ in range(300)
+    ]
     prompts += [
         "\u7ea2\u706f\u7b3c",
         "\u0642\u0637\u0629",
@@ -591,21 +683,35 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
             })""",
             [BOOK.view(), prompts],
         )
-        words = ["A Red\u00a0cat, with a HAT. (lanterns) cat", "\u7ea2\u706f\u7b3c \U0001f3ee !", "two red lanterns"]
-        unknown = page.evaluate("([book, words]) => words.map((one) => unknownWords(one, book))", [BOOK.view(), words])
+        words = [
+            "A Red\u00a0cat, with a HAT. (lanterns) cat",
+            "\u7ea2\u706f\u7b3c \U0001f3ee !",
+            "two red lanterns",
+        ]
+        unknown = page.evaluate(
+            "([book, words]) => words.map((one) => unknownWords(one, book))", [BOOK.view(), words]
+        )
     assert unknown == [["cat", "hat"], ["\u7ea2\u706f\u7b3c", "\U0001f3ee"], []]
     for text, one in zip(prompts, found, strict=True):
         reading = BOOK.read(text)
-        expected = {"named": reading.named, "said": dict(reading.said), "nearest": BOOK.nearest(text)}
+        expected = {
+            "named": reading.named,
+            "said": dict(reading.said),
+            "nearest": BOOK.nearest(text),
+        }
         assert one == expected | {"drawable": reading.drawable, "sure": reading.sure}, text
 
 
 def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> None:
-    """The parts come at a press, take one line and change the prompt; an example lets go of one that is edited."""
+    """The parts come at a press, take one line and change the prompt; an example lets go of one
+    that is edited.
+    """
     expect(chip(page, "Colour")).to_be_hidden()
     page.locator("#pick").click()
     expect(page.locator("#pick")).to_have_attribute("aria-expanded", "true")
-    assert chips(page) == ["three", "red", "round", "over a lake", "at dusk", ""], "of the prompt that is there at first"
+    assert chips(page) == ["three", "red", "round", "over a lake", "at dusk", ""], (
+        "of the prompt that is there at first"
+    )
     chip(page, "Colour").select_option("blue")
     expect(prompt(page)).to_have_value("three blue round lanterns over a lake at dusk")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
@@ -631,12 +737,16 @@ def test_the_parts_follow_the_prompt_and_unknown_words_are_told(page: Page) -> N
     for width in (360, 390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         prompt(page).focus()
-        page.locator("#builder").evaluate("parts => parts.querySelectorAll('*').forEach((part) => part.scrollTo(0, 0))")
+        page.locator("#builder").evaluate(
+            "parts => parts.querySelectorAll('*').forEach((part) => part.scrollTo(0, 0))"
+        )
         box = page.locator("#builder").bounding_box()
         assert box is not None and box["height"] <= 44 and fits(page), width
         last.focus()
         seen = last.bounding_box()
-        assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, "the keyboard brings it into view"
+        assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, (
+            "the keyboard brings it into view"
+        )
     expect(told(page)).to_be_empty()
     prompt(page).fill("")
     prompt(page).press_sequentially("two red lanterns and a cat")
@@ -670,7 +780,9 @@ def test_surprise_me_draws_everything_in_known_words(page: Page) -> None:
         page.get_by_role("button", name="Surprise me").click()
         seen.add(prompt(page).input_value())
         assert "" not in chips(page)
-    assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
+    assert len(seen) > 4 and all(
+        BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen
+    )
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(told(page)).to_be_empty()
 
@@ -698,7 +810,8 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("imgsrcxonerror")
     assert page.locator("#status img").count() == 0
     assert "broken" not in page.title()
-    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()  # the end of a run writes its seed into the form
+    # the end of a run writes its seed into the form
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     settings(page)
     page.locator("#seed input").fill("-1")
     draw(page)
@@ -718,7 +831,9 @@ def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Not drawn")
     prompt(page).fill("five lanterns")
     expect(page.locator("#status")).to_have_text(texts.READY)
-    expect(told(page)).to_contain_text("Unknown words (ignored): five. This model draws one to four lanterns.")
+    expect(told(page)).to_contain_text(
+        "Unknown words (ignored): five. This model draws one to four lanterns."
+    )
     for asked in ("five lanterns", "lanterns"):
         source = page.locator("#stage .source").inner_text()
         prompt(page).fill(asked)
@@ -735,7 +850,9 @@ def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
         expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     prompt(page).fill("two blue zebra lanterns at night")
     draw(page)
-    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this model draws only lanterns. Try:')
+    expect(page.locator("#status")).to_contain_text(
+        'Drawn without "zebra": this model draws only lanterns. Try:'
+    )
     page.locator("#status .offer").click()
     expect(page.locator("#status")).not_to_contain_text("zebra")
     expect(page.locator("#status")).to_contain_text("Done, with seed")
@@ -756,7 +873,9 @@ def focused(page: Page) -> str:
 
 
 def test_settings_open_over_the_page(page: Page) -> None:
-    """Nothing moves for them, they close in four ways, a list in them before they do; the focus goes in and comes back."""
+    """Nothing moves for them, they close in four ways, a list in them before they do; the focus
+    goes in and comes back.
+    """
     panel, opener = page.locator("#settings"), page.locator("#open-settings")
     at_rest(page)
     for width in (390, 768, 1280):
@@ -794,18 +913,30 @@ def test_settings_open_over_the_page(page: Page) -> None:
 
 
 def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page) -> None:
-    """The first screen has k, delta, lambda, tree and noise; the others are folded in groups by their methods."""
+    """The first screen has k, delta, lambda, tree and noise; the others are folded in groups by
+    their methods.
+    """
     page.set_viewport_size({"width": 1280, "height": 800})
     settings(page)
     foot = page.locator("#drawer-foot").bounding_box()
     for name in form.FIRST:
         box = page.locator(f"#knob-{name}").bounding_box()
-        assert box is not None and foot is not None and box["y"] + box["height"] <= foot["y"], (name, box)
+        assert box is not None and foot is not None and box["y"] + box["height"] <= foot["y"], (
+            name,
+            box,
+        )
     groups = page.locator("#settings .block.knob-group")
-    rest = {readers: [name for name in names if name not in form.FIRST] for readers, names in by_readers().items()}
-    for group, readers in zip(groups.all(), [readers for readers, names in rest.items() if names], strict=True):
+    rest = {
+        readers: [name for name in names if name not in form.FIRST]
+        for readers, names in by_readers().items()
+    }
+    for group, readers in zip(
+        groups.all(), [readers for readers, names in rest.items() if names], strict=True
+    ):
         title = group.locator("> button")
-        expect(title.locator("span").first).to_have_text(texts.knobs_of([METHODS[reader] for reader in readers]))
+        expect(title.locator("span").first).to_have_text(
+            texts.knobs_of([METHODS[reader] for reader in readers])
+        )
         expect(group.locator(f"#knob-{rest[readers][0]}")).to_have_count(0)
         title.click()
         for name in rest[readers]:
@@ -820,7 +951,9 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     window.press("Tab")
     sjd.click()
     expect(window).to_be_hidden()
-    tree, depth, k = (page.locator(f"#knob-{name} input") for name in ("tree", "draft_depth", "lantern_k"))
+    tree, depth, k = (
+        page.locator(f"#knob-{name} input") for name in ("tree", "draft_depth", "lantern_k")
+    )
     depth.fill("3")
     page.locator("#paper").click()
     expect(page.locator("#drawer-told")).to_contain_text(texts.PAPER_TOLD)
@@ -831,7 +964,8 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
         (k, "63"),
         (page.locator("#knob-noise input"), "independent"),
     ):
-        expect(field).to_have_value(value)  # the codebook has 64 tokens, so that each has 63 neighbours
+        # the codebook has 64 tokens, so that each has 63 neighbours
+        expect(field).to_have_value(value)
     page.locator("#reset").click()
     expect(page.locator("#drawer-told")).to_contain_text("All of these are again as tiny")
     expect(page.locator("#drawer-told")).to_be_in_viewport()
@@ -842,7 +976,10 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
 
 
 def test_the_model_decides_what_the_form_has(page: Page) -> None:
-    """Nothing changes when its box takes the focus and loses it again. A model that reads any text has no parts of a prompt."""
+    """Nothing changes when its box takes the focus and loses it again.
+
+    A model that reads any text has no parts of a prompt.
+    """
     page.get_by_label("Prompt").fill("two zebra lanterns")
     settings(page)
     page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
@@ -878,7 +1015,8 @@ def hand_in(page: Page, file: Path) -> None:
 def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> None:
     """What is refused far below the stage is told there; what the stage shows brings it into view."""
     unfold(page, texts.KNOB_TITLE)
-    page.locator("#explore").click()  # before a record is read, whose model the server would load and keep
+    # before a record is read, whose model the server would load and keep
+    page.locator("#explore").click()
     expect(page.locator("#explore-told")).to_contain_text("Exploring")
     expect(page.locator("#explore-told")).to_be_in_viewport()
     page.locator("#stop").evaluate("button => button.click()")
@@ -890,9 +1028,12 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
     wrong.write_text(json.dumps({"name": "something else"}), encoding="utf-8")
     for width, height in ((1280, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.locator("#load").evaluate("button => button.scrollIntoView({ block: 'end' })")  # its answer would be below
+        # its answer would be below
+        page.locator("#load").evaluate("button => button.scrollIntoView({ block: 'end' })")
         hand_in(page, wrong)
-        expect(page.locator("#load-told").get_by_role("alert")).to_contain_text("this is not a run record")
+        expect(page.locator("#load-told").get_by_role("alert")).to_contain_text(
+            "this is not a run record"
+        )
         expect(page.locator("#load-told")).to_be_in_viewport()
         expect(page.locator("#status")).not_to_be_in_viewport()
         hand_in(page, record)
@@ -917,7 +1058,8 @@ def test_dark_mode_and_the_documentation_open_by_their_addresses(tab: Page, serv
 
 
 @pytest.mark.skipif(
-    not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
+    not AXE.exists(),
+    reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js",
 )
 def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
     """Beside what is seen in a race, which another test looks at."""
@@ -950,13 +1092,19 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
 
 
 def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
-    """Headings go down one level at a time, and what is pressed is large enough for a finger; notes take one line."""
+    """Headings go down one level at a time, and what is pressed is large enough for a finger; notes
+    take one line.
+    """
     at_rest(page)
-    levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
+    levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all(
+        "all => all.map((one) => Number(one.tagName[1]))"
+    )
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(b <= a + 1 for a, b in pairwise(levels)), levels
     settings(page)
-    sizes = page.locator("main :is(button, select, summary, #stage a, label.method, label.toggle):visible").evaluate_all(
+    sizes = page.locator(
+        "main :is(button, select, summary, #stage a, label.method, label.toggle):visible"
+    ).evaluate_all(
         "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, "
         "one.getBoundingClientRect().height])"
     )
@@ -967,7 +1115,9 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
         "12).map((one) => one.outerHTML.slice(0, 90))"
     )
     assert small == []
-    assert page.locator("#stage [title], #results [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+    assert page.locator("#stage [title], #results [title], #examples [title]").count() == 0, (
+        "a tooltip that no touch opens"
+    )
     page.keyboard.press("Escape")
     for width in (360, 390, 768, 1000, 1280):
         page.set_viewport_size({"width": width, "height": 900})
@@ -988,17 +1138,25 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
             })"""
         )
         assert faults == [] and fits(page), width
-        lines = page.locator("#stage .number, #pick").evaluate_all("all => all.map((one) => one.offsetHeight)")
+        lines = page.locator("#stage .number, #pick").evaluate_all(
+            "all => all.map((one) => one.offsetHeight)"
+        )
         assert width < 390 or (max(lines) < 48 and max(lines[1:]) < 26), (width, lines)
         for control in (".play", ".now", ".differ"):
             box = page.locator(f"#stage {control}").bounding_box()
             assert box is not None and box["x"] + box["width"] <= width, (width, control)
     waited = [{"waited_seconds": 1, "decode_seconds": 3}]
-    line = status_html("Done.", notes=[texts.busy_machine(waited)], offer=Offer("Drawn without a word.", "a red lantern"))
+    line = status_html(
+        "Done.",
+        notes=[texts.busy_machine(waited)],
+        offer=Offer("Drawn without a word.", "a red lantern"),
+    )
     page.locator("#status .status").evaluate("(status, told) => { status.outerHTML = told; }", line)
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
-        right = page.locator("#status .notes").evaluate("notes => notes.getBoundingClientRect().right")
+        right = page.locator("#status .notes").evaluate(
+            "notes => notes.getBoundingClientRect().right"
+        )
         assert right <= width and fits(page), width
     notes = page.locator("#status .notes")
     closed = notes.bounding_box()

@@ -38,17 +38,25 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
     """Over two pictures each; a single picture's accepted length is too noisy to order methods by."""
     steps: dict[str, int] = {}
     for seed in range(2):
-        for method, event in pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed, tree="small"):
+        for method, event in pipe.compare(
+            PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed, tree="small"
+        ):
             if isinstance(event, Generation):
                 steps[method] = steps.get(method, 0) + event.stats.steps
-                assert event.stats.changed > 0.01 if method.startswith("lantern") else event.stats.changed == 0
+                assert (
+                    event.stats.changed > 0.01
+                    if method.startswith("lantern")
+                    else event.stats.changed == 0
+                )
     assert steps["lantern"] < steps["eagle2"] < 2 * 255
     assert steps["lantern++"] < steps["eagle1"] < 2 * 255
 
 
 @pytest.mark.slow
 @torch.inference_mode()
-def test_tokens_keep_held_out_scenes_and_pictures_hold_more_than_the_tokenizers_own_enlarged(pipe: Pipeline) -> None:
+def test_tokens_keep_held_out_scenes_and_pictures_hold_more_than_the_tokenizers_own_enlarged(
+    pipe: Pipeline,
+) -> None:
     scenes = sample_scenes(12, HELD_OUT)
     networks, images, small = pipe.networks, render(scenes, 256), render(scenes)
     tokens = networks.tokenizer.encode(small)
@@ -64,7 +72,9 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     pipe = load(tiny_model, "cpu")
     tokenizer, colours = pipe.networks.tokenizer, pipe.palette()
     assert colours.shape == (tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
-    patch = tokenizer.decode_latent(tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE))
+    patch = tokenizer.decode_latent(
+        tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE)
+    )
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
 
@@ -77,12 +87,17 @@ def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_neare
     some, book = token_colours(tokenizer), tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, 4).round().long()
     assert torch.equal(some[known], whole[known])
-    assert all(torch.equal(some[i], whole[known[(book[known] - book[i]).norm(dim=1).argmin()]]) for i in range(len(book)))
+    assert all(
+        torch.equal(some[i], whole[known[(book[known] - book[i]).norm(dim=1).argmin()]])
+        for i in range(len(book))
+    )
 
 
 def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
-    codes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["tokenizer"]["num_embeddings"]
+    codes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["tokenizer"][
+        "num_embeddings"
+    ]
     learnt = torch.arange(3 * codes).remainder(251).view(codes, 3).to(torch.uint8)
     save_file({PALETTE: learnt}, folder / f"{PALETTE}.safetensors")
     pipe = load(folder, "cpu")
@@ -95,11 +110,15 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
 
 
 def test_the_bundled_models_colours_are_those_of_scenes(pipe: Pipeline) -> None:
-    """Nearer to what tokens look like in pictures that they were not learnt from than a patch of the token alone is."""
+    """Nearer to what tokens look like in pictures that they were not learnt from than a patch of
+    the token alone is.
+    """
     tokenizer = pipe.networks.tokenizer
     pictures = render(sample_scenes(4, 987654), tokenizer.size)
     cell = tokenizer.size // tokenizer.grid
-    seen = 255 * pictures.unflatten(3, (-1, cell)).unflatten(2, (-1, cell)).mean((3, 5)).permute(0, 2, 3, 1).reshape(-1, 3)
+    seen = 255 * pictures.unflatten(3, (-1, cell)).unflatten(2, (-1, cell)).mean((3, 5)).permute(
+        0, 2, 3, 1
+    ).reshape(-1, 3)
     with torch.inference_mode():
         tokens = tokenizer.encode(pictures).flatten()
 

@@ -24,7 +24,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditionalGeneration]:
-    """A small T5 in the files of a Hub repository, where they lie, and the network they were written from."""
+    """A small T5 in the files of a Hub repository, where they lie, and the network they were
+    written from.
+    """
     folder = tmp_path_factory.mktemp("model")
     model = write_t5(folder / "flan-t5-xl")
     return find(REGISTRY["llamagen-t2i-256"].published, "text", folder), model
@@ -42,7 +44,10 @@ def test_features_are_the_encoders_and_padded_on_the_left(
     encoded = encoder.encode("Red  Lantern <b>lake</b>")
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
-    assert encoded.features.shape == (1, LENGTH, TEXT.width) and encoded.features.dtype == torch.float32
+    assert (
+        encoded.features.shape == (1, LENGTH, TEXT.width)
+        and encoded.features.dtype == torch.float32
+    )
     assert encoded.mask.dtype == torch.bool
     assert encoded.mask[0].tolist() == [False] * (LENGTH - 4) + [True] * 4
     torch.testing.assert_close(encoded.features[:, -4:], wanted, atol=1e-5, rtol=0)
@@ -52,18 +57,26 @@ def test_features_are_the_encoders_and_padded_on_the_left(
 
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
+def test_half_precision(
+    dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
+) -> None:
     half = load_text(t5[0], TEXT.width, CPU, dtype)
     kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
-    assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
+    assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (
+        dtype == torch.float16
+    )
     features = half.encode("a red lantern").features
     assert features.dtype == torch.float32
-    torch.testing.assert_close(features, encoder.encode("a red lantern").features, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(
+        features, encoder.encode("a red lantern").features, atol=0.1, rtol=0.1
+    )
 
 
 @torch.inference_mode()
 def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_short(
-    t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder, monkeypatch: pytest.MonkeyPatch
+    t5: tuple[Located, T5ForConditionalGeneration],
+    encoder: CaptionEncoder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = encoder.encode("a red lantern").features
     config = REGISTRY["llamagen-t2i-256"].published
@@ -92,7 +105,8 @@ def test_what_was_not_read_is_told(encoder: CaptionEncoder) -> None:
     words[122] = "lake"
     encoded = encoder.encode(" ".join(words))
     assert encoded.mask is not None and bool(encoded.mask.all())
-    assert encoded.unknown == ["red", "red", "red", "lake", "red", "red"]  # 119 words and the end mark fit
+    # 119 words and the end mark fit
+    assert encoded.unknown == ["red", "red", "red", "lake", "red", "red"]
 
 
 def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
@@ -101,17 +115,23 @@ def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
         encoder.check("灯笼")
 
 
-def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
+def test_what_is_no_text_encoder_of_this_model(
+    t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path
+) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"):
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"
+    ):
         read_tokenizer(path)
     write_tokenizer(path)
     content = json.loads(path.read_text(encoding="utf-8")) | {"post_processor": None}
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
-    with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features of width 48"):
+    with pytest.raises(
+        CheckpointError, match=r"says d_model 32, but this model reads features of width 48"
+    ):
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
@@ -122,11 +142,24 @@ def test_every_class_goes_by_its_number_and_its_names() -> None:
     found = labels()
     assert [label.id for label in found] == list(range(1000))
     # the order of the dataset, at its ends and at the two cranes
-    assert [found[i].names[0] for i in (0, 1, 134, 517, 999)] == ["tench", "goldfish", "crane", "crane", "toilet tissue"]
-    assert all(label_of(label.title) == label and label_of(str(label.id)) == label and all(label.names) for label in found)
+    assert [found[i].names[0] for i in (0, 1, 134, 517, 999)] == [
+        "tench",
+        "goldfish",
+        "crane",
+        "crane",
+        "toilet tissue",
+    ]
+    assert all(
+        label_of(label.title) == label and label_of(str(label.id)) == label and all(label.names)
+        for label in found
+    )
     for text in ("  GoldFish ", "carassius auratus", "goldfish (1)", "goldfish, Carassius auratus"):
         encoded = ClassLabels().encode(text)
-        assert label_of(text).id == 1 and encoded.features.tolist() == [1] and encoded.features.dtype == torch.int64
+        assert (
+            label_of(text).id == 1
+            and encoded.features.tolist() == [1]
+            and encoded.features.dtype == torch.int64
+        )
         assert encoded.mask is None and encoded.unknown == []
 
 

@@ -17,7 +17,18 @@ from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
 from lantern_demo.models.files.blank import blank_tokenizer, fill
 from lantern_demo.models.registry import TokenizerSizes
 
-SIZES = AnoleConfig(dim=64, layers=3, heads=4, ffn=96, embeddings=120, vocab=80, grid=4, prefix=16, rope_base=500.0, eps=3e-5)
+SIZES = AnoleConfig(
+    dim=64,
+    layers=3,
+    heads=4,
+    ffn=96,
+    embeddings=120,
+    vocab=80,
+    grid=4,
+    prefix=16,
+    rope_base=500.0,
+    eps=3e-5,
+)
 PROMPT = torch.tensor([[0, 97, 91, 113, 98, 105, 118, 119]])
 CPU = torch.device("cpu")
 
@@ -25,7 +36,9 @@ CPU = torch.device("cpu")
 @lru_cache(maxsize=1)
 @torch.no_grad()
 def pair() -> tuple[ChameleonModel, Tensor, Anole]:
-    """The library's model with random weights, a head for its whole vocabulary [E, H], and ours with the same."""
+    """The library's model with random weights, a head for its whole vocabulary [E, H], and ours
+    with the same.
+    """
     config = ChameleonConfig(
         **decoder_sizes(SIZES),
         vocab_size=SIZES.embeddings,
@@ -35,18 +48,27 @@ def pair() -> tuple[ChameleonModel, Tensor, Anole]:
         attn_implementation="eager",
         vocabulary_map={"<image>": 99, "IMGIMGAZ": 4},
         vq_config=ChameleonVQVAEConfig(
-            base_channels=32, channel_multiplier=[1], num_res_blocks=1, latent_channels=8, embed_dim=8, num_embeddings=8
+            base_channels=32,
+            channel_multiplier=[1],
+            num_res_blocks=1,
+            latent_channels=8,
+            embed_dim=8,
+            num_embeddings=8,
         ),
     )
     torch.manual_seed(0)
     theirs = ChameleonModel(config).eval()
     for name, weight in theirs.named_parameters():
         wide = weight.dim() > 1 and "_norm." not in name
-        torch.nn.init.normal_(weight, std=1.5 * weight.shape[1] ** -0.5) if wide else torch.nn.init.normal_(weight, 1.0, 0.2)
+        torch.nn.init.normal_(
+            weight, std=1.5 * weight.shape[1] ** -0.5
+        ) if wide else torch.nn.init.normal_(weight, 1.0, 0.2)
     head = torch.randn(SIZES.embeddings, SIZES.dim)
     state = {name: w for name, w in theirs.state_dict().items() if not name.startswith("vqmodel.")}
     ours = Anole(SIZES)
-    ours.load_state_dict({**state, "lm_head.weight": head[FIRST : FIRST + SIZES.vocab]}, strict=True)
+    ours.load_state_dict(
+        {**state, "lm_head.weight": head[FIRST : FIRST + SIZES.vocab]}, strict=True
+    )
     return theirs, head, ours.requires_grad_(False).eval()
 
 
@@ -55,7 +77,11 @@ def test_prompt_steps_and_tree(guided: bool) -> None:
     """States to 1e-4 and logits too."""
     theirs, head, ours = pair()
     condition = ours.condition(PROMPT, None, guided)
-    real = torch.ones(condition.features.shape, dtype=torch.bool) if condition.mask is None else condition.mask
+    real = (
+        torch.ones(condition.features.shape, dtype=torch.bool)
+        if condition.mask is None
+        else condition.mask
+    )
     image = slice(FIRST, FIRST + SIZES.vocab)
 
     @torch.no_grad()
@@ -64,10 +90,16 @@ def test_prompt_steps_and_tree(guided: bool) -> None:
         there = torch.nn.functional.pad(real, (0, sees.shape[1] - real.shape[1]), value=True)
         mask = torch.where(sees & there[:, None], 0.0, torch.finfo(torch.float32).min)[:, None]
         positions = (slots - (~real).sum(1, keepdim=True)).clamp(min=0)
-        return theirs(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache).last_hidden_state
+        return theirs(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
+        ).last_hidden_state
 
     def check(hidden: Tensor, wanted: Tensor) -> None:
-        rows = real if hidden.shape[1] == real.shape[1] else torch.ones(hidden.shape[:2], dtype=torch.bool)
+        rows = (
+            real
+            if hidden.shape[1] == real.shape[1]
+            else torch.ones(hidden.shape[:2], dtype=torch.bool)
+        )
         close(hidden[rows], wanted[rows])
         close(ours.head(hidden)[rows], (wanted @ head.t())[rows][:, image])
 
@@ -78,17 +110,24 @@ def test_prompt_steps_and_tree(guided: bool) -> None:
 @torch.no_grad()
 def test_tokenizer_of_the_released_code(case: Golden) -> None:
     model, golden = chameleon_tokenizer(case), case.tensors
-    close(model.decode_latent(model.vectors(golden["codes"])), (golden["decoded"].clamp(-1, 1) + 1) / 2)
+    close(
+        model.decode_latent(model.vectors(golden["codes"])),
+        (golden["decoded"].clamp(-1, 1) + 1) / 2,
+    )
     image = (golden["image"] + 1) / 2
     close(model.latent(image), golden["encoder_latent"])
-    assert torch.equal(model.codebook, model.vq.quantize.embedding.weight), "of any length, and the decoder sees them so"
+    assert torch.equal(model.codebook, model.vq.quantize.embedding.weight), (
+        "of any length, and the decoder sees them so"
+    )
     assert model.encode(image).flatten().tolist() == golden["indices"].tolist()
 
 
 @torch.no_grad()
 def test_encoder_of_the_library() -> None:
     """Sizes as published but narrower; the library reads pictures in [-1, 1]."""
-    sizes = TokenizerSizes(channels=32, multipliers=(1, 2, 4), latent=24, dim=24, codebook=90, kind="chameleon")
+    sizes = TokenizerSizes(
+        channels=32, multipliers=(1, 2, 4), latent=24, dim=24, codebook=90, kind="chameleon"
+    )
     theirs = ChameleonVQVAE(
         ChameleonVQVAEConfig(
             base_channels=32,
@@ -104,10 +143,14 @@ def test_encoder_of_the_library() -> None:
     images = torch.rand(2, 3, 32, 32)
     # Codes that these very pictures use: every other of their vectors, at random a little off.
     vectors = theirs.quant_conv(theirs.encoder(images * 2 - 1)).permute(0, 2, 3, 1).flatten(0, 2)
-    theirs.quantize.embedding.weight.copy_(vectors[torch.randperm(len(vectors))[:90]] + 0.001 * torch.randn(90, 24))
+    theirs.quantize.embedding.weight.copy_(
+        vectors[torch.randperm(len(vectors))[:90]] + 0.001 * torch.randn(90, 24)
+    )
     blank = blank_tokenizer(sizes, 8)
     state = {f"vq.{name}": w for name, w in theirs.state_dict().items()}
-    rest = {name: torch.zeros(w.shape) for name, w in blank.state_dict().items() if name not in state}
+    rest = {
+        name: torch.zeros(w.shape) for name, w in blank.state_dict().items() if name not in state
+    }
     assert all(name.startswith(("vq.decoder.", "vq.post_quant_conv.")) for name in rest)
     ours = with_32_groups(fill(blank, state | rest, CPU, torch.float32))
     found = theirs.encode(images * 2 - 1, return_dict=True)

@@ -1,4 +1,7 @@
-"""What a method changed, and what people are told of it. Beside it the distance, which the bench alone measures."""
+"""What a method changed, and what people are told of it.
+
+Beside it the distance, which the bench alone measures.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def share_changed(steps: list[Step]) -> float:
 @pytest.mark.parametrize("noise", ["shared", "independent"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, temperature: float, noise: str) -> None:
+def test_what_is_lossless_changes_nothing_and_the_rest_something(
+    method: str, temperature: float, noise: str
+) -> None:
     shares = []
     for seed in range(4):
         config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), noise=noise)
@@ -75,17 +80,25 @@ def test_own_logits_are_the_models() -> None:
         logits = torch.cat(list(own_logits(TARGET, PREFIX, tokens, config)), 1)
     found = probabilities(guide(logits, 2.0), config.sampling)
     before = torch.tensor([int(PREFIX[-1]), *tokens])
-    torch.testing.assert_close(found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0
+    )
 
 
 def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
     for method in ("vanilla", "sjd", "lantern"):
         done = pipe.generate("two red lanterns", method, seed=1)
         entry = done.record["methods"][method]
-        assert entry["changed"] == done.stats.changed == entry["events"]["kinds"].count("r") / len(done.tokens)
+        assert (
+            entry["changed"]
+            == done.stats.changed
+            == entry["events"]["kinds"].count("r") / len(done.tokens)
+        )
         lossless, count = METHODS[method].lossless, entry["events"]["kinds"].count("r")
         assert (count == 0) == lossless
-        assert texts.changed_in_short(entry) == ("0 changed" if lossless else f"{count} of 16 changed")
+        assert texts.changed_in_short(entry) == (
+            "0 changed" if lossless else f"{count} of 16 changed"
+        )
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])
@@ -96,13 +109,19 @@ def test_the_others_have_one(method: str) -> None:
 def test_of_children_that_the_prefix_fixes_it_is_the_closed_form() -> None:
     config = config_of("lantern")
     visits, tokens = watched(TARGET, DRAFTER, PREFIX, config)
-    shifts = [fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours) for visit in visits]
-    assert len(shifts) == TOKENS and sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
+    shifts = [
+        fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours) for visit in visits
+    ]
+    assert (
+        len(shifts) == TOKENS and sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
+    )
     mean = sum(0.5 * float(shift.abs().sum()) for shift in shifts) / len(tokens)
     assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(mean, abs=1e-5)
 
 
-def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = config_of("lantern++")
     few = picture_tvd(TARGET, DRAFTER, PREFIX, config)
     monkeypatch.setattr(tvd.sampled_shift, "__defaults__", (200,))
@@ -110,7 +129,9 @@ def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(monkeypatch: py
 
 
 def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(ValueError, match="temperature is 0; a distance between distributions needs one above 0"):
+    with pytest.raises(
+        ValueError, match="temperature is 0; a distance between distributions needs one above 0"
+    ):
         picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
 
 

@@ -1,4 +1,6 @@
-"""Published checkpoints: every format loads to the numbers it was written from, and the program runs on it."""
+"""Published checkpoints: every format loads to the numbers it was written from, and the program
+runs on it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from typing import Any
 import published
 import pytest
 import torch
-from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, CLASS_ID, CLASSES, DRAFTER, JANUS, JANUS_DRAFTER, JANUS_ID, TEXT_ID
+from published import (
+    ANOLE,
+    ANOLE_DRAFTER,
+    ANOLE_ID,
+    CLASS_ID,
+    CLASSES,
+    DRAFTER,
+    JANUS,
+    JANUS_DRAFTER,
+    JANUS_ID,
+    TEXT_ID,
+)
 from released import cases, lantern_drafter, lantern_target, llamagen, vq_state
 from released import weights_of as files_of
 
@@ -39,9 +52,13 @@ PROMPT = "a red lantern over a lake"
 # -- formats
 
 
-@pytest.mark.parametrize("container", ["model", "module", "state_dict", None, "model of an old version"])
+@pytest.mark.parametrize(
+    "container", ["model", "module", "state_dict", None, "model of an old version"]
+)
 def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
-    """With the leavings of training beside the tensors, and the table that some versions of the code wrote among them."""
+    """With the leavings of training beside the tensors, and the table that some versions of the
+    code wrote among them.
+    """
     target, _, _ = published.networks(CLASSES)
     state = {**target.state_dict(), "freqs_cis": torch.zeros(3)}
     name, _, old = (container or "").partition(" ")
@@ -52,21 +69,35 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     published.assert_same(fill(blank_network(CLASSES), found, CPU, torch.float32), target)
 
 
-@pytest.mark.parametrize(("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)])
-def test_conversions_of_the_hub(model: str, written: Callable[[], tuple[Any, ...]], folder_of: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    ("model", "written"), [(TEXT_ID, published.networks), (ANOLE_ID, published.anole_networks)]
+)
+def test_conversions_of_the_hub(
+    model: str, written: Callable[[], tuple[Any, ...]], folder_of: dict[str, Path]
+) -> None:
     """Eps and theta are the files'; the registry has others."""
-    found, (target, drafter, tokenizer) = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model]), written()
+    found, (target, drafter, tokenizer) = (
+        checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model]),
+        written(),
+    )
     for ours, theirs in ((found.target, target), (found.drafter, drafter)):
         assert ours.config == theirs.config
         published.assert_same(ours, theirs)
     published.same_weights(found.tokenizer, tokenizer)
-    assert not any(p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
+    assert not any(
+        p.requires_grad
+        for part in (found.target, found.drafter, found.tokenizer)
+        for p in part.parameters()
+    )
 
 
 @pytest.mark.parametrize(
-    ("config", "eps", "bias"), [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)]
+    ("config", "eps", "bias"),
+    [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)],
 )
-def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path) -> None:
+def test_drafters_with_and_without_bias_and_config(
+    config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path
+) -> None:
     """What config.json does not say is the template's."""
     folder = published.write_text_model(tmp_path / "m") / "drafter"
     small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
@@ -80,7 +111,9 @@ def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None
 
 
 def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
-    """In the sub-folders that repositories are named after, and with LlamaGen's file in the place of LANTERN's."""
+    """In the sub-folders that repositories are named after, and with LlamaGen's file in the place
+    of LANTERN's.
+    """
     folder = published.write_text_model(tmp_path / "m")
     target, _, _ = published.networks()
     (folder / "target" / "model.safetensors").unlink()
@@ -93,21 +126,29 @@ def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
-    """Chameleon's vqgan.ckpt, with what its training left beside it, and the parts under their own names."""
+    """Chameleon's vqgan.ckpt, with what its training left beside it, and the parts under their own
+    names.
+    """
     folder = published.write_anole(tmp_path / "m")
     tokenizer = published.anole_networks()[2]
     (folder / "Anole-7b-v0.1-hf").rename(folder / "target")
     with pytest.raises(
-        CheckpointError, match=r"lacks the tokenizer part of anole-7b: none of .*, tokenizer/vqgan.ckpt, .* is there"
+        CheckpointError,
+        match=r"lacks the tokenizer part of anole-7b: none of .*, tokenizer/vqgan.ckpt, .* is there",
     ):
         load(ANOLE_ID, device="cpu", folder=folder)
     (folder / "tokenizer").mkdir()
     (folder / "target" / "tokenizer.json").rename(folder / "tokenizer.json")
-    state = published.chameleon_vq_tensors(tokenizer) | {"loss.discriminator.main.0.weight": torch.zeros(3)}
+    state = published.chameleon_vq_tensors(tokenizer) | {
+        "loss.discriminator.main.0.weight": torch.zeros(3)
+    }
     torch.save({"state_dict": state, "epoch": 3}, folder / "tokenizer" / "vqgan.ckpt")
     found = load(ANOLE_ID, device="cpu", folder=folder)
     published.same_weights(found.networks.tokenizer, tokenizer)
-    assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
+    assert (
+        found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"]
+        == "tokenizer/vqgan.ckpt"
+    )
 
 
 def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: Path) -> None:
@@ -131,25 +172,45 @@ def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> N
 
 
 @pytest.mark.parametrize("model", [TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID])
-def test_published_files_are_read_where_they_lie(model: str, folder_of: dict[str, Path], published_cache: Path) -> None:
-    """No weight is copied or written again, but for those that several published ones are joined to."""
+def test_published_files_are_read_where_they_lie(
+    model: str, folder_of: dict[str, Path], published_cache: Path
+) -> None:
+    """No weight is copied or written again, but for those that several published ones are joined
+    to.
+    """
     found = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model])
-    maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    maps = [
+        line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    ]
     place = str(folder_of[model].resolve())
-    spans = [[int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)]
+    spans = [
+        [int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)
+    ]
     assert spans
     for part in filter(None, (found.target, found.drafter, found.tokenizer)):
         for name, weight in part.named_parameters():
             joined = model == TEXT_ID and part is found.target and "wqkv" in name
             assert any(first <= weight.data_ptr() < last for first, last in spans) != joined, name
-    assert not [path for path in published_cache.rglob("*") if path.is_file() and path.parent.name != ".locks"]
+    assert not [
+        path
+        for path in published_cache.rglob("*")
+        if path.is_file() and path.parent.name != ".locks"
+    ]
 
 
 @pytest.mark.parametrize(
     ("model", "marks", "most"),
     [
-        (ANOLE_ID, ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"], ANOLE.prefix - 3),
-        (JANUS_ID, ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"], JANUS.prefix - 11),
+        (
+            ANOLE_ID,
+            ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"],
+            ANOLE.prefix - 3,
+        ),
+        (
+            JANUS_ID,
+            ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"],
+            JANUS.prefix - 11,
+        ),
     ],
 )
 def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(
@@ -157,12 +218,18 @@ def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(
 ) -> None:
     pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
     for mark in marks:
-        with pytest.raises(ValueError, match=rf"prompt must be plain text, and {re.escape(mark)} in it is a mark of the model"):
+        with pytest.raises(
+            ValueError,
+            match=rf"prompt must be plain text, and {re.escape(mark)} in it is a mark of the model",
+        ):
             pipe.generate(f"a red {mark} lantern")
     letters = "a red \u00f8 lantern < 3 > {0}"  # letters may be words of their own
     assert pipe.check_prompt(letters) == letters
     assert len(pipe.generate(words).tokens) == 16
-    with pytest.raises(ValueError, match=rf"prompt has {most + 1} tokens of the model's vocabulary, at most {most} are"):
+    with pytest.raises(
+        ValueError,
+        match=rf"prompt has {most + 1} tokens of the model's vocabulary, at most {most} are",
+    ):
         pipe.generate(f"{words} red")
 
 
@@ -187,7 +254,9 @@ def test_prompts_are_the_vocabularys_tokens_between_marks(anole_model: Path) -> 
     ],
 )
 def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any) -> None:
-    """Golden weights were written by the authors' classes: their names and layout are not ours to make up."""
+    """Golden weights were written by the authors' classes: their names and layout are not ours to
+    make up.
+    """
     for case in (parameter.values[0] for parameter in cases(kind)):
         files = files_of(case, {"lantern": "target", "vq": kind}.get(form, form) + " weights")
         if released is not None:
@@ -195,9 +264,17 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
             wanted, blank = network.state_dict(), blank_network(network.config)
         else:
             c = files[0].about["config"]
-            state = vq_state({name: weight for file in files for name, weight in file.tensors.items()})
+            state = vq_state(
+                {name: weight for file in files for name, weight in file.tensors.items()}
+            )
             wanted = {f"vq.{name}": weight for name, weight in state.items()}
-            widths = c["ch"], tuple(c["ch_mult"]), c["num_res_blocks"], c["z_channels"], c["codebook_embed_dim"]
+            widths = (
+                c["ch"],
+                tuple(c["ch_mult"]),
+                c["num_res_blocks"],
+                c["z_channels"],
+                c["codebook_embed_dim"],
+            )
             blank = blank_tokenizer(TokenizerSizes(*widths, c["codebook_size"]), 4)
         found = dict(weights_of(blank, [file.path for file in files], LAYOUTS[form]))
         assert released is not None or found.keys() == wanted.keys()
@@ -207,14 +284,24 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
 # -- the program on published models
 
 FILES = {
-    TEXT_ID: {"target": "model.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "vq_ds16_t2i.pt"},
-    ANOLE_ID: {"target": "model-*.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "model-*.safetensors"},
+    TEXT_ID: {
+        "target": "model.safetensors",
+        "drafter": "pytorch_model.bin",
+        "tokenizer": "vq_ds16_t2i.pt",
+    },
+    ANOLE_ID: {
+        "target": "model-*.safetensors",
+        "drafter": "pytorch_model.bin",
+        "tokenizer": "model-*.safetensors",
+    },
     JANUS_ID: {"target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin"},
 }
 
 
 @pytest.mark.parametrize("model", FILES)
-def test_every_method_draws_and_the_record_says_from_what(model: str, folder_of: dict[str, Path]) -> None:
+def test_every_method_draws_and_the_record_says_from_what(
+    model: str, folder_of: dict[str, Path]
+) -> None:
     pipe, drafter = load(model, device="cpu", folder=folder_of[model]), model != JANUS_ID
     able = [method.id for method in METHODS.values() if drafter or not method.needs_drafter]
     assert pipe.available_methods == able
@@ -222,40 +309,67 @@ def test_every_method_draws_and_the_record_says_from_what(model: str, folder_of:
     done = {method: event for method, event in runs if isinstance(event, Generation)}
     assert set(done) == set(able) and done["vanilla"].image.size == (64, 64)
     for method, made in done.items():
-        assert len(made.tokens) == 16 and min(made.tokens) >= 0 and max(made.tokens) < published.VOCAB
-        assert not METHODS[method].lossless or (made.tokens == done["vanilla"].tokens and made.stats.changed == 0), method
+        assert (
+            len(made.tokens) == 16 and min(made.tokens) >= 0 and max(made.tokens) < published.VOCAB
+        )
+        assert not METHODS[method].lossless or (
+            made.tokens == done["vanilla"].tokens and made.stats.changed == 0
+        ), method
     assert pipe.generate("blue night", seed=1).tokens != done["vanilla"].tokens
-    assert pipe.dtype == done["vanilla"].stats.dtype == sixteen_bits() and isinstance(pipe.target, LeanDecoder)
+    assert pipe.dtype == done["vanilla"].stats.dtype == sixteen_bits() and isinstance(
+        pipe.target, LeanDecoder
+    )
     sources = json.loads(json.dumps(done["vanilla"].record))["model"]["sources"]
-    assert {part: source["file"] for part, source in sources.items() if part != "text"} == FILES[model] and "text" in sources
+    assert {part: source["file"] for part, source in sources.items() if part != "text"} == FILES[
+        model
+    ] and "text" in sources
     assert str(Path.home()) not in json.dumps(sources)
     if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
         assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
 
 
-def test_neighbours_are_kept_on_disk(text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_are_kept_on_disk(
+    text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
-    monkeypatch.setattr("lantern_demo.runs.session.neighbour_table", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(
+        "lantern_demo.runs.session.neighbour_table", lambda *_: pytest.fail("made again")
+    )
     again = load(TEXT_ID, device="cpu", folder=text_model)
     assert all(torch.equal(again.neighbours(kind), table) for kind, table in made.items())
     for path in published_cache.glob("tables/*"):
         path.write_bytes(b"damaged")
     monkeypatch.setattr("lantern_demo.runs.session.neighbour_table", neighbour_table)
-    assert torch.equal(load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"])
+    assert torch.equal(
+        load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"]
+    )
 
 
 def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) -> None:
     pipe = load(CLASS_ID, device="cpu", folder=class_model)
     alone = [method for method in METHODS.values() if not method.needs_drafter]
     lossless = [method.id for method in alone if method.lossless]
-    assert pipe.available_methods == [method.id for method in alone] and pipe.default_methods == lossless
+    assert (
+        pipe.available_methods == [method.id for method in alone]
+        and pipe.default_methods == lossless
+    )
     assert len(pipe.generate("goldfish").tokens) == 16
-    assert pipe.generate("1").tokens == pipe.generate("goldfish").tokens != pipe.generate("tench").tokens
+    assert (
+        pipe.generate("1").tokens
+        == pipe.generate("goldfish").tokens
+        != pipe.generate("tench").tokens
+    )
     assert {m for m, _ in pipe.compare("goldfish")} == set(lossless)
     command = "python examples/train_drafter/drafter.py --target llamagen-c2i-b-256 --out runs/llamagen-c2i-b-256-drafter"
-    for call in (lambda: pipe.stream("goldfish", "eagle2"), lambda: pipe.compare("goldfish", ["vanilla", "lantern"])):
-        with pytest.raises(ValueError, match=f"needs a drafter, and no drafter comes with {CLASS_ID}; train one: {command}"):
+    for call in (
+        lambda: pipe.stream("goldfish", "eagle2"),
+        lambda: pipe.compare("goldfish", ["vanilla", "lantern"]),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"needs a drafter, and no drafter comes with {CLASS_ID}; train one: {command}",
+        ):
             call()
     with pytest.raises(ValueError, match="prompt must be an ImageNet class"):
         pipe.generate("a red lantern")
@@ -273,7 +387,10 @@ def test_a_drafter_trained_here_is_offered(
     model: str, kind: Any, config: Any, folder_of: dict[str, Path], tmp_path: Path
 ) -> None:
     info, folder = REGISTRY[model], folder_of[model]
-    drafter, prompt = kind(config).requires_grad_(False).eval(), "goldfish" if model == CLASS_ID else PROMPT
+    drafter, prompt = (
+        kind(config).requires_grad_(False).eval(),
+        "goldfish" if model == CLASS_ID else PROMPT,
+    )
     checkpoints.save_drafter(tmp_path / "mine", drafter)
     given = load(model, device="cpu", folder=folder, drafter=tmp_path / "mine")
     assert given.available_methods == list(METHODS)
@@ -286,25 +403,48 @@ def test_a_drafter_trained_here_is_offered(
         assert not checkpoints.has_drafter(info)
         checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)
         assert checkpoints.has_drafter(info)
-        done = load(model, device="cpu", folder=folder).generate(prompt, "lantern++", neighbours="decoder")
+        done = load(model, device="cpu", folder=folder).generate(
+            prompt, "lantern++", neighbours="decoder"
+        )
         assert done.record["model"]["sources"]["drafter"] == {"local": model, "trained": True}
     checkpoints.save_drafter(tmp_path / "other", kind(replace(config, vocab=32)))
-    with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another model's drafter"):
+    with pytest.raises(
+        ValueError, match="says vocab 32, but the target has 64: it is another model's drafter"
+    ):
         load(model, device="cpu", folder=folder, drafter=tmp_path / "other")
-    with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or model.safetensors, got '.*none'"):
+    with pytest.raises(
+        ValueError,
+        match=r"drafter must be a folder with pytorch_model.bin or model.safetensors, got '.*none'",
+    ):
         load(model, device="cpu", folder=folder, drafter=tmp_path / "none")
 
 
 def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_model: Path) -> None:
-    bare = load(TEXT_ID, device="cpu", folder=published.write_text_model(tmp_path / "m", drafter=False))
-    with pytest.raises(ValueError, match=r"folder m holds no drafter of llamagen-t2i-256: none of .*n_drafter/.* is there"):
+    bare = load(
+        TEXT_ID, device="cpu", folder=published.write_text_model(tmp_path / "m", drafter=False)
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"folder m holds no drafter of llamagen-t2i-256: none of .*n_drafter/.* is there",
+    ):
         bare.generate(PROMPT, "eagle1")
-    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):
+    with pytest.raises(
+        ValueError,
+        match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one",
+    ):
         load(JANUS_ID, device="cpu", folder=janus_model).generate(PROMPT, "eagle1")
     for model, folder, says in (
-        (TEXT_ID, tmp_path, r"lacks the target part of .*: none of target/model.safetensors, .*, t2i_XL_stage1_256.pt is there"),
+        (
+            TEXT_ID,
+            tmp_path,
+            r"lacks the target part of .*: none of target/model.safetensors, .*, t2i_XL_stage1_256.pt is there",
+        ),
         (TEXT_ID, tmp_path / "nowhere", "folder must be a folder with the published files, got"),
-        ("lantern-scenes", text_model, r"folder is for published models; lantern-scenes has its own"),
+        (
+            "lantern-scenes",
+            text_model,
+            r"folder is for published models; lantern-scenes has its own",
+        ),
     ):
         with pytest.raises(ValueError, match=says):
             load(model, device="cpu", folder=folder)

@@ -36,9 +36,13 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
+    old_driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = unused_gpu()
-    assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
+    assert (
+        told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
+    )
     old_driver.write_text(OPEN, encoding="utf-8")
     assert "driver 575.57.08, " in str(unused_gpu())
     for hidden in ("", "-1"):
@@ -51,7 +55,9 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver:
         assert unused_gpu() is None
     old_driver.unlink()
     assert unused_gpu() is None
-    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
+    monkeypatch.setattr(
+        device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None
+    )
     assert "NVIDIA's driver, " in str(unused_gpu())
 
 
@@ -77,21 +83,31 @@ def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.M
     assert unused_gpu() is None
 
 
-def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("mps", "apple", "cuda:x", ""):
-        with pytest.raises(ValueError, match=f"device must be auto, cpu, cuda or cuda:N, got '{name}'"):
+        with pytest.raises(
+            ValueError, match=f"device must be auto, cpu, cuda or cuda:N, got '{name}'"
+        ):
             device.pick_device(name)
     with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
         device.pick_device("cuda:1")
     assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
     for large in (True, False):
-        with pytest.raises(ValueError, match="dtype must be one of auto, float32, bfloat16, float16, got 'int8'"):
+        with pytest.raises(
+            ValueError, match="dtype must be one of auto, float32, bfloat16, float16, got 'int8'"
+        ):
             device.pick_dtype("int8", torch.device("cpu"), large)
 
 
 def test_log_page_api_and_health_tell(
-    tiny_model: Path, old_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tiny_model: Path,
+    old_driver: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Who asks for the processor gets it without a word."""
     monkeypatch.setattr(torch.version, "cuda", None)
@@ -107,5 +123,7 @@ def test_log_page_api_and_health_tell(
         arriving = next(fn for fn in page.fns.values() if fn.name == "arrive")
         shown = list(arriving.fn())[-1]
     assert health["ready"] and health["warning"] == offer["warning"] == told
-    logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
+    logged = {
+        record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"
+    }
     assert told and logged == {told} and "is built without CUDA" in shown

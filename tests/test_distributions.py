@@ -1,8 +1,9 @@
-"""Distributions: exact ways to decode emit the target's distribution, flat or next to sure and to the last token of a picture;
-relaxed rules emit what brute force says they do, and the measured distance is what brute force measures.
+"""Distributions: exact ways to decode emit the target's distribution, flat or next to sure and to
+the last token of a picture; relaxed rules emit what brute force says they do, and the measured
+distance is what brute force measures.
 
-Chi-square tests run with fixed seeds; with the bound P_BOUND on each p-value, and some 500 of them here, all pass together
-with probability above 0.99 over the choice of seeds if the code is right.
+Chi-square tests run with fixed seeds; with the bound P_BOUND on each p-value, and some 500 of them
+here, all pass together with probability above 0.99 over the choice of seeds if the code is right.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from lantern_demo.decoding.sampling import Sampling, draw, draw_in_turn, probabi
 P_BOUND = 1e-5
 VOCAB = 6
 WAYS = exact_ways()
-WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}  # whose tokens all exact ways draw then
+# whose tokens all exact ways draw then
+WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}
 
 
 # -- distributions of whole runs
@@ -51,7 +53,9 @@ WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}  # wh
 
 @dataclass(frozen=True)
 class Case:
-    """Logits of the target and of the drafter, by how far a token is behind the last one; those that are not told are 0."""
+    """Logits of the target and of the drafter, by how far a token is behind the last one; those
+    that are not told are 0.
+    """
 
     target: dict[int, float]
     drafter: dict[int, float]
@@ -63,7 +67,9 @@ class Case:
 
 
 def chain(peaks: dict[int, float]) -> Tensor:
-    """[V, V] logits: 0, and at so many tokens behind the last one as told; uneven, so that no mistake cancels out."""
+    """[V, V] logits: 0, and at so many tokens behind the last one as told; uneven, so that no
+    mistake cancels out.
+    """
     logits = torch.zeros(VOCAB, VOCAB)
     for last, (ahead, height) in itertools.product(range(VOCAB), peaks.items()):
         logits[last, (last + ahead) % VOCAB] = height
@@ -72,7 +78,9 @@ def chain(peaks: dict[int, float]) -> Tensor:
 
 CASES = {
     "flat": Case({1: 0.7, 3: -0.6}, {2: 0.9, 1: 0.3}),
-    "flat, filtered": Case({1: 0.7, 3: -0.6, 4: 0.2}, {2: 0.9, 1: 0.3}, Sampling(0.7, top_k=5, top_p=0.9)),
+    "flat, filtered": Case(
+        {1: 0.7, 3: -0.6, 4: 0.2}, {2: 0.9, 1: 0.3}, Sampling(0.7, top_k=5, top_p=0.9)
+    ),
     "drafter peaked on a wrong token, 1 - 8e-8": Case({2: -12.0}, {2: 18.0, 4: 0.5}),
     "drafter peaked on a wrong token, 1 - 5e-20": Case({3: -12.0}, {3: 46.0, 0: 1.0}),
     "drafter peaked on two wrong tokens": Case({3: -12.0, 1: -12.0}, {3: 80.0, 1: 40.0, 0: 1.0}),
@@ -82,10 +90,15 @@ CASES = {
     "target and drafter peaked apart": Case({1: 4.0, 5: 3.0}, {2: 30.0}),
     "cold": Case({1: 0.05, 2: -0.6}, {2: 0.85, 0: 0.1}, Sampling(temperature=0.05)),
     "cold, drafter peaked": Case({1: 0.05, 2: -0.6}, {2: 1.9, 0: 0.1}, Sampling(temperature=0.05)),
-    "cold, filtered": Case({1: 0.05, 2: 0.1}, {2: 2.0, 0: 0.1, 4: 0.05}, Sampling(0.05, top_k=4, top_p=0.999)),
-    "drafter's distribution of two tokens": Case({2: 0.3, 1: 0.1}, {2: 25.0, 0: 1.0}, Sampling(top_k=2)),
+    "cold, filtered": Case(
+        {1: 0.05, 2: 0.1}, {2: 2.0, 0: 0.1, 4: 0.05}, Sampling(0.05, top_k=4, top_p=0.999)
+    ),
+    "drafter's distribution of two tokens": Case(
+        {2: 0.3, 1: 0.1}, {2: 25.0, 0: 1.0}, Sampling(top_k=2)
+    ),
     "drafter's distribution of one token": Case({2: 0.3, 1: 0.2}, {2: 25.0}, Sampling(top_p=0.9)),
-    # Behind its top the drafter's distribution holds 4e-40 or 5e-44 in all: one over that is no float32.
+    # Behind its top the drafter's distribution holds 4e-40 or 5e-44 in all: one over that is no
+    # float32.
     "the rest is 4e-40": Case({3: -12.0}, {3: 92.0, 0: 1.0, 5: 2.0}),
     "the rest is 5e-44": Case({3: -12.0}, {3: 101.0, 0: 1.0, 5: 2.0}),
 }
@@ -101,12 +114,16 @@ def run(case: Case, way: dict[str, Any], tokens: int = 500, seed: int = 0, **cha
 
 def distance(case: Case, way: dict[str, Any], tokens: int) -> float:
     """The measured distance of a run."""
-    config = Config(num_tokens=tokens, sampling=case.sampling, neighbours=neighbour_table(VOCAB), **way)
+    config = Config(
+        num_tokens=tokens, sampling=case.sampling, neighbours=neighbour_table(VOCAB), **way
+    )
     return picture_tvd(*case.models(), torch.tensor([0]), config)
 
 
 def p_value(case: Case, pictures: list[list[int]]) -> float:
-    """The smallest p-value of tokens under the target's distribution: behind each token, and of all together."""
+    """The smallest p-value of tokens under the target's distribution: behind each token, and of all
+    together.
+    """
     probs = probabilities(chain(case.target), case.sampling)
     counts = torch.zeros(VOCAB, VOCAB)
     for tokens in pictures:
@@ -121,19 +138,25 @@ def p_value(case: Case, pictures: list[list[int]]) -> float:
     "names",
     [
         pytest.param(FEW, id="few tokens"),
-        pytest.param([name for name in CASES if name not in FEW], id="the others", marks=pytest.mark.slow),
+        pytest.param(
+            [name for name in CASES if name not in FEW], id="the others", marks=pytest.mark.slow
+        ),
     ],
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 def test_exact_ways_follow_the_target(way: dict[str, Any], names: list[str]) -> None:
-    """Tokens by their distribution. Steps of the sizes that a GPU captures draw the very same, which takes a shorter run."""
+    """Tokens by their distribution.
+
+    Steps of the sizes that a GPU captures draw the very same, which takes a shorter run.
+    """
     for name in names:
         case = CASES[name]
         plain = run(case, way)
         assert p_value(case, [plain.tokens]) > P_BOUND, name
         assert distance(case, way, 20) < 1e-6, name
         fixed = run(case, way, 100, padded=True, room=500)
-        assert fixed.tokens[:80] == plain.tokens[:80], name  # a picture ends otherwise than it goes on
+        # a picture ends otherwise than it goes on
+        assert fixed.tokens[:80] == plain.tokens[:80], name
 
 
 def triples_p(pictures: list[list[int]], probs: Tensor) -> float:
@@ -144,17 +167,27 @@ def triples_p(pictures: list[list[int]], probs: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(WAYS[name], id=name, marks=[pytest.mark.slow] * (name != "eagle1")) for name in METHODS if name in WAYS]
+    "way",
+    [
+        pytest.param(WAYS[name], id=name, marks=[pytest.mark.slow] * (name != "eagle1"))
+        for name in METHODS
+        if name in WAYS
+    ],
 )
 def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
-    """Pictures of three tokens: the last is drawn alone, or is the overshoot's. Of a sharp distribution, and under guidance of a
-    distribution that the drafter nearly knows."""
+    """Pictures of three tokens: the last is drawn alone, or is the overshoot's.
+
+    Of a sharp distribution, and under guidance of a distribution that the drafter nearly knows.
+    """
     case = CASES[FEW[1]]
     probs = probabilities(chain(case.target), case.sampling)
     pictures = [run(case, way, 3, seed).tokens for seed in range(800)]
     assert triples_p(pictures, probs[0].view(-1, 1, 1) * probs.unsqueeze(2) * probs) > P_BOUND
 
-    target, guided = TableTarget(VOCAB, seed=2, sharpness=1.0), Sampling(temperature=1.1, top_p=0.95, cfg_scale=1.5)
+    target, guided = (
+        TableTarget(VOCAB, seed=2, sharpness=1.0),
+        Sampling(temperature=1.1, top_p=0.95, cfg_scale=1.5),
+    )
     models = target, TableDrafter(target), torch.tensor([1, 2])
     knobs = {"sampling": guided, "neighbours": neighbour_table(VOCAB), "num_tokens": 3}
     pictures = [list(decode(*models, seed=seed, **knobs, **way))[-1].tokens for seed in range(800)]
@@ -164,7 +197,9 @@ def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
 
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first draw of a row follows its distribution, and those behind it are simply the next tokens."""
+    """The first draw of a row follows its distribution, and those behind it are simply the next
+    tokens.
+    """
     real, told = drafting.draw_in_turn, tvd.realised
 
     def drawn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
@@ -174,7 +209,11 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def probs(q: Tensor, history: Tensor) -> Tensor:
         behind = history.shape[1]
-        return torch.nn.functional.one_hot((history[:, 0] + behind) % len(q), len(q)).double() if behind else told(q, history)
+        return (
+            torch.nn.functional.one_hot((history[:, 0] + behind) % len(q), len(q)).double()
+            if behind
+            else told(q, history)
+        )
 
     monkeypatch.setattr(drafting, "draw_in_turn", drawn)
     monkeypatch.setattr(tvd, "realised", probs)
@@ -187,12 +226,17 @@ def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_d
     """Negative control of the tests above, and of the measured distance."""
     careless(monkeypatch)
     found = run(CASES[name], WAYS["eagle1"], 1600)
-    assert p_value(CASES[name], [found.tokens]) < 1e-9 and distance(CASES[name], WAYS["eagle1"], 60) > 0.02
+    assert (
+        p_value(CASES[name], [found.tokens]) < 1e-9
+        and distance(CASES[name], WAYS["eagle1"], 60) > 0.02
+    )
 
 
 @dataclass(frozen=True)
 class NothingLeaves(Rule):
-    """The bonus token is drawn from p where the residual belongs, as Lumina-mGPT 2.0's own decoder does by our reading."""
+    """The bonus token is drawn from p where the residual belongs, as Lumina-mGPT 2.0's own decoder
+    does by our reading.
+    """
 
     def reject(self, p: Tensor, *_: Any) -> Tensor:
         return p
@@ -229,9 +273,10 @@ def slow_probs(
     neighbours: Tensor,
     offered: Sequence[bool] = (),
 ) -> Tensor:
-    """Law of the first emitted token by enumeration, float64, written out from the rules' statement.
-    One-hot: `tokens` are the children. Sampled: all orders of draws from q, for as long as q has a
-    token left; those that are not `offered` are no nodes, and only leave q."""
+    """Law of the first emitted token by enumeration, float64, written out from the rules'
+    statement. One-hot: `tokens` are the children. Sampled: all orders of draws from q, for as long
+    as q has a token left; those that are not `offered` are no nodes, and only leave q.
+    """
     vocab = p.shape[0]
     if not tokens if q is None else not offered or q.sum() == 0:
         return p
@@ -287,8 +332,10 @@ def emitted_at(
     offered: Sequence[bool],
     neighbours: Tensor,
 ) -> tuple[Tensor, float]:
-    """The law of the first emitted token, and the chance that it is marked as relaxed, by enumeration
-    of the orders in which tokens can be drawn from q. The program draws and judges them."""
+    """The law of the first emitted token, and the chance that it is marked as relaxed, by
+    enumeration of the orders in which tokens can be drawn from q. The program draws and judges
+    them.
+    """
     tokens = (q > 0).nonzero()[:, 0].tolist()
     some = min(len(offered), len(tokens))  # further draws find nothing
     heights, chances, orders = [], [], []
@@ -311,10 +358,15 @@ def emitted_at(
     verdict = accept.decide(rule, p.expand(count, -1), children, torch.ones_like(u).float())
     # A threshold is u q(x), here q(x). Behind a draft that is always accepted there are no numbers.
     accepted, exactly = (
-        (part.double() / verdict.threshold.clamp(min=1e-30)).nan_to_num().clamp(max=1.0) * verdict.tried
+        (part.double() / verdict.threshold.clamp(min=1e-30)).nan_to_num().clamp(max=1.0)
+        * verdict.tried
         for part in (verdict.score, verdict.mass)
     )
-    reached, law, marked = torch.tensor(chances, dtype=torch.float64), torch.zeros_like(p).double(), 0.0
+    reached, law, marked = (
+        torch.tensor(chances, dtype=torch.float64),
+        torch.zeros_like(p).double(),
+        0.0,
+    )
     for i in range(len(offered)):
         law.index_add_(0, children.tokens[:, i], reached * accepted[:, i])
         marked += float((reached * (accepted - exactly)[:, i]).sum())
@@ -340,13 +392,20 @@ def test_draws_that_are_no_nodes_leave_the_rule_as_it_is(rule: Rule) -> None:
     assert (sum(shares) > 0.05) == rule.relaxes
 
 
-BY_HAND = LanternPlusPlus(2, 1.5), torch.tensor([0.4, 0.16, 0.44]), torch.tensor([[1, 2], [2, 0], [1, 0]])
+BY_HAND = (
+    LanternPlusPlus(2, 1.5),
+    torch.tensor([0.4, 0.16, 0.44]),
+    torch.tensor([[1, 2], [2, 0], [1, 0]]),
+)
 
 
 def test_a_first_draw_that_is_no_node_relaxes_by_hand() -> None:
-    """The tree of the path (1,). Tokens 0 and 2 add .16, the probability of token 1, and no more: the
-    next would pass half of their own. Token 1 adds nothing. Behind any first draw one of the two has
-    a q above its p + .16, so that .16 of all tokens are relaxed."""
+    """The tree of the path (1,).
+
+    Tokens 0 and 2 add .16, the probability of token 1, and no more: the next would pass half of
+    their own. Token 1 adds nothing. Behind any first draw one of the two has a q above its p + .16,
+    so that .16 of all tokens are relaxed.
+    """
     rule, p, neighbours = BY_HAND
     q = torch.tensor([0.7, 0.1, 0.2])
     law, marked = emitted_at(rule, p, q, FIRST_IS_NO_NODE, neighbours)
@@ -397,8 +456,11 @@ def test_rules_behind_a_sure_draw(rule: Rule, offered: list[bool]) -> None:
 
 @pytest.mark.parametrize("rule", [LanternPlusPlus(2, 1.5), Lantern(2, 0.25)], ids=str)
 def test_a_neighbour_that_meets_the_bound_counts_and_one_above_it_does_not(rule: Rule) -> None:
-    """The bound is .25, of p as float32 numbers. Where p meets it but for rounding, rounding decides:
-    a decoder in float64 may then have another law."""
+    """The bound is .25, of p as float32 numbers.
+
+    Where p meets it but for rounding, rounding decides: a decoder in float64 may then have another
+    law.
+    """
     q, neighbours = torch.tensor([0.7, 0.1, 0.2]), BY_HAND[2]
     met = torch.tensor([0.5, 0.25, 0.25])
     above = torch.nextafter(met, torch.tensor([0.5, 1.0, 1.0]))
@@ -416,7 +478,8 @@ def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
         got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, [True]) - p
-        got = sampled_shift(rule, p, q, offered[:1], neighbours, generator)  # a sum without random numbers
+        # a sum without random numbers
+        got = sampled_shift(rule, p, q, offered[:1], neighbours, generator)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
         want = slow_probs(rule, precise(p), precise(q), [], neighbours, [True] * 3) - p
         got = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)

@@ -1,4 +1,6 @@
-"""README and docs: their numbers are measured ones, their links lead somewhere, and their sentences stay short."""
+"""README and docs: their numbers are measured ones, their links lead somewhere, and their sentences
+stay short.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from lantern_demo.decoding.methods import METHODS
 LONGEST = 40  # words of a sentence
 # of a measurement: times, speedups, shares
 UNITS = r"\d(?:[\d.,]*\d)?(?:x\b| (?:ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second)(?![\w/]))"
-# what stands beside a number that was not measured here: a paper's, a calculated one, or a limit that the code sets
+# what stands beside a number that was not measured here: a paper's, a calculated one, or a limit
+# that the code sets
 QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|interval"
 
 
@@ -26,7 +29,9 @@ def fill() -> SimpleNamespace:
 
 
 def prose(path: Path) -> list[str]:
-    """The paragraphs of a document, without code, tables, filled-in blocks, headings and front matter."""
+    """The paragraphs of a document, without code, tables, filled-in blocks, headings and front
+    matter.
+    """
     left_out = r"\A---\n.*?\n---\n|^```.*?^```|^<!-- numbers.*?^<!-- end -->"
     text = re.sub(left_out, "\n", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(?:\||#|!\[|<!-- ).*$", "", text, flags=re.MULTILINE)
@@ -42,7 +47,10 @@ def test_numbers_are_those_of_the_last_measurement(path: Path, fill: SimpleNames
 
 
 def test_a_number_that_was_not_measured_is_refused(fill: SimpleNamespace) -> None:
-    assert fill.filled("<!--n a.speedup-->?<!--/n-->", {"a": {"speedup": 1.234}}) == "<!--n a.speedup-->1.23x<!--/n-->"
+    assert (
+        fill.filled("<!--n a.speedup-->?<!--/n-->", {"a": {"speedup": 1.234}})
+        == "<!--n a.speedup-->1.23x<!--/n-->"
+    )
     with pytest.raises(KeyError):
         fill.filled("<!--n a.seconds-->?<!--/n-->", {"a": {"speedup": 1.234}})
 
@@ -59,7 +67,10 @@ def test_sentences_are_short_and_bring_no_loose_numbers(path: Path) -> None:
 def test_they_are_short_enough_to_be_read() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 120
-    words = [re.findall(r"[A-Za-z][\w'/-]*", path.read_text(encoding="utf-8")) for path in (ROOT / "docs").glob("*.md")]
+    words = [
+        re.findall(r"[A-Za-z][\w'/-]*", path.read_text(encoding="utf-8"))
+        for path in (ROOT / "docs").glob("*.md")
+    ]
     assert sum(map(len, words)) <= 10_800
     assert all(f"](docs/{path.name}" in readme for path in (ROOT / "docs").glob("*.md"))
 
@@ -81,14 +92,23 @@ def test_the_table_of_modules_has_every_module() -> None:
     )
     for folder in ("", "decoding", "settings", "runs", "bench", "ui", "models"):
         here = ROOT / "lantern_demo" / folder
-        named = {name for at, names in rows if at == folder for name in re.findall(r"`(\w+)/?`", names)}
+        named = {
+            name for at, names in rows if at == folder for name in re.findall(r"`(\w+)/?`", names)
+        }
         there = {path.stem for path in here.glob("*.py")} - {"__init__", "__main__"}
         assert there <= named, f"{folder}: {there - named}"
-        assert all(name in there or (here / name).is_dir() for name in named), f"{folder}: {named - there}"
+        assert all(name in there or (here / name).is_dir() for name in named), (
+            f"{folder}: {named - there}"
+        )
 
 
 @pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_classes_that_a_guide_names_exist(path: str) -> None:
-    code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "lantern_demo").rglob("*.py"))
+    code = "\n".join(
+        file.read_text(encoding="utf-8") for file in (ROOT / "lantern_demo").rglob("*.py")
+    )
     names = re.findall(r"`((?:[A-Z][a-z]+)+)`", (ROOT / path).read_text(encoding="utf-8"))
-    assert names and [name for name in names if not re.search(rf"^class {name}\b", code, re.MULTILINE)] == []
+    assert (
+        names
+        and [name for name in names if not re.search(rf"^class {name}\b", code, re.MULTILINE)] == []
+    )

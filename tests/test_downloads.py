@@ -1,4 +1,6 @@
-"""Downloads from a small Hub on this machine: what is kept, what begins again, and what a failure is said to be."""
+"""Downloads from a small Hub on this machine: what is kept, what begins again, and what a failure
+is said to be.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def test_a_broken_connection_is_resumed(source: Source, server: Server) -> None:
     assert hub.download(source) == located and not server.asked
 
 
-def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(server: Server, tmp_path: Path) -> None:
+def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(
+    server: Server, tmp_path: Path
+) -> None:
     """After each kind of failure, as the sentences say."""
     server.breaks = 100
     said = failure(ONE)
@@ -110,7 +114,9 @@ def test_a_file_in_flight_begins_again_and_finished_ones_are_kept(server: Server
     server.fault = None
     server.asked.clear()
     hub.download(MANY)
-    assert [name.rpartition("/")[2] for name, _ in server.fetched()] == ["model-00002-of-00002.safetensors"]
+    assert [name.rpartition("/")[2] for name, _ in server.fetched()] == [
+        "model-00002-of-00002.safetensors"
+    ]
 
 
 @LINUX
@@ -134,29 +140,48 @@ def test_the_end_of_the_program_deletes_its_own_part_files(server: Server, tmp_p
 
 LOGIN = Answer(200, {"Content-Type": "text/html", "ETag": '"x"'}, "<html>Welcome to our hotel")
 NOT_THE_HUBS = "The answer for .* is not the Hub's .*: check HF_ENDPOINT and the proxy, .* login"
-LIMITED = "The Hub limits the requests .*429 Too Many Requests.*: wait some minutes, or set HF_TOKEN"
+LIMITED = (
+    "The Hub limits the requests .*429 Too Many Requests.*: wait some minutes, or set HF_TOKEN"
+)
 BAD_TOKEN = r"The Hub does not accept the token \(401 Unauthorized: {}\): renew it, or unset HF_TOKEN .*; public files need no"
 ABSENT = "is not on the Hub, or it is private: if you have access, set HF_TOKEN"
 FAULT = r"The Hub, or a proxy before it, has a fault \({}.*\): try later"
-REFUSED = r"The Hub, or a proxy before it, refuses .* \(403 Forbidden{}\): check the rights of the token"
+REFUSED = (
+    r"The Hub, or a proxy before it, refuses .* \(403 Forbidden{}\): check the rights of the token"
+)
 ANSWERS = {
     "rate limit": (Answer(429, {"Retry-After": "0"}), LIMITED),
     "rights": (Answer(403, {SAID: SCOPE}), REFUSED.format(f": {SCOPE}")),
     "a proxy's refusal": (Answer(403, {"Content-Type": "text/html"}, "<html>"), REFUSED.format("")),
-    "invalid token": (Answer(401, {SAID: "Invalid credentials"}), BAD_TOKEN.format("Invalid credentials")),
+    "invalid token": (
+        Answer(401, {SAID: "Invalid credentials"}),
+        BAD_TOKEN.format("Invalid credentials"),
+    ),
     "expired token": (
         Answer(401, {SAID: "User Access Token is expired", "X-Error-Code": "RepoNotFound"}),
         BAD_TOKEN.format("User Access Token is expired"),
     ),
-    "gated": (Answer(403, {"X-Error-Code": "GatedRepo"}), "owner/.* is gated: ask for access on its page"),
+    "gated": (
+        Answer(403, {"X-Error-Code": "GatedRepo"}),
+        "owner/.* is gated: ask for access on its page",
+    ),
     "unknown": (Answer(404, {"X-Error-Code": "RepoNotFound"}), ABSENT),
-    "no revision": (Answer(404, {"X-Error-Code": "RevisionNotFound"}), "has no revision 'main'; correct it in LANTERN_REVISIONS"),
-    "no file": (Answer(404, {"X-Error-Code": "EntryNotFound"}), "at revision main lacks a file .*LANTERN_REVISIONS"),
+    "no revision": (
+        Answer(404, {"X-Error-Code": "RevisionNotFound"}),
+        "has no revision 'main'; correct it in LANTERN_REVISIONS",
+    ),
+    "no file": (
+        Answer(404, {"X-Error-Code": "EntryNotFound"}),
+        "at revision main lacks a file .*LANTERN_REVISIONS",
+    ),
     "login page": (LOGIN, NOT_THE_HUBS),
     "mirror without headers": (Answer(200, {"ETag": '"x"'}, "{}"), NOT_THE_HUBS),
     "other server": (Answer(404, {"Content-Type": "text/html"}, "<html>"), NOT_THE_HUBS),
     "proxy asks for a password": (Answer(407), NOT_THE_HUBS),
-    "redirects in a circle": (Answer(302, {"Location": "/login"}), "TooManyRedirects.*check HF_ENDPOINT and the proxy"),
+    "redirects in a circle": (
+        Answer(302, {"Location": "/login"}),
+        "TooManyRedirects.*check HF_ENDPOINT and the proxy",
+    ),
     "fault": (Answer(500), FAULT.format("500 Internal Server Error")),
     "overload": (Answer(503), FAULT.format("503 Service Unavailable")),
 }
@@ -164,7 +189,9 @@ ANSWERS = {
 
 @pytest.mark.parametrize("source", [ONE, MANY], ids=lambda source: source.weights)
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_is_told_by_its_cause(answer: str, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_told_by_its_cause(
+    answer: str, source: Source, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.fault, says = ANSWERS[answer]
     monkeypatch.setenv("HF_TOKEN", "hf_0123")
     said = failure(source)
@@ -182,7 +209,10 @@ def test_an_answer_in_the_middle_is_told_too(server: Server) -> None:
 
 def test_the_hubs_own_words_are_one_short_line(server: Server) -> None:
     """Whatever stands in the body of an answer."""
-    for body, says in ((f'{{"error": "{SCOPE}"}}', SCOPE), ("\x1b[2J\r\nline\n" * 999, r"\[2J line .{,300}")):
+    for body, says in (
+        (f'{{"error": "{SCOPE}"}}', SCOPE),
+        ("\x1b[2J\r\nline\n" * 999, r"\[2J line .{,300}"),
+    ):
         server.fault, server.only = Answer(403, {}, body), "GET"
         for source in (ONE, MANY):
             said = failure(source)
@@ -208,10 +238,20 @@ def test_no_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate with openssl")
-def test_a_certificate_of_somebody_else(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_of_somebody_else(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of a company that reads along."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    options = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=hub")
+    options = (
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-subj",
+        "/CN=hub",
+    )
     made = ran("openssl", "req", "-x509", *options, "-keyout", key, "-out", certificate)
     assert made.returncode == 0, made.stderr
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -225,12 +265,16 @@ def test_a_certificate_of_somebody_else(server: Server, tmp_path: Path, monkeypa
 # -- the disk
 
 
-def test_a_cache_that_cannot_be_written(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
     for source in (ONE, MANY):
         said = failure(source)
-        assert re.search(r"cannot be stored in .*/file.* \(Not a directory\): set HF_HOME to a folder", said)
+        assert re.search(
+            r"cannot be stored in .*/file.* \(Not a directory\): set HF_HOME to a folder", said
+        )
 
 
 def test_a_disk_that_takes_no_large_files(server: Server, tmp_path: Path) -> None:
@@ -253,7 +297,8 @@ def test_a_full_disk_and_a_full_quota(number: int) -> None:
     behind.__cause__ = error
     for one in (error, behind):
         assert re.match(
-            "The disk of .* is full: model.pt of owner/one does not fit; free some space", why_failed(one, ONE, "main")
+            "The disk of .* is full: model.pt of owner/one does not fit; free some space",
+            why_failed(one, ONE, "main"),
         )
 
 
@@ -261,8 +306,14 @@ def test_a_full_disk_and_a_full_quota(number: int) -> None:
 
 FETCH, PAGE = ["-m", "lantern_demo.models.checkpoints"], ["app.py"]
 SINGLE, SHARDS = "llamagen-c2i-b-256", "janus-pro-7b"
-PUBLISHED = {"FoundationVision/LlamaGen/c2i_B_256.pt": bytes(3000), "deepseek-ai/Janus-Pro-7B/config.json": b"{}"}
-PUBLISHED |= {f"deepseek-ai/Janus-Pro-7B/pytorch_model-0000{i}-of-00002.bin": bytes([i]) * 3000 for i in (1, 2)}
+PUBLISHED = {
+    "FoundationVision/LlamaGen/c2i_B_256.pt": bytes(3000),
+    "deepseek-ai/Janus-Pro-7B/config.json": b"{}",
+}
+PUBLISHED |= {
+    f"deepseek-ai/Janus-Pro-7B/pytorch_model-0000{i}-of-00002.bin": bytes([i]) * 3000
+    for i in (1, 2)
+}
 
 
 @LINUX
@@ -277,11 +328,21 @@ PUBLISHED |= {f"deepseek-ai/Janus-Pro-7B/pytorch_model-0000{i}-of-00002.bin": by
         (PAGE, SINGLE, signal.SIGTERM, 0),
     ],
 )
-def test_a_stopped_program_leaves_no_part_files(program: list[str], model: str, number: int, code: int, tmp_path: Path) -> None:
+def test_a_stopped_program_leaves_no_part_files(
+    program: list[str], model: str, number: int, code: int, tmp_path: Path
+) -> None:
     """Nor a traceback, and it ends at once, though threads still download."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    environment |= {"HF_HOME": str(tmp_path), "LANTERN_CACHE": str(tmp_path), "GRADIO_TEMP_DIR": str(tmp_path)}
-    environment |= {"NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "GRADIO_SERVER_PORT": str(free_port())}
+    environment |= {
+        "HF_HOME": str(tmp_path),
+        "LANTERN_CACHE": str(tmp_path),
+        "GRADIO_TEMP_DIR": str(tmp_path),
+    }
+    environment |= {
+        "NO_PROXY": "127.0.0.1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "GRADIO_SERVER_PORT": str(free_port()),
+    }
     files = 2 if model == SHARDS else 1
     with hub_server(PUBLISHED) as server:
         server.stalls = True

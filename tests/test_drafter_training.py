@@ -1,4 +1,6 @@
-"""Drafters for published models, trained from their files alone, on several processes, stopped and resumed."""
+"""Drafters for published models, trained from their files alone, on several processes, stopped and
+resumed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from unittest.mock import patch
 import pytest
 import torch
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import CLASS_ID, GRID, JANUS_7B_ID, JANUS_ID, janus_drafter, janus_target, write_janus
+from published import (
+    CLASS_ID,
+    GRID,
+    JANUS_7B_ID,
+    JANUS_ID,
+    janus_drafter,
+    janus_target,
+    write_janus,
+)
 from released import close
 from runs import decode
 from small_models import FEATURE_LAYERS, TEXT, networks
@@ -32,19 +42,40 @@ pytestmark = pytest.mark.usefixtures("published_cache")
 
 
 @pytest.mark.slow
-def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From captions of different lengths, which stand in one batch; its pictures are drawn alike, alone or in a batch."""
-    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n", encoding="utf-8")
+def test_a_janus_pro_gets_its_drafter(
+    janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From captions of different lengths, which stand in one batch; its pictures are drawn alike,
+    alone or in a batch.
+    """
+    (tmp_path / "captions.txt").write_text(
+        "a red lantern\nblue night over the lake at dusk\nthe red lake\n", encoding="utf-8"
+    )
     assert "eagle1" not in load(JANUS_ID, device="cpu", folder=janus_model).available_methods
     passes, slots = JanusDrafter.train_passes, set()
 
-    def watched(self: JanusDrafter, tokens: torch.Tensor, hidden: torch.Tensor, count: int) -> list[torch.Tensor]:
+    def watched(
+        self: JanusDrafter, tokens: torch.Tensor, hidden: torch.Tensor, count: int
+    ) -> list[torch.Tensor]:
         slots.add((tokens.shape[1], hidden.shape[1]))
         return passes(self, tokens, hidden, count)
 
     monkeypatch.setattr(JanusDrafter, "train_passes", watched)
     given = "--target", JANUS_ID, "--folder", janus_model, "--captions", tmp_path / "captions.txt"
-    steps = "--own", 64, "--batch", 8, "--lr", 3e-3, "--warmup", 5, "--steps", 40, "--validate-every", 20
+    steps = (
+        "--own",
+        64,
+        "--batch",
+        8,
+        "--lr",
+        3e-3,
+        "--warmup",
+        5,
+        "--steps",
+        40,
+        "--validate-every",
+        20,
+    )
     log = trained(drafter, tmp_path / "out", *given, *steps)
     overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
     assert len(overlaps) == 2 and overlaps[1] > overlaps[0] + 0.01
@@ -59,18 +90,31 @@ def test_a_janus_pro_gets_its_drafter(janus_model: Path, tmp_path: Path, monkeyp
         torch.testing.assert_close(weight, target.image_embedding.state_dict()[name])
 
     def passes_of(pipe: Pipeline) -> int:
-        return sum(pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps for seed in range(4))
+        return sum(
+            pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps
+            for seed in range(4)
+        )
 
     learnt = passes_of(pipe)
     torch.nn.init.normal_(small.fusion.weight, std=0.1)
-    assert learnt < 0.8 * passes_of(Pipeline(pipe.info, pipe.networks, pipe.device, pipe.dtype)), "what was learnt is of use"
-    greedy = [pipe.generate("blue night", method, temperature=0).tokens for method in ("vanilla", "eagle1", "eagle2")]
+    assert learnt < 0.8 * passes_of(Pipeline(pipe.info, pipe.networks, pipe.device, pipe.dtype)), (
+        "what was learnt is of use"
+    )
+    greedy = [
+        pipe.generate("blue night", method, temperature=0).tokens
+        for method in ("vanilla", "eagle1", "eagle2")
+    ]
     assert greedy[0] == greedy[1] == greedy[2]
 
 
 def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
-    """Of Janus-Pro, whose prompts are of different lengths: states of teacher forcing, and greedy pictures."""
-    target, reader = janus_target(), load_text(model_info(JANUS_ID), torch.device("cpu"), write_janus(tmp_path))
+    """Of Janus-Pro, whose prompts are of different lengths: states of teacher forcing, and greedy
+    pictures.
+    """
+    target, reader = (
+        janus_target(),
+        load_text(model_info(JANUS_ID), torch.device("cpu"), write_janus(tmp_path)),
+    )
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake"]
     sampling = Sampling(temperature=1e-3, cfg_scale=5.0)  # all but greedy
     together = encode_prompts(reader, prompts, torch.device("cpu"))
@@ -82,13 +126,22 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
     for i, prompt in enumerate(prompts):
         features, mask = encode_prompts(reader, [prompt], torch.device("cpu"))
         alone = target.condition(features, mask, True)
-        *_, last = decode(target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=sampling)
+        *_, last = decode(
+            target,
+            None,
+            alone,
+            num_tokens=GRID * GRID,
+            method=METHODS["vanilla"],
+            sampling=sampling,
+        )
         assert isinstance(last, Decoded) and last.tokens == drawn[i].tolist()
         cache, t = target.new_cache(2, GRID * GRID), features.shape[1]
         with torch.no_grad():
             prefix = target.prefill(alone, cache)
             wanted = torch.cat((prefix[:, -1:], chain_pass(target, drawn[i], cache)), 1)
-        torch.testing.assert_close(states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0
+        )
         assert t < together[0].shape[1] or i == 1
 
 
@@ -110,32 +163,58 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
     tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
     tokens[:lead] = 0
     outputs = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
-    with patch("torch.compiler.is_compiling", return_value=True):  # attention without the fused kernel
-        for ours, compiled in zip(outputs, drafter.train_passes(tokens.expand(2, -1), hidden, 3), strict=True):
+    # attention without the fused kernel
+    with patch("torch.compiler.is_compiling", return_value=True):
+        for ours, compiled in zip(
+            outputs, drafter.train_passes(tokens.expand(2, -1), hidden, 3), strict=True
+        ):
             close(ours[:, 2:], compiled[:, 2:])
     states = torch.cat((torch.zeros(2, prompt, hidden.shape[2]), hidden), 1)
     for committed in range(1, 5):  # picture's slots that are stable when the chain is drafted
         cache, last = drafter.new_cache(2, 12), lead + committed
         nothing = Condition(torch.zeros(2, 1))
-        out = begin(drafter, states[:, : prompt + lead + 1], tokens[lead : lead + 1], cache, nothing)
+        out = begin(
+            drafter, states[:, : prompt + lead + 1], tokens[lead : lead + 1], cache, nothing
+        )
         if committed > 1:
             out = stable_pass(drafter, tokens[lead + 1 : last], hidden[:, lead + 1 : last], cache)
         close(out[:, 0], outputs[0][:, last - 1])
         mask = torch.ones(1, 1, dtype=torch.bool)
         for depth in range(1, min(3, 7 - committed)):
-            out = node_pass(drafter, tokens[last + depth - 1 : last + depth], out, depth, mask.expand(1, depth), cache)
+            out = node_pass(
+                drafter,
+                tokens[last + depth - 1 : last + depth],
+                out,
+                depth,
+                mask.expand(1, depth),
+                cache,
+            )
             close(out[:, 0], outputs[depth][:, last + depth - 1])
 
 
 @pytest.mark.parametrize(
     ("model", "more", "says"),
     [
-        (JANUS_7B_ID, ["--guided"], "--guided is not possible: guided states need a head that is linear"),
-        (JANUS_7B_ID, ["--feature-layers", "3"], "--feature-layers is not possible: drafters of this family read final states"),
-        ("anole-7b", [], "--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b has"),
+        (
+            JANUS_7B_ID,
+            ["--guided"],
+            "--guided is not possible: guided states need a head that is linear",
+        ),
+        (
+            JANUS_7B_ID,
+            ["--feature-layers", "3"],
+            "--feature-layers is not possible: drafters of this family read final states",
+        ),
+        (
+            "anole-7b",
+            [],
+            "--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b has",
+        ),
     ],
 )
-def test_what_cannot_be_trained_is_refused(model: str, more: list[str], says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused(
+    model: str, more: list[str], says: str, tmp_path: Path
+) -> None:
     with pytest.raises(SystemExit, match=says):
         trained(drafter, tmp_path / "out", "--target", model, "--captions", tmp_path, *more)
 
@@ -213,8 +292,30 @@ def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path
     tests = Path(__file__).parent
     script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)), encoding="utf-8")
     out = tmp_path / "out"
-    words = ["--target", CLASS_ID, "--folder", class_model, "--out", out, "--own", 64, "--batch", 4, "--steps", 4]
-    done = ran(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, script, *words)
+    words = [
+        "--target",
+        CLASS_ID,
+        "--folder",
+        class_model,
+        "--out",
+        out,
+        "--own",
+        64,
+        "--batch",
+        4,
+        "--steps",
+        4,
+    ]
+    done = ran(
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        2,
+        script,
+        *words,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     assert {path.name for path in out.glob("own*-0.pt")} == {"own0-0.pt", "own1-0.pt"}
     first, second = (torch.load(out / f"own{rank}-0.pt", weights_only=True) for rank in (0, 1))
@@ -223,7 +324,10 @@ def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path
 
 
 def test_training_asks_for_no_derivative_that_a_gpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch has none of a matmul with `out_dtype`. Without gradients, and in one number format alone, `wide` uses it."""
+    """PyTorch has none of a matmul with `out_dtype`.
+
+    Without gradients, and in one number format alone, `wide` uses it.
+    """
     monkeypatch.setattr(llama, "keeps_sums", lambda *_: True)
     part, x = torch.nn.Linear(8, 4, bias=False).bfloat16(), torch.randn(3, 8).bfloat16()
     asked: list[torch.dtype] = []

@@ -1,4 +1,6 @@
-"""What is kept and said of every draft that was tried: the rule's own numbers, or what the model drew in its place."""
+"""What is kept and said of every draft that was tried: the rule's own numbers, or what the model
+drew in its place.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
 from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.evidence import Compared, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
+from lantern_demo.ui.evidence import (
+    Compared,
+    Evidence,
+    Explained,
+    Undrafted,
+    evidence_of,
+    explained,
+    ordinal,
+)
 from lantern_demo.ui.recorded import recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "lantern_k": 10, "seed": 3}
@@ -41,14 +51,26 @@ DRAFTING = [method for method in METHODS.values() if not method.alone]
 
 
 def held_against_draws(method: Method, noise: str, asked: str) -> bool:
-    """Whether a method holds its drafts against the model's own draws; greedy, all do that count no neighbours."""
+    """Whether a method holds its drafts against the model's own draws; greedy, all do that count no
+    neighbours.
+    """
     settings = Settings(**ASKED[asked] | {"noise": noise})
     rule, tree = settings.rule(method), choice_of(method.drafts, settings).policy
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 
-TRIED = [(method, asked) for method in DRAFTING for asked in ASKED if not held_against_draws(method, "independent", asked)]
-HELD = [(method, asked) for method in DRAFTING for asked in ASKED if held_against_draws(method, "shared", asked)]
+TRIED = [
+    (method, asked)
+    for method in DRAFTING
+    for asked in ASKED
+    if not held_against_draws(method, "independent", asked)
+]
+HELD = [
+    (method, asked)
+    for method in DRAFTING
+    for asked in ASKED
+    if held_against_draws(method, "shared", asked)
+]
 
 
 def named(value: Any) -> str:
@@ -60,7 +82,9 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
 
 
-def drawn(pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]) -> tuple[dict[str, Any], Evidence]:
+def drawn(
+    pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]
+) -> tuple[dict[str, Any], Evidence]:
     """The events of a run, and the words for them."""
     settings = ASKED[asked] | noise
     entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
@@ -68,8 +92,15 @@ def drawn(pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]) -> 
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted. Greedy, one as likely as the favourite may be refused."""
-    return (counted >= limit if accepted else counted <= limit) if greedy else accepted == (counted > limit)
+    """Whether a verdict follows from what was counted.
+
+    Greedy, one as likely as the favourite may be refused.
+    """
+    return (
+        (counted >= limit if accepted else counted <= limit)
+        if greedy
+        else accepted == (counted > limit)
+    )
 
 
 @pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)
@@ -87,11 +118,15 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
     assert found
     cases = words.cases()
     before = 0
-    for after, tree, rows in zip(events["committed"], events["trees"], words.trials(events), strict=True):
+    for after, tree, rows in zip(
+        events["committed"], events["trees"], words.trials(events), strict=True
+    ):
         kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
         for node, case, own, counted, limit in rows:
             assert agree(case != "refused", counted, limit, greedy) and own >= 0 and case in cases
-            assert {"exact": "e", "alone": "e", "relaxed": "r", "refused": None}[case] == kept.get(node)
+            assert {"exact": "e", "alone": "e", "relaxed": "r", "refused": None}[case] == kept.get(
+                node
+            )
         if found:
             told = {row[0] for row in rows}
             assert set(kept) - {0} <= told, "every accepted draft has its trial"
@@ -99,7 +134,9 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
 
 
 @pytest.mark.parametrize(("method", "asked"), HELD, ids=named)
-def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method: Method, asked: str) -> None:
+def test_with_shared_noise_a_verdict_is_what_was_compared(
+    pipe: Pipeline, method: Method, asked: str
+) -> None:
     events, words = drawn(pipe, method, asked, SAME)
     table, cases = pipe.neighbours("decoder"), words.cases()
     before, found = 0, 0
@@ -116,7 +153,9 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
             assert (case == "refused") == (near == -1) == (node not in tree["path"])
             assert case != "relaxed" or (near >= 1 and token == table[draft, near - 1])
             said = cases[case]["said"].format(token, where)
-            assert ("this very token" in said) == (case == "exact") and (str(token) in said) == (case != "exact")
+            assert ("this very token" in said) == (case == "exact") and (str(token) in said) == (
+                case != "exact"
+            )
             assert (f"the {ordinal(near)} of" in said) == (case == "relaxed" and tokens > 2)
             found += 1
         assert set(kept) <= {row[0] for row in rows}, "every accepted draft was compared"
@@ -129,7 +168,15 @@ def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
     ways = {"independent": (small("lantern++"), "judged"), "shared": (small("eagle1"), "compared")}
     for noise, (way, told) in ways.items():
         table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
-        found = decode(target, ChainDrafter(target), torch.tensor([0]), num_tokens=12, neighbours=table, noise=noise, **way)
+        found = decode(
+            target,
+            ChainDrafter(target),
+            torch.tensor([0]),
+            num_tokens=12,
+            neighbours=table,
+            noise=noise,
+            **way,
+        )
         *steps, _ = found
         drafted = [step for step in steps if step.tree_tokens[1:]]
         assert drafted and not any(step.judged or step.compared for step in steps)
@@ -149,7 +196,9 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, noise: st
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
     decided = Compared if held_against_draws(method, noise, "sampled") else Evidence
-    assert type(words) is (Undrafted if method.alone else decided) and type(words.rule) is type(method.rule)
+    assert type(words) is (Undrafted if method.alone else decided) and type(words.rule) is type(
+        method.rule
+    )
     assert not any(words.trials(entry["events"]))
 
 
@@ -162,36 +211,77 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
         return words.cases()[case]["said"].format(*facts)
 
     assert told(7, 0, 3) == "was accepted: the model itself drew this very token here."
-    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours that count."
-    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the draft's one neighbour that counts."
-    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that count."
-    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the draft's one neighbour that counts."
-    assert told(7, -1, 1) == "was refused: the model itself drew 7, and the draft has no neighbours that count."
+    assert (
+        told(7, 2, 4)
+        == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours that count."
+    )
+    assert (
+        told(7, 1, 2)
+        == "was accepted: the model itself drew 7, which is the draft's one neighbour that counts."
+    )
+    assert (
+        told(7, -1, 4)
+        == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that count."
+    )
+    assert (
+        told(7, -1, 2)
+        == "was refused: the model itself drew 7, which is not the draft's one neighbour that counts."
+    )
+    assert (
+        told(7, -1, 1)
+        == "was refused: the model itself drew 7, and the draft has no neighbours that count."
+    )
     assert "no more than 0.3 (delta)" in words.sentence()
     shares = evidence_of(Settings(lanternpp_lambda=3.0), METHODS["lantern++"], entry)
     assert "no more than 2 times its own probability" in shares.sentence()
     exact = evidence_of(Settings(), METHODS["eagle1"], entry)
     assert exact.row([4, 7, -1, 1], None) == [4, "refused", 7, ""]
-    ends = {1: "st", 2: "nd", 3: "rd", 4: "th", 11: "th", 12: "th", 13: "th", 21: "st", 111: "th", 122: "nd"}
+    ends = {
+        1: "st",
+        2: "nd",
+        3: "rd",
+        4: "th",
+        11: "th",
+        12: "th",
+        13: "th",
+        21: "st",
+        111: "th",
+        122: "nd",
+    }
     assert all(ordinal(number) == f"{number}{end}" for number, end in ends.items())
 
 
 def test_the_recorded_examples_agree_with_themselves() -> None:
-    """Where noise is shared, with the model's own draw; else up to their five digits behind the point."""
+    """Where noise is shared, with the model's own draw; else up to their five digits behind the
+    point.
+    """
     told = 0
     for run in recorded_runs():
         settings = Settings(**run.record["settings"])
         for name, entry in run.record["methods"].items():
             events = entry["events"]
-            for tree, rows in zip(events["trees"], evidence_of(settings, METHODS[name], entry).trials(events), strict=True):
+            for tree, rows in zip(
+                events["trees"],
+                evidence_of(settings, METHODS[name], entry).trials(events),
+                strict=True,
+            ):
                 for node, case, *found in rows:
                     told += 1
                     if entry["noise"] == "shared":
-                        assert (found[0] == tree["tokens"][node]) == (case == "exact"), (name, case, found)
+                        assert (found[0] == tree["tokens"][node]) == (case == "exact"), (
+                            name,
+                            case,
+                            found,
+                        )
                         assert (node in tree["path"]) == (case != "refused"), (name, case, found)
                     else:
                         _, counted, limit = found
-                        assert (counted - limit) * (-1 if case == "refused" else 1) > -3e-5, (name, case, counted, limit)
+                        assert (counted - limit) * (-1 if case == "refused" else 1) > -3e-5, (
+                            name,
+                            case,
+                            counted,
+                            limit,
+                        )
     assert told > 1000
 
 
@@ -203,7 +293,10 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
         "trees": [{"tokens": [], "parents": [], "path": []}, tree],
         "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
     }
-    assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [[], [[1, "exact", 0.5, 0.5, 0.4]]]
+    assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [
+        [],
+        [[1, "exact", 0.5, 0.5, 0.4]],
+    ]
     events["compared"] = [[], [[1, 2, 0, 1], [2, 3, 0, 1]]]
     shared = evidence_of(Settings(), METHODS["eagle1"], {"noise": "shared", "events": events})
     assert shared.trials(events) == [[], [[1, "exact", 2, ""]]]
@@ -211,7 +304,11 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
 
 def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
     least = float(np.nextafter(np.float32(0.3), np.float32(1)))
-    for counted, limit in ((least, float(np.float32(0.3))), (0.30000301, 0.300003), (1.0000001e-9, 1e-9)):
+    for counted, limit in (
+        (least, float(np.float32(0.3))),
+        (0.30000301, 0.300003),
+        (1.0000001e-9, 1e-9),
+    ):
         _, _, above, below = _trial(Judged(1, 0.1, counted, limit))
         assert above > below
     assert _trial(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
@@ -230,21 +327,36 @@ def test_every_rule_has_words_and_a_new_one_has_general_ones() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_words_are_whole(temperature: float) -> None:
-    """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as a chance."""
+    """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as
+    a chance.
+    """
     settings = Settings(temperature=temperature, lanternpp_lambda=5.0)
     rules = {type(method.rule): settings.rule(method) for method in METHODS.values()} | {New: New()}
     words = [Evidence(rule, temperature == 0) for rule in rules.values()]
-    words += [Compared(settings.rule(METHODS[method]), temperature == 0) for method in ("eagle1", "lantern")]
+    words += [
+        Compared(settings.rule(METHODS[method]), temperature == 0)
+        for method in ("eagle1", "lantern")
+    ]
     for one in words:
         found, shared = one.told(), isinstance(one, Compared)
         names = set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", "")))
         assert names == {"0", "1"} if shared else names <= {"own", "counted", "extra", "limit"}
-        assert set(found["cases"]) == {"refused", "exact", "relaxed"} | ({"alone"} if not shared else set())
+        assert set(found["cases"]) == {"refused", "exact", "relaxed"} | (
+            {"alone"} if not shared else set()
+        )
         for case in found["cases"].values():
             numbers = case["numbers"]
-            assert not numbers if shared else numbers[0][1] == "{own}" and numbers[-1][1] == "{limit}"
+            assert (
+                not numbers if shared else numbers[0][1] == "{own}" and numbers[-1][1] == "{limit}"
+            )
         assert bool(found["note"]) != shared and found["rule"].startswith("A ")
-        assert set(found["headings"]) == set("ert") and set(found["because"]) == {"first", "e", "r", "t", "refused"}
+        assert set(found["headings"]) == set("ert") and set(found["because"]) == {
+            "first",
+            "e",
+            "r",
+            "t",
+            "refused",
+        }
         assert "noise" not in json.dumps(found) or temperature > 0
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, ANOLE_PICTURES, anole_networks, chameleon_vq_tensors, write_vocabulary
+from published import (
+    ANOLE,
+    ANOLE_DRAFTER,
+    ANOLE_ID,
+    ANOLE_PICTURES,
+    anole_networks,
+    chameleon_vq_tensors,
+    write_vocabulary,
+)
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -32,7 +40,10 @@ def test_every_model_has_a_family_and_every_format_a_layout() -> None:
         assert info.published.drafter is None or type(info.published.drafter) is family.drafter
         assert (info.published.on_cpu is None) == (family.cpu is not None)
         for part, sources in info.published.sources.items():
-            assert all(source.format in LAYOUTS or (part, source.format) == ("text", "words") for source in sources), info.id
+            assert all(
+                source.format in LAYOUTS or (part, source.format) == ("text", "words")
+                for source in sources
+            ), info.id
     assert seen == {family.target for family in FAMILIES.values()}
     with pytest.raises(TypeError, match="ThirdConfig is the configuration of no family"):
         family_of(ThirdConfig())
@@ -74,7 +85,9 @@ THIRD = Family(
 )
 
 
-def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_family_is_an_entry_and_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(FAMILIES, "Third", THIRD)
     monkeypatch.setitem(LAYOUTS, "third", AS_PUBLISHED)
@@ -85,8 +98,17 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
         "tokenizer": (Source("nobody/third", "vq.pt", "chameleon-vq"),),
         "text": (Source("nobody/third", "tokenizer.json", "words"),),
     }
-    parts = Published(target=sizes, sources=sources, drafter=small, tokenizer=ANOLE_PICTURES, text=Words(), on_cpu="float32")
-    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=parts)
+    parts = Published(
+        target=sizes,
+        sources=sources,
+        drafter=small,
+        tokenizer=ANOLE_PICTURES,
+        text=Words(),
+        on_cpu="float32",
+    )
+    info = replace(
+        REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=parts
+    )
     info = replace(info, preset={"lantern_k": 20, "top_k": 0, "temperature": 0.0, "tree": "small"})
     monkeypatch.setitem(REGISTRY, "third", info)
 
@@ -106,7 +128,10 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     pipe = load("third", device="cpu", folder=folder.parent)
     loaded = pipe.networks.target
     assert isinstance(loaded, Third) and isinstance(pipe.networks.drafter, AnoleDrafter)
-    assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
+    assert all(
+        torch.equal(weight, target.state_dict()[name])
+        for name, weight in loaded.state_dict().items()
+    )
     assert families.joined_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
     # the head of two layers is the one that is decoded with
     plain = pipe.generate("a red lantern", "vanilla")

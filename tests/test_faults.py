@@ -1,4 +1,6 @@
-"""Faults while the program runs, each injected: what is good stays, and a sentence names what failed and what to do."""
+"""Faults while the program runs, each injected: what is good stays, and a sentence names what
+failed and what to do.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
 
-def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Generation | MethodFailed]:
+def outcomes(
+    pipe: Pipeline, methods: list[str], **knobs: Any
+) -> dict[str, Generation | MethodFailed]:
     found: dict[str, Generation | MethodFailed] = {}
     for method, event in pipe.compare(PROMPT, methods, **{**KNOBS, **knobs}):
         if not isinstance(event, Step):
@@ -50,14 +54,23 @@ def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Gene
     return found
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, part: object, name: str, error: Exception, when: Callable[..., bool]) -> list[int]:
-    """Let a method of a part raise whenever `when` of its arguments says so -> the number of faults, as a list that grows."""
+def failing(
+    monkeypatch: pytest.MonkeyPatch,
+    part: object,
+    name: str,
+    error: Exception,
+    when: Callable[..., bool],
+) -> list[int]:
+    """Let a method of a part raise whenever `when` of its arguments says so -> the number of
+    faults, as a list that grows.
+    """
     real, count = getattr(part, name), []
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
         if when(*arguments, **options):
             count.append(1)
-            raise type(error)(*error.args)  # a new one: an error keeps what the frames it went through held
+            # a new one: an error keeps what the frames it went through held
+            raise type(error)(*error.args)
         return real(*arguments, **options)
 
     monkeypatch.setattr(part, name, wrapped)
@@ -69,7 +82,9 @@ def failing(monkeypatch: pytest.MonkeyPatch, part: object, name: str, error: Exc
 MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     MemoryError(),
-    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+    ),
 ]
 
 
@@ -78,14 +93,20 @@ def test_out_of_memory_is_tried_again_with_a_smaller_tree(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Large trees do not fit; in the warm-up already, so that nothing is drawn twice."""
-    wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in ("eagle1", "eagle2")}
-    faults_seen = failing(monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 16)
+    wanted = {
+        method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in ("eagle1", "eagle2")
+    }
+    faults_seen = failing(
+        monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 16
+    )
     found = outcomes(pipe, ["vanilla", "eagle1", "eagle2"], tree="paper")
     assert len(faults_seen) == 2
     for method, tokens in wanted.items():
         done = found[method]
         assert isinstance(done, Generation)
-        assert done.tokens == tokens, "it is a run with the small tree, as if that had been asked for"
+        assert done.tokens == tokens, (
+            "it is a run with the small tree, as if that had been asked for"
+        )
         assert "(small, since the device ran out of memory" in done.stats.tree
         assert done.stats.nodes == 8
         again = pipe.settings(**{**KNOBS, **done.stats.tree_settings})
@@ -93,26 +114,40 @@ def test_out_of_memory_is_tried_again_with_a_smaller_tree(
     assert isinstance(found["vanilla"], Generation)
 
 
-def test_out_of_memory_in_the_middle_of_a_run_starts_it_again(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_in_the_middle_of_a_run_starts_it_again(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     armed = threading.Event()
-    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 8 and armed.is_set())
+    failing(
+        monkeypatch,
+        pipe.target,
+        "forward",
+        MEMORY[0],
+        lambda tokens, *_: len(tokens) > 8 and armed.is_set(),
+    )
     events = []
     for _, event in pipe.compare(PROMPT, ["eagle1"], **{**KNOBS, "tree": "medusa_2_7b_63"}):
         events.append(event)
         if isinstance(event, Step) and event.index == 2:
             armed.set()
-    assert [event.index for event in events if isinstance(event, Step)][:5] == [0, 1, 2, 0, 1], "its steps are counted anew"
+    assert [event.index for event in events if isinstance(event, Step)][:5] == [0, 1, 2, 0, 1], (
+        "its steps are counted anew"
+    )
     assert isinstance(events[-1], Generation) and events[-1].stats.nodes == 8
 
 
-def test_out_of_memory_for_good_is_a_sentence(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_for_good_is_a_sentence(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 1)
     found = outcomes(pipe, list(METHODS))
     assert isinstance(found["vanilla"], Generation)
     for method in ("eagle1", "eagle2", "lantern", "lantern++"):
         failed = found[method]
         assert isinstance(failed, MethodFailed)
-        assert failed.message == ("The device ran out of memory; choose a smaller draft tree, a smaller model or another device.")
+        assert failed.message == (
+            "The device ran out of memory; choose a smaller draft tree, a smaller model or another device."
+        )
 
 
 def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +164,23 @@ def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.Mon
 
     before = caches()
     monkeypatch.setattr(session, "release_memory", counted)
-    monkeypatch.setattr(faults._LOG, "disabled", True)  # pytest keeps what is logged, errors and all
+    # pytest keeps what is logged, errors and all
+    monkeypatch.setattr(faults._LOG, "disabled", True)
     failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 8)
     assert isinstance(outcomes(pipe, ["eagle1"], tree="paper")["eagle1"], Generation)
     assert alive == [before]
 
 
-def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_that_are_no_numbers_are_named(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of a tree, so that vanilla's result stays."""
     head = pipe.target.head
-    monkeypatch.setattr(pipe.target, "head", lambda hidden: head(hidden) * (1 if hidden.shape[1] == 1 else float("nan")))
+    monkeypatch.setattr(
+        pipe.target,
+        "head",
+        lambda hidden: head(hidden) * (1 if hidden.shape[1] == 1 else float("nan")),
+    )
     found = outcomes(pipe, ["vanilla", "eagle1"])
     assert isinstance(found["vanilla"], Generation)
     failed = found["eagle1"]
@@ -146,7 +188,9 @@ def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytes
     assert failed.message.startswith("Numbers went wrong: the ") and "Try float32" in failed.message
 
 
-def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_fault_leaves_what_was_drawn_before_it(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A CUDA context does not come back: from the fault on, every call fails."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
     dead = threading.Event()
@@ -166,10 +210,21 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
         )
 
 
-def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, pipe.networks.text, "encode", RuntimeError("CUDA error: no kernel image is available"), lambda *_: True)
+def test_a_fault_before_the_first_token_is_every_methods(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(
+        monkeypatch,
+        pipe.networks.text,
+        "encode",
+        RuntimeError("CUDA error: no kernel image is available"),
+        lambda *_: True,
+    )
     found = outcomes(pipe, ["vanilla", "eagle1"])
-    assert all(isinstance(f, MethodFailed) and "no kernel image" in f.message for f in found.values()) and len(found) == 2
+    assert (
+        all(isinstance(f, MethodFailed) and "no kernel image" in f.message for f in found.values())
+        and len(found) == 2
+    )
     with pytest.raises(RuntimeError, match="The GPU reported a fault"):
         pipe.generate(PROMPT)
 
@@ -178,7 +233,9 @@ def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeyp
 
 
 def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:
-    """Cut short, emptied, taken away, and replaced by what a checkout without its large files leaves."""
+    """Cut short, emptied, taken away, and replaced by what a checkout without its large files
+    leaves.
+    """
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     assert len(names) > 5
@@ -205,14 +262,24 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
     shutil.copytree(folder, mixed)
     shutil.rmtree(mixed / "drafter")
     shutil.copytree(other / "drafter", mixed / "drafter")
-    with pytest.raises(ValueError, match=r"(?s)weights in .*drafter cannot be read, .*: .*size mismatch"):
+    with pytest.raises(
+        ValueError, match=r"(?s)weights in .*drafter cannot be read, .*: .*size mismatch"
+    ):
         load(mixed, device="cpu")  # the weights alone
-    config, theirs = (json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, other))
-    (mixed / "config.json").write_text(json.dumps(config | {"drafter": theirs["drafter"]}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config.json: its drafter says vocab 32, but the target has 64: it is another"):
+    config, theirs = (
+        json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, other)
+    )
+    (mixed / "config.json").write_text(
+        json.dumps(config | {"drafter": theirs["drafter"]}), encoding="utf-8"
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"config.json: its drafter says vocab 32, but the target has 64: it is another",
+    ):
         load(mixed, device="cpu")  # and what goes with them
     (mixed / "config.json").write_text(
-        json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}), encoding="utf-8"
+        json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}),
+        encoding="utf-8",
     )
     with pytest.raises(ValueError, match="an image tokenizer that does not go with its target"):
         load(mixed, device="cpu")
@@ -222,13 +289,18 @@ def full(*_: object, **__: object) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_costs_the_pictures_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_the_pictures_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = Service(folder, "cpu")
     monkeypatch.setattr(Path, "write_bytes", full)
     *_, (images, record) = answers(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
-    assert record["not_saved"]["vanilla"] == "the picture of vanilla could not be saved: the disk is full; free some space"
+    assert (
+        record["not_saved"]["vanilla"]
+        == "the picture of vanilla could not be saved: the disk is full; free some space"
+    )
 
 
 def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,25 +314,35 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
         files.saved(files.write, tmp_path / "nowhere" / "a", b"x")
 
 
-def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_goes_on_when_the_disk_is_full(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service, w, _ = page_of(folder, compare.draw)
     monkeypatch.setattr(files, "ROOM", 10**18)
     merged: dict[Any, Any] = {}
     for update in pressed(service, w, methods=["vanilla"]):
         merged |= update
-    assert "Done, with seed 3" in merged[w.status] and "the machine that runs this is full" in merged[w.status]
+    assert (
+        "Done, with seed 3" in merged[w.status]
+        and "the machine that runs this is full" in merged[w.status]
+    )
     settled = compare.settle(service, w, merged[w.shown])
     assert settled[w.record] is None and merged[w.shown].files == {}
     assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
 
 
-def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_to_load_leaves_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = Service(folder, "cpu")
     service.wait()
     monkeypatch.setattr(Service, "unmet", lambda *_: None)
     other = next(iter(REGISTRY))
     for error, says in (
-        (torch.OutOfMemoryError("CUDA out of memory"), "could not be loaded: The device ran out of memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            "could not be loaded: The device ran out of memory",
+        ),
         (RuntimeError("odd"), "could not be loaded: RuntimeError: odd Other models still work"),
         (ValueError("its files are damaged"), "its files are damaged"),
     ):

@@ -118,7 +118,9 @@ def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_pa
     (folder / "encoders" / "flan-t5-xl").rename(folder / "encoders" / "deep" / "flan-t5-xl")
     places = ("text", "flan-t5-xl", "*/flan-t5-xl")
     files = re.escape(", ".join(f"{place}/model*.safetensors" for place in places))
-    says = f"mine lacks the text part of {TEXT_ID}: none of {files} is there. From the Hub: .*reached"
+    says = (
+        f"mine lacks the text part of {TEXT_ID}: none of {files} is there. From the Hub: .*reached"
+    )
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu", folder=folder)
 
@@ -143,7 +145,9 @@ def write_drafter(to: Path, prefix: str = "", heads: int = 2) -> Path:
 
 
 @pytest.mark.parametrize("prefix", ["", "module."], ids=["one GPU", "several GPUs"])
-def test_a_drafter_of_lanterns_training_loads(prefix: str, text_model: Path, tmp_path: Path) -> None:
+def test_a_drafter_of_lanterns_training_loads(
+    prefix: str, text_model: Path, tmp_path: Path
+) -> None:
     """By itself and in the folder; names of tensors may have the prefix of several GPUs."""
     bare = copied(text_model, tmp_path / "bare", PARTS)
     state = write_drafter(tmp_path / "state_20", prefix)
@@ -166,7 +170,9 @@ def test_a_drafter_trained_here_keeps_its_configuration(text_model: Path, tmp_pa
     assert found.config == mine.config
 
 
-def test_a_drafter_of_a_model_without_a_published_one(class_model: Path, janus_model: Path, tmp_path: Path) -> None:
+def test_a_drafter_of_a_model_without_a_published_one(
+    class_model: Path, janus_model: Path, tmp_path: Path
+) -> None:
     """Its sizes are the target's. Another model's, another family's or none is refused."""
     state = write_drafter(tmp_path / "state_20")
     found = load(CLASS_ID, device="cpu", folder=class_model, drafter=state).networks.drafter
@@ -252,7 +258,9 @@ def test_what_a_folder_lacks_is_known_before_it_is_loaded(
 
 
 @pytest.mark.slow
-def test_the_page_serves_a_folder(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_serves_a_folder(
+    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     folder = of_lantern(text_model, text_model, tmp_path / "mine")
     with served(TEXT_ID, folder=folder) as (url, page):

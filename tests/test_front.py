@@ -1,4 +1,6 @@
-"""The front of speed against quality: what is drawn and resumed, and the whole command on a small random model."""
+"""The front of speed against quality: what is drawn and resumed, and the whole command on a small
+random model.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from lantern_demo.settings.drafts import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
-PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]
+PROMPTS = [
+    f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)
+]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,9 @@ def points(pipe: Pipeline) -> list[Point]:
     return points_of(pipe, list(METHODS), "small")
 
 
-def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points: list[Point]) -> None:
+def test_points_move_one_knob_at_a_time_and_keep_the_tree(
+    pipe: Pipeline, points: list[Point]
+) -> None:
     main_points = {p.method: p for p in points if p.group == "main"}
     assert list(main_points) == pipe.available_methods
     assert len({p.name for p in points}) == len(points)
@@ -37,8 +43,15 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
             assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
             assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
         if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
-            policy = choice_of(drawing.method_of(point.method).drafts, pipe.settings(**point.settings)).policy
-            assert policy == choice_of(drawing.method_of(point.method).drafts, pipe.settings(tree="small")).policy
+            policy = choice_of(
+                drawing.method_of(point.method).drafts, pipe.settings(**point.settings)
+            ).policy
+            assert (
+                policy
+                == choice_of(
+                    drawing.method_of(point.method).drafts, pipe.settings(tree="small")
+                ).policy
+            )
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
@@ -72,7 +85,9 @@ def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing
     return {p.name: swept if p.group == "sweep" else pictures for p in points}
 
 
-def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, tmp_path: Path) -> None:
+def test_what_is_drawn_depends_on_the_weights_that_draw_it(
+    judged_folder: Path, tmp_path: Path
+) -> None:
     """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
     copy = shutil.copytree(judged_folder, tmp_path / "copy")
     pipe = load(copy, device="cpu")
@@ -86,15 +101,32 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(judged_folder: Path, 
 
 
 @pytest.mark.slow
-def test_the_whole_command_on_a_small_model(judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_command_on_a_small_model(
+    judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
-    asked = ["--pictures", "8", "--sweep-pictures", "4", "--rounds", "1", "--methods", *chosen, "--tree", "small"]
+    asked = [
+        "--pictures",
+        "8",
+        "--sweep-pictures",
+        "4",
+        "--rounds",
+        "1",
+        "--methods",
+        *chosen,
+        "--tree",
+        "small",
+    ]
     run.main(["--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
     report = json.loads((out / "front.json").read_text(encoding="utf-8"))
     by_name = {row["name"]: row for row in report["rows"]}
     for name in ("vanilla", "eagle1"):
-        assert by_name[name]["speed"]["changed"] == 0 and by_name[name]["speed"]["tvd"] == pytest.approx(0, abs=1e-6)
-    assert by_name["lantern"]["speed"]["changed"] > 0.01 and by_name["lantern"]["speed"]["tvd"] > 0.01
+        assert by_name[name]["speed"]["changed"] == 0 and by_name[name]["speed"][
+            "tvd"
+        ] == pytest.approx(0, abs=1e-6)
+    assert (
+        by_name["lantern"]["speed"]["changed"] > 0.01 and by_name["lantern"]["speed"]["tvd"] > 0.01
+    )
     assert by_name["vanilla"]["speed"]["tokens_per_step"] == 1
     assert by_name["lantern"]["pictures"] == 8
     assert by_name["lantern delta 0"]["pictures"] == 4

@@ -1,7 +1,10 @@
-"""Arbitrary values, as strangers send them. What is checked before anything runs is right, or refused by a short sentence that
-names it; nothing else is ever raised. The server never answers a 500 or a traceback, and always comes to an end.
+"""Arbitrary values, as strangers send them.
 
-A few hundred cases run with the tests. FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries thousands.
+What is checked before anything runs is right, or refused by a short sentence that names it; nothing
+else is ever raised. The server never answers a 500 or a traceback, and always comes to an end.
+
+A few hundred cases run with the tests. FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries
+thousands.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ from lantern_demo.ui.recorded import read_record
 from lantern_demo.ui.run_view import results_view
 from lantern_demo.ui.service import Service
 
-pytest.importorskip("hypothesis", reason="hypothesis, which makes the cases, is not installed: see requirements-test.txt")
+pytest.importorskip(
+    "hypothesis",
+    reason="hypothesis, which makes the cases, is not installed: see requirements-test.txt",
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -45,18 +51,40 @@ CASES = int(os.environ.get("FUZZ_CASES", "0"))
 
 
 def fuzz(usual: int, share: float = 1.0) -> settings:
-    """Settings of a property: `usual` cases with the tests, `share` of FUZZ_CASES where that is set. Always the same cases."""
+    """Settings of a property: `usual` cases with the tests, `share` of FUZZ_CASES where that is
+    set. Always the same cases.
+    """
     return settings(
         max_examples=round(CASES * share) or usual,
         deadline=None,
         derandomize=True,
         database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.function_scoped_fixture,
+        ],
     )
 
 
-ENDS = [0, 1, -1, 1e308, -1e308, 5e-324, 2**31, 2**63, -(2**63), 10**400, float("nan"), float("inf"), float("-inf")]
-NUMBERS = st.one_of(st.integers(), st.integers(-(10**4000), 10**4000), st.floats(), st.sampled_from(ENDS))
+ENDS = [
+    0,
+    1,
+    -1,
+    1e308,
+    -1e308,
+    5e-324,
+    2**31,
+    2**63,
+    -(2**63),
+    10**400,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+]
+NUMBERS = st.one_of(
+    st.integers(), st.integers(-(10**4000), 10**4000), st.floats(), st.sampled_from(ENDS)
+)
 ODD = ["", " \n\t", "\x00", "\ud800", "\u202e", "NaN", "x" * 3000, "\U0001f3ee" * 50]
 CODE = ["<img src=x onerror=alert(1)>", "{{7*7}}", "${7*7}", "%s%n", "'; DROP TABLE runs; --"]
 PLACES_OF_FILES = ["../../etc/passwd", "file:///etc/passwd", "http://127.0.0.1/"]
@@ -66,24 +94,50 @@ TEXTS = st.one_of(
     st.sampled_from(ODD + CODE + PLACES_OF_FILES),
 )
 FILES = st.fixed_dictionaries(
-    {"path": st.sampled_from(["/etc/passwd", "../x", ""]), "meta": st.just({"_type": "gradio.FileData"})}
+    {
+        "path": st.sampled_from(["/etc/passwd", "../x", ""]),
+        "meta": st.just({"_type": "gradio.FileData"}),
+    }
 )
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS, FILES),
-    lambda inner: st.one_of(st.lists(inner, max_size=5), st.dictionaries(st.text(max_size=8), inner, max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5), st.dictionaries(st.text(max_size=8), inner, max_size=5)
+    ),
     max_leaves=12,
 )
 DEEP = st.integers(1, 100).map(lambda depth: json.loads('{"a":[' * depth + "0" + "]}" * depth))
 
-# Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture, other digits, other separators.
+# Trees: paths that have no parent, the same path twice, a million nodes, depth beyond a picture,
+# other digits, other separators.
 _WORD = st.text("0123456789", min_size=1, max_size=12)
-LARGE = ["0 " * 1_000_000, " ".join("0" * n for n in range(1, 300)), "0" * 70_000, "0 1 2 3 4 5 6 7 8 9 " * 13]
+LARGE = [
+    "0 " * 1_000_000,
+    " ".join("0" * n for n in range(1, 300)),
+    "0" * 70_000,
+    "0 1 2 3 4 5 6 7 8 9 " * 13,
+]
 LARGE += [" ".join(f"{a}{b}" for a in range(10) for b in range(10))]
-NO_TREES = ["0 0", "00", "0 00 0", "\u0660", "0\u00a01", "0,1", "-1", "paper ", "Fit", "0\n1", "(0,)", "[[0]]"]
+NO_TREES = [
+    "0 0",
+    "00",
+    "0 00 0",
+    "\u0660",
+    "0\u00a01",
+    "0,1",
+    "-1",
+    "paper ",
+    "Fit",
+    "0\n1",
+    "(0,)",
+    "[[0]]",
+]
 TREE_TEXTS = st.one_of(
     st.lists(_WORD, max_size=40).map(" ".join),
     st.lists(_WORD, max_size=12).map(
-        lambda words: " ".join(sorted({w[:n] for w in words for n in range(1, len(w) + 1)}, key=len))
+        lambda words: " ".join(
+            sorted({w[:n] for w in words for n in range(1, len(w) + 1)}, key=len)
+        )
     ),
     st.sampled_from(LARGE + NO_TREES),
     st.sampled_from(TREES),
@@ -92,13 +146,23 @@ TREE_TEXTS = st.one_of(
 
 # Per parameter, what is often right, so that cases get past the first check.
 GOOD: dict[str, st.SearchStrategy[Any]] = {
-    "prompt": st.sampled_from(["a red lantern", "two blue lanterns over a lake", "\u706f\u7c60", "<b>"]),
+    "prompt": st.sampled_from(
+        ["a red lantern", "two blue lanterns over a lake", "\u706f\u7c60", "<b>"]
+    ),
     "model": st.sampled_from(["tiny", None]),
-    "methods": st.one_of(st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)),
+    "methods": st.one_of(
+        st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)
+    ),
     "tree": TREE_TEXTS,
-    **{name: st.sampled_from(knob.choices) for name, knob in KNOBS.items() if knob.choices and name != "tree"},
     **{
-        name: st.integers(int(limit.low), int(limit.high)) if limit.whole else st.floats(limit.low, limit.high)
+        name: st.sampled_from(knob.choices)
+        for name, knob in KNOBS.items()
+        if knob.choices and name != "tree"
+    },
+    **{
+        name: st.integers(int(limit.low), int(limit.high))
+        if limit.whole
+        else st.floats(limit.low, limit.high)
         for name, limit in ((name, knob.limit) for name, knob in KNOBS.items())
         if limit is not None
     },
@@ -131,7 +195,9 @@ def requests(draw: Any) -> dict[str, Any]:
 def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
     named = {name: given_.pop(name, None) for name in ("prompt", "model", "methods")}
-    request, sentence = attempt(lambda: tiny_service.request(named["prompt"], named["model"], named["methods"], given_))
+    request, sentence = attempt(
+        lambda: tiny_service.request(named["prompt"], named["model"], named["methods"], given_)
+    )
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
@@ -152,7 +218,9 @@ def test_requests(tiny_service: Service, values: dict[str, Any]) -> None:
 @fuzz(300)
 @given(TREE_TEXTS)
 def test_trees(text: str) -> None:
-    """A tree that is allowed is a tree, of at most 128 nodes and 9 deep; whatever else is refused at once."""
+    """A tree that is allowed is a tree, of at most 128 nodes and 9 deep; whatever else is refused
+    at once.
+    """
     settings, sentence = attempt(lambda: Settings(tree=text))
     if sentence:
         assert sentence.startswith("tree must be one of")
@@ -163,11 +231,17 @@ def test_trees(text: str) -> None:
 
 
 @fuzz(200)
-@given(st.dictionaries(st.one_of(st.sampled_from(["prompt", "methods", "model", *KNOBS]), TEXTS), TEXTS, max_size=6))
+@given(
+    st.dictionaries(
+        st.one_of(st.sampled_from(["prompt", "methods", "model", *KNOBS]), TEXTS), TEXTS, max_size=6
+    )
+)
 def test_links(parameters: dict[str, str]) -> None:
     found = link.read(parameters, "lantern-scenes", REGISTRY)
     assert found is None or (found.model in REGISTRY and isinstance(found.settings, Settings))
-    assert found is None or all(name in sentence or name == "methods" for name, sentence in found.refused.items())
+    assert found is None or all(
+        name in sentence or name == "methods" for name, sentence in found.refused.items()
+    )
 
 
 # -- run records that a visitor hands in
@@ -177,26 +251,47 @@ def test_links(parameters: dict[str, str]) -> None:
 def record(tiny_model: Path) -> dict[str, Any]:
     pipe: Pipeline = load(tiny_model, "cpu")
     events = pipe.compare("a lantern", ["vanilla", "lantern"], seed=5, tree="small")
-    return json.loads(json.dumps(merge_records([event.record for _, event in events if isinstance(event, Generation)])))
+    return json.loads(
+        json.dumps(
+            merge_records([event.record for _, event in events if isinstance(event, Generation)])
+        )
+    )
 
 
 @fuzz(200)
-@given(st.one_of(st.binary(max_size=200), JSON.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass"))))
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        JSON.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass")),
+    )
+)
 def test_files_that_are_no_records(data: bytes) -> None:
     assert "record" in attempt(lambda: read_record(data))[1]
 
 
 def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The ways to every value of a document; of lists only the first entries."""
-    inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value[:2])) if isinstance(value, list) else []
-    return [way] * bool(way) + [path for key, child in inner for path in paths_of(child, (*way, key))]
+    inner = (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value[:2]))
+        if isinstance(value, list)
+        else []
+    )
+    return [way] * bool(way) + [
+        path for key, child in inner for path in paths_of(child, (*way, key))
+    ]
 
 
 @pytest.mark.slow
 @fuzz(60)
 @given(data=st.data())
-def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """A record with a value replaced or taken away is refused, or all that the page makes of it can be made."""
+def test_spoilt_records(
+    record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A record with a value replaced or taken away is refused, or all that the page makes of it can
+    be made.
+    """
     spoilt = copy.deepcopy(record)
     *way, last = data.draw(st.sampled_from(paths_of(record)))
     inner: Any = spoilt
@@ -220,13 +315,24 @@ def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPat
 @given(
     asked=st.one_of(
         JSON,
-        st.dictionaries(st.sampled_from(list(place())), JSON, max_size=6).map(lambda changes: place(**changes)),
-        st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(lambda given: place(settings=given)),
+        st.dictionaries(st.sampled_from(list(place())), JSON, max_size=6).map(
+            lambda changes: place(**changes)
+        ),
+        st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(
+            lambda given: place(settings=given)
+        ),
     )
 )
 def test_whatever_place_is_sent_is_answered(tiny_service: Service, asked: Any) -> None:
     found = LookAlikes(tiny_service).look(asked)
-    assert set(found) == {"error"} or set(found) == {"picture", "squares", "tokens", "drafts", "liked", "tree"}
+    assert set(found) == {"error"} or set(found) == {
+        "picture",
+        "squares",
+        "tokens",
+        "drafts",
+        "liked",
+        "tree",
+    }
 
 
 # -- the server
@@ -242,33 +348,58 @@ def http(server: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def counts(http: httpx.Client) -> dict[int, int]:
-    """The page's own events but those that would draw with it: their number and how many values they take."""
+    """The page's own events but those that would draw with it: their number and how many values
+    they take.
+    """
     drawing = ("draw", "compare", "generate")
     events = http.get("config").json()["dependencies"]
-    return {event["id"]: len(event["inputs"]) for event in events if event["backend_fn"] and event["api_name"] not in drawing}
+    return {
+        event["id"]: len(event["inputs"])
+        for event in events
+        if event["backend_fn"] and event["api_name"] not in drawing
+    }
 
 
 def body_of(value: Any) -> bytes:
-    """JSON as a stranger may write it: also with NaN and half surrogates, which Python's parser takes."""
+    """JSON as a stranger may write it: also with NaN and half surrogates, which Python's parser
+    takes.
+    """
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
 def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
     response = http.post(path, content=content, headers={"Content-Type": "application/json"})
-    assert response.status_code < 500, f"{path} answered {response.status_code}: {response.text[:300]}"
+    assert response.status_code < 500, (
+        f"{path} answered {response.status_code}: {response.text[:300]}"
+    )
     assert "Traceback" not in response.text and "/site-packages/" not in response.text
     return response
 
 
-PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "stream/x/close"]
+PLACES = [
+    "queue/join",
+    "cancel",
+    "reset",
+    "component_server",
+    "upload",
+    "stream/x",
+    "stream/x/close",
+]
 PLACES += ["run/compare", "api/draw", "run/nothing"]
-PLACES += [f"call/{name}" for name in ("compare", "v2/compare", "draw", "v2/models", "nothing", "v2/nothing")]
+PLACES += [
+    f"call/{name}"
+    for name in ("compare", "v2/compare", "draw", "v2/models", "nothing", "v2/nothing")
+]
 
 
 @fuzz(100, 0.25)
 @given(
     st.sampled_from(PLACES),
-    st.one_of(JSON.map(body_of), st.binary(max_size=60), st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000])),
+    st.one_of(
+        JSON.map(body_of),
+        st.binary(max_size=60),
+        st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000]),
+    ),
 )
 def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) -> None:
     post(http, f"gradio_api/{place}", body)
@@ -277,12 +408,20 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
 @pytest.mark.slow
 @fuzz(30, 0.15)
 @given(data=st.data())
-def test_events_of_the_page_called_by_hand(http: httpx.Client, counts: dict[int, int], data: st.DataObject) -> None:
+def test_events_of_the_page_called_by_hand(
+    http: httpx.Client, counts: dict[int, int], data: st.DataObject
+) -> None:
     """What is private is only hidden: anybody can post to the page's own events, with anything."""
     index = data.draw(st.sampled_from([*counts, -1, 10**6, None]))
     count = counts.get(index, 1) if data.draw(st.booleans()) else data.draw(st.integers(0, 4))
     values = [data.draw(BAD) for _ in range(count)]
-    body = {"data": values, "fn_index": index, "session_hash": "fuzz", "event_data": data.draw(JSON), "trigger_id": None}
+    body = {
+        "data": values,
+        "fn_index": index,
+        "session_hash": "fuzz",
+        "event_data": data.draw(JSON),
+        "trigger_id": None,
+    }
     response = post(http, "gradio_api/queue/join", body_of(body))
     if response.status_code == 200:
         event_id = response.json()["event_id"]
@@ -296,7 +435,10 @@ def test_events_of_the_page_called_by_hand(http: httpx.Client, counts: dict[int,
 def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
     big = b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}'
     response = post(http, "gradio_api/call/v2/compare", big)
-    assert response.status_code == 413 and "The request is too large; at most 8 MB are read." in response.text
+    assert (
+        response.status_code == 413
+        and "The request is too large; at most 8 MB are read." in response.text
+    )
     pieces = (big[i : i + 65536] for i in range(0, len(big), 65536))  # without a length
     try:
         response = http.post("gradio_api/call/v2/compare", content=pieces)

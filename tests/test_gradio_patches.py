@@ -1,4 +1,6 @@
-"""Each undocumented part of Gradio that the page uses is still there and does what it is used for; see `ui.gradio_patches`."""
+"""Each undocumented part of Gradio that the page uses is still there and does what it is used for;
+see `ui.gradio_patches`.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,12 @@ def keep_busy(served: SimpleNamespace, value: str, **more: Any) -> None:
     """Shut the gate, and make a call that runs until it opens."""
     served.gate.clear()
     assert call(served, value, **more).status_code == 200
-    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(
+        lambda: (
+            len(list(patches.pending(served.page, HELD))) == 1
+            and not patches.waiting(served.page, HELD)
+        )
+    )
 
 
 def let_go(served: SimpleNamespace) -> None:
@@ -74,7 +81,9 @@ def let_go(served: SimpleNamespace) -> None:
 
 
 def test_another_version_of_gradio_is_looked_through_first() -> None:
-    assert gr.__version__ == patches.CHECKED, "open ui/gradio_patches.py and check each function with the new version"
+    assert gr.__version__ == patches.CHECKED, (
+        "open ui/gradio_patches.py and check each function with the new version"
+    )
 
 
 def test_a_request_is_checked_before_it_joins(served: SimpleNamespace) -> None:
@@ -93,28 +102,51 @@ def test_a_request_is_checked_before_it_joins(served: SimpleNamespace) -> None:
 
 def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
     keep_busy(served, "runs")
-    assert call(served, "waits").status_code == 200 and call(served, "waits too", session_hash="tab").status_code == 200
+    assert (
+        call(served, "waits").status_code == 200
+        and call(served, "waits too", session_hash="tab").status_code == 200
+    )
     assert patches.waiting(served.page, HELD) == 2 and patches.waiting(served.page, "another") == 0
     found = list(patches.pending(served.page, HELD))
     assert sorted(str(queued.session) for queued in found) == ["None", "None", "tab"]
-    assert {queued.request.client.host for queued in found if queued.request.client} == {"127.0.0.1"}
+    assert {queued.request.client.host for queued in found if queued.request.client} == {
+        "127.0.0.1"
+    }
     assert not list(patches.pending(served.page, "another"))
     assert call(served, "and this", session_hash="later").status_code == 200
-    assert [queued.waits for queued in patches.pending(served.page, HELD)] == [False, True, True, True]
-    assert patches.ahead_of(served.page, HELD, "tab") == 1 and patches.ahead_of(served.page, HELD, "later") == 2, "None runs"
-    assert patches.ahead_of(served.page, HELD, "nobody") is None and patches.ahead_of(served.page, "another", "tab") is None
+    assert [queued.waits for queued in patches.pending(served.page, HELD)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert (
+        patches.ahead_of(served.page, HELD, "tab") == 1
+        and patches.ahead_of(served.page, HELD, "later") == 2
+    ), "None runs"
+    assert (
+        patches.ahead_of(served.page, HELD, "nobody") is None
+        and patches.ahead_of(served.page, "another", "tab") is None
+    )
     let_go(served)
 
 
 def test_clients_take_turns(served: SimpleNamespace) -> None:
-    """A client's first request comes before the second of any other, and so on, also after some have left the queue."""
+    """A client's first request comes before the second of any other, and so on, also after some
+    have left the queue.
+    """
     ran = len(served.ran)
 
     def ask(client: str, *numbers: int) -> list[str]:
-        return [call(served, f"{client}{n}", session_hash=client).json()["event_id"] for n in numbers]
+        return [
+            call(served, f"{client}{n}", session_hash=client).json()["event_id"] for n in numbers
+        ]
 
     def line() -> list[str]:
-        return [event.data.data[0] for event in served.page._queue.event_queue_per_concurrency_id[HELD].queue]
+        return [
+            event.data.data[0]
+            for event in served.page._queue.event_queue_per_concurrency_id[HELD].queue
+        ]
 
     keep_busy(served, "a0", session_hash="a")
     mine = ask("a", 1, 2, 3, 4)
@@ -137,7 +169,12 @@ def test_those_who_wait_are_told_their_new_places(served: SimpleNamespace) -> No
     served.gate.clear()
     client, other = Client(served.url, verbose=False), Client(served.url, verbose=False)
     jobs = [client.submit("first", api_name="/hold")]
-    wait_for(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    wait_for(
+        lambda: (
+            len(list(patches.pending(served.page, HELD))) == 1
+            and not patches.waiting(served.page, HELD)
+        )
+    )
     jobs.append(client.submit("second", api_name="/hold"))
     wait_for(lambda: jobs[1].status().rank == 0)
     jobs.append(other.submit("other", api_name="/hold"))
@@ -155,11 +192,15 @@ def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> N
     del served.page._queue.pending_messages_per_session["old"]
     assert call(served, "last", session_hash="last").status_code == 200
     let_go(served)
-    assert served.ran[ran:] == ["runs", "nameless", "old", "last"] and not served.page._queue.stopped
+    assert (
+        served.ran[ran:] == ["runs", "nameless", "old", "last"] and not served.page._queue.stopped
+    )
 
 
 def test_a_call_is_answered_once(served: SimpleNamespace) -> None:
-    """What was answered or cancelled says so when it is asked for again, and whoever asks beside another is not left waiting."""
+    """What was answered or cancelled says so when it is asked for again, and whoever asks beside
+    another is not left waiting.
+    """
 
     def answer(event: str) -> str:
         return httpx.get(f"{served.url}gradio_api/call/hold/{event}", timeout=30).text
@@ -167,18 +208,26 @@ def test_a_call_is_answered_once(served: SimpleNamespace) -> None:
     again = f'event: error\ndata: {{"error": "{ANSWERED}"}}\n\n'
     served.gate.set()
     event = call(served, "once").json()["event_id"]
-    assert answer(event).endswith('event: complete\ndata: ["once"]\n\n') and answer(event) == answer(event) == again
+    assert (
+        answer(event).endswith('event: complete\ndata: ["once"]\n\n')
+        and answer(event) == answer(event) == again
+    )
 
     served.gate.clear()
     running, waits = (call(served, text).json()["event_id"] for text in ("runs", "waits"))
     wait_for(lambda: patches.waiting(served.page, HELD) == 1)
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(answer, waits) for _ in range(2)]
-        httpx.post(f"{served.url}gradio_api/cancel", json={"session_hash": waits, "fn_index": 0, "event_id": waits})
+        httpx.post(
+            f"{served.url}gradio_api/cancel",
+            json={"session_hash": waits, "fn_index": 0, "event_id": waits},
+        )
         assert sorted(one.result() for one in asked) == ["event: complete\ndata: null\n\n", again]
     assert patches.waiting(served.page, HELD) == 0
     served.gate.set()
-    assert answer(running).endswith('event: complete\ndata: ["runs"]\n\n') and answer(running) == again
+    assert (
+        answer(running).endswith('event: complete\ndata: ["runs"]\n\n') and answer(running) == again
+    )
     wait_for(lambda: not list(patches.pending(served.page, HELD)))
 
 
@@ -195,7 +244,8 @@ def test_the_queue_rests_between_looks() -> None:
         pass
     queue, source = page._queue, inspect.getsource(type(page._queue))
     before = {
-        name: getattr(queue, name) for name in ("ANALYTICS_MAX_EVENTS", "sleep_when_free", "progress_update_sleep_when_free")
+        name: getattr(queue, name)
+        for name in ("ANALYTICS_MAX_EVENTS", "sleep_when_free", "progress_update_sleep_when_free")
     }
     assert all(source.count(f"self.{name}") > 1 for name in before), "Gradio still reads them"
     patches.calm_queue(page)
@@ -207,18 +257,24 @@ def test_the_queue_rests_between_looks() -> None:
 def test_a_file_of_the_server_is_found_however_deep() -> None:
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     assert patches.holds_file(file) and patches.holds_file([1, {"a": [file]}])
-    assert patches.holds_file({"path": "x", "meta": 5}) and patches.holds_file([{"path": 5, "meta": None}])
+    assert patches.holds_file({"path": "x", "meta": 5}) and patches.holds_file(
+        [{"path": 5, "meta": None}]
+    )
     assert not patches.holds_file([{"path": "/etc/passwd"}, "text", None, 3])
 
 
-def test_a_kept_file_outlives_the_runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_file_outlives_the_runs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "kept"))
     file = tmp_path / "run.json"
     file.write_text("{}", encoding="utf-8")
     button = gr.DownloadButton()
     copy = Path(patches.keep_file(button, str(file)))
     file.unlink()
-    assert copy.read_text(encoding="utf-8") == "{}" and str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
+    assert copy.read_text(encoding="utf-8") == "{}" and str(copy) in button.temp_files, (
+        "Gradio serves it and deletes it in time"
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,7 +283,11 @@ def test_a_kept_file_outlives_the_runs_folder(tmp_path: Path, monkeypatch: pytes
         ("", {}, "http://lanterns.example:7860"),
         ("/demo", {}, "http://lanterns.example:7860/demo"),
         ("https://elsewhere.example/demo", {}, "https://elsewhere.example/demo"),
-        ("/demo", {"x-forwarded-host": "proxy.example", "x-forwarded-proto": "https"}, "https://proxy.example/demo"),
+        (
+            "/demo",
+            {"x-forwarded-host": "proxy.example", "x-forwarded-proto": "https"},
+            "https://proxy.example/demo",
+        ),
     ],
 )
 def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], address: str) -> None:
@@ -245,12 +305,17 @@ def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], add
 def test_gradios_page_still_asks_for_the_servers_id_once_it_is_lost() -> None:
     """`web/lost.js` counts on it."""
     assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
-    page = "".join(path.read_text(encoding="utf-8") for path in (*assets.glob("Blocks-*.js"), *assets.glob("index-*.js")))
+    page = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (*assets.glob("Blocks-*.js"), *assets.glob("index-*.js"))
+    )
     assert "`app_id`" in page and ".reconnect()" in page and "window.location.reload()" in page
 
 
 def test_a_state_keeps_the_object_itself() -> None:
-    """A run hands its state over once and changes it in place; Stop and what follows it read what the run has noted since."""
+    """A run hands its state over once and changes it in place; Stop and what follows it read what
+    the run has noted since.
+    """
 
     def write() -> Iterator[list[int]]:
         handed = [1]
@@ -259,7 +324,9 @@ def test_a_state_keeps_the_object_itself() -> None:
 
     with gr.Blocks() as page:
         state, button = gr.State(None), gr.Button()
-        button.click(write, None, [state], api_name="write").then(lambda kept: kept, [state], [gr.JSON()], api_name="read")
+        button.click(write, None, [state], api_name="write").then(
+            lambda kept: kept, [state], [gr.JSON()], api_name="read"
+        )
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **patches.LAUNCH_OPTIONS)
     try:
         client = Client(address, verbose=False)

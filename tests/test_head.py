@@ -1,4 +1,6 @@
-"""What crawlers read: the tags in the HTML of "/" itself, and the picture that a Space names in them."""
+"""What crawlers read: the tags in the HTML of "/" itself, and the picture that a Space names in
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from lantern_demo.ui.recorded import recorded_runs
 
 
 class Tags:
-    """The tags of a page as somebody reads them who runs no script: their contents by name, and the title."""
+    """The tags of a page as somebody reads them who runs no script: their contents by name, and the
+    title.
+    """
 
     def __init__(self, page: str) -> None:
         soup = BeautifulSoup(page, "html.parser")
@@ -39,13 +43,22 @@ def test_the_page_says_what_it_is_without_a_script(server: str) -> None:
     answer = httpx.get(server, params={"prompt": 'a "red" lantern', "seed": "3"})
     found = Tags(answer.text)
     assert found.title == [texts.TITLE]
-    assert all(len(contents) == 1 and contents[0] for contents in found.named.values()), "no second tag, and no empty one"
+    assert all(len(contents) == 1 and contents[0] for contents in found.named.values()), (
+        "no second tag, and no empty one"
+    )
     told = {name: contents[0] for name, contents in found.named.items()}
     assert told["og:title"] == told["twitter:title"] == texts.TITLE
-    assert told["description"] == told["og:description"] == told["twitter:description"] == texts.DESCRIPTION
+    assert (
+        told["description"]
+        == told["og:description"]
+        == told["twitter:description"]
+        == texts.DESCRIPTION
+    )
     assert told["og:url"] == str(answer.url)
     assert told["twitter:card"] == "summary" and "og:image" not in told
-    assert "og:site_name" not in told and not any("radio" in name + content for name, content in told.items())
+    assert "og:site_name" not in told and not any(
+        "radio" in name + content for name, content in told.items()
+    )
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip", "br"])
@@ -56,8 +69,12 @@ def test_the_length_is_that_of_what_is_sent(server: str, coding: str) -> None:
     assert httpx.head(server).status_code == 200
 
 
-def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = httpx.get(server, headers={"X-Forwarded-Host": "lanterns.example", "X-Forwarded-Proto": "https"}).text
+def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = httpx.get(
+        server, headers={"X-Forwarded-Host": "lanterns.example", "X-Forwarded-Proto": "https"}
+    ).text
     assert Tags(told).named["og:url"] == ["https://lanterns.example/"]
     plain = Tags(httpx.get(server).text)
     for name in ("Host", "X-Forwarded-Host"):
@@ -69,8 +86,12 @@ def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server
     monkeypatch.setenv("SPACE_ID", "someone/lanterns")
     told = httpx.get(server, headers={"X-Forwarded-Host": "another.example"}).text
     found = Tags(told).named
-    assert found["og:url"] == ["https://someone-lanterns.hf.space/"], "a Space knows its own address"
-    assert found["og:image"] == [head.CARD.format(space="someone/lanterns")] and found["twitter:card"] == ["summary_large_image"]
+    assert found["og:url"] == ["https://someone-lanterns.hf.space/"], (
+        "a Space knows its own address"
+    )
+    assert found["og:image"] == [head.CARD.format(space="someone/lanterns")] and found[
+        "twitter:card"
+    ] == ["summary_large_image"]
 
 
 PAGE = (
@@ -82,7 +103,9 @@ PAGE = (
 def served(page: Any, **options: Any) -> TestClient:
     """A page behind the middleware, at "/" and elsewhere."""
     tags = Middleware(head.Head, tags=lambda request: f"<title>{request.url.path}</title>")
-    return TestClient(Starlette(routes=[Route("/", page), Route("/more", page)], middleware=[tags]), **options)
+    return TestClient(
+        Starlette(routes=[Route("/", page), Route("/more", page)], middleware=[tags]), **options
+    )
 
 
 def in_parts(_: Request) -> StreamingResponse:
@@ -92,7 +115,10 @@ def in_parts(_: Request) -> StreamingResponse:
 @pytest.mark.parametrize("page", [in_parts, lambda _: HTMLResponse(PAGE)])
 def test_tags_go_before_the_first_script_however_the_page_is_sent(page: Any) -> None:
     answer = served(page).get("/")
-    assert answer.text == """<html><head>\n<title>/</title>\n<script>"<meta name=\\"description\\">"</script></head></html>"""
+    assert (
+        answer.text
+        == """<html><head>\n<title>/</title>\n<script>"<meta name=\\"description\\">"</script></head></html>"""
+    )
     assert answer.headers["content-length"] == str(len(answer.content))
     behind = served(page, root_path="/lanterns").get("/lanterns/")
     assert "<title>/lanterns/</title>" in behind.text
@@ -104,7 +130,9 @@ def test_what_is_not_the_page_passes_through() -> None:
     assert answer.json() == {"<head>": "<script"} and "title" not in answer.text
 
 
-def test_the_picture_of_the_tags_is_that_of_a_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_of_the_tags_is_that_of_a_recorded_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     examples = Path(__file__).parents[1] / "examples"
     monkeypatch.setattr(sys, "argv", ["link_card.py", "--out", str(tmp_path / "card.png")])
     runpy.run_path(str(examples / "link_card.py"), run_name="__main__")

@@ -1,4 +1,6 @@
-"""Janus-Pro as a published model: what its files must hold, prompts in its chat template, drafters, and the program on it."""
+"""Janus-Pro as a published model: what its files must hold, prompts in its chat template, drafters,
+and the program on it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import pytest
 import torch
 from library_models import walk
 from passes import begin, chain_pass, node_pass, stable_pass
-from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, decoder_sizes, janus_drafter, janus_library, write_janus
+from published import (
+    GRID,
+    JANUS,
+    JANUS_7B_ID,
+    JANUS_DRAFTER,
+    JANUS_ID,
+    decoder_sizes,
+    janus_drafter,
+    janus_library,
+    write_janus,
+)
 from released import close
 from runs import decode, small
 from torch import Tensor
@@ -50,9 +62,21 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
 
 
 def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
-    """A user's turn, an empty one of the model's, the start of a picture; the file's own start mark is not there twice."""
+    """A user's turn, an empty one of the model's, the start of a picture; the file's own start mark
+    is not there twice.
+    """
     encoded = pipe.networks.text.encode("  a red lantern ")
-    words = {"<|": 23, "User": 20, "|>": 24, ":": 22, "a": 10, "red": 11, "lantern": 12, "\n\n": 25, "Assistant": 21}
+    words = {
+        "<|": 23,
+        "User": 20,
+        "|>": 24,
+        ":": 22,
+        "a": 10,
+        "red": 11,
+        "lantern": 12,
+        "\n\n": 25,
+        "Assistant": 21,
+    }
     said = ["<|", "User", "|>", ":", "a", "red", "lantern", "\n\n", "<|", "Assistant", "|>", ":"]
     assert encoded.features.tolist() == [[0, *(words[word] for word in said), 3]]
     assert encoded.mask is None and encoded.unknown == []
@@ -65,21 +89,31 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     """Every picture of captions of different lengths is there."""
     pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
-    points = [point for point in points_of(pipe, list(METHODS), "small") if point.group in ("main", "again")]
+    points = [
+        point
+        for point in points_of(pipe, list(METHODS), "small")
+        if point.group in ("main", "again")
+    ]
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
     jobs = drawing.jobs_of(points, counts, prompts)
     drawn = drawing.by_point(drawing.draw(pipe, ("", "", ""), jobs), jobs)
     assert {name: len(records) for name, records in drawn.items()} == counts
-    assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
+    assert all(
+        len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records
+    )
 
 
 @torch.no_grad()
 def test_the_drafter_computes_what_the_code_that_it_follows_does() -> None:
-    """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture
-    from position 0; a pass over its first slots, one over the rest, then one node behind them."""
+    """State and vector through one linear layer and a SiLU into the library's Llama of one layer
+    with its norm, over a picture from position 0; a pass over its first slots, one over the rest,
+    then one node behind them.
+    """
     drafter, c = janus_drafter(), JANUS_DRAFTER
-    config = LlamaConfig(**decoder_sizes(c), vocab_size=4, num_hidden_layers=1, max_position_embeddings=64)
+    config = LlamaConfig(
+        **decoder_sizes(c), vocab_size=4, num_hidden_layers=1, max_position_embeddings=64
+    )
     language = LlamaModel(config).eval()
     own = drafter.state_dict()
     state = {name: weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
@@ -88,23 +122,46 @@ def test_the_drafter_computes_what_the_code_that_it_follows_does() -> None:
     hidden = torch.randn(2, 6, c.dim, generator=generator)
     tokens = torch.tensor([3, 9, 11, 40, 2, 63])
     vectors = janus_library().prepare_embeddings_for_image_generation(tokens).expand(2, -1, -1)
-    fused = torch.nn.functional.silu(torch.cat((hidden, vectors), -1) @ own["fusion.weight"].t() + own["fusion.bias"])
-    wanted = language(inputs_embeds=fused, position_ids=torch.arange(6)[None].expand(2, -1)).last_hidden_state
-    cache, prompt, nothing = drafter.new_cache(2, 12), torch.randn(2, 6, c.dim, generator=generator), None
+    fused = torch.nn.functional.silu(
+        torch.cat((hidden, vectors), -1) @ own["fusion.weight"].t() + own["fusion.bias"]
+    )
+    wanted = language(
+        inputs_embeds=fused, position_ids=torch.arange(6)[None].expand(2, -1)
+    ).last_hidden_state
+    cache, prompt, nothing = (
+        drafter.new_cache(2, 12),
+        torch.randn(2, 6, c.dim, generator=generator),
+        None,
+    )
     first = begin(drafter, torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)  # type: ignore[arg-type]
     rest = stable_pass(drafter, tokens[1:5], hidden[:, 1:5], cache)
-    node = node_pass(drafter, tokens[5:], hidden[:, 5:], 1, torch.ones(1, 1, dtype=torch.bool), cache)
-    torch.testing.assert_close(torch.cat((first, rest, node), 1), wanted[:, [0, 4, 5]], atol=1e-4, rtol=0)
+    node = node_pass(
+        drafter, tokens[5:], hidden[:, 5:], 1, torch.ones(1, 1, dtype=torch.bool), cache
+    )
+    torch.testing.assert_close(
+        torch.cat((first, rest, node), 1), wanted[:, [0, 4, 5]], atol=1e-4, rtol=0
+    )
 
 
 class Perfect(JanusDrafter):
-    """Not a network: it says what its target's states would be, whatever it is asked. Its drafts are always right."""
+    """Not a network: it says what its target's states would be, whatever it is asked.
+
+    Its drafts are always right.
+    """
 
     def __init__(self, states: dict[int, Tensor]) -> None:
         super().__init__(JANUS_DRAFTER)
         self.states = states
 
-    def run(self, embedded: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, store: Any, asked: int) -> Tensor:
+    def run(
+        self,
+        embedded: Tensor,
+        hidden: Tensor,
+        rope: Tensor,
+        mask: Tensor | None,
+        store: Any,
+        asked: int,
+    ) -> Tensor:
         x = super().run(embedded, hidden, rope, mask, store, asked)
         own = int((mask[0, 0, -1] == 0).nonzero()[-1])  # the last slot that it sees is its own
         return self.states[own + 1].expand_as(x)
@@ -112,7 +169,9 @@ class Perfect(JanusDrafter):
 
 @torch.no_grad()
 def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipeline) -> None:
-    """All drafts of a drafter that knows the target's states are accepted: the logits of mixed states are others."""
+    """All drafts of a drafter that knows the target's states are accepted: the logits of mixed
+    states are others.
+    """
     target = pipe.networks.target
     encoded = pipe.networks.text.encode(PROMPT)
     condition = target.condition(encoded.features, None, True)
@@ -133,7 +192,8 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
 
 # -- against transformers' own with the same random weights, from both published forms
 
-IDS = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])  # the last starts a picture
+# the last starts a picture
+IDS = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])
 SCALE = 5.0
 
 
@@ -168,9 +228,13 @@ def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
             embeds = model.get_input_embeddings()(condition.features)
         else:
             embeds = model.prepare_embeddings_for_image_generation(tokens.expand(1 + guided, -1))
-        mask = torch.where(sees, 0.0, torch.finfo(torch.float32).min)[None, None].expand(len(embeds), -1, -1, -1)
+        mask = torch.where(sees, 0.0, torch.finfo(torch.float32).min)[None, None].expand(
+            len(embeds), -1, -1, -1
+        )
         places = slots.expand(len(embeds), -1)
-        return language(inputs_embeds=embeds, attention_mask=mask, position_ids=places, past_key_values=cache).last_hidden_state
+        return language(
+            inputs_embeds=embeds, attention_mask=mask, position_ids=places, past_key_values=cache
+        ).last_hidden_state
 
     def check(hidden: Tensor, wanted: Tensor) -> None:
         close(hidden, wanted)
@@ -184,20 +248,42 @@ def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
 
 @torch.no_grad()
 def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
-    """The library's own generation of a whole picture under guidance, which pads the unconditional prompt itself."""
+    """The library's own generation of a whole picture under guidance, which pads the unconditional
+    prompt itself.
+    """
     model = library()
     model.generation_config.generation_kwargs = {"boi_token_id": int(IDS[0, -1])}
     model.generation_config.pad_token_id = JANUS.pad
     wanted = model.generate(
-        IDS, attention_mask=torch.ones_like(IDS), generation_mode="image", do_sample=False, guidance_scale=SCALE
+        IDS,
+        attention_mask=torch.ones_like(IDS),
+        generation_mode="image",
+        do_sample=False,
+        guidance_scale=SCALE,
     )[0].tolist()
     condition, alone = (ours.target.condition(IDS, None, guided) for guided in (True, False))
     assert len(set(wanted)) > 3 and len(wanted) == GRID * GRID
-    for method in (method for method in METHODS.values() if method.lossless and not method.needs_drafter):
+    for method in (
+        method for method in METHODS.values() if method.lossless and not method.needs_drafter
+    ):
         sampling = Sampling(temperature=0, cfg_scale=SCALE)
-        *_, last = decode(ours.target, None, condition, num_tokens=GRID * GRID, sampling=sampling, **small(method.id))
+        *_, last = decode(
+            ours.target,
+            None,
+            condition,
+            num_tokens=GRID * GRID,
+            sampling=sampling,
+            **small(method.id),
+        )
         assert isinstance(last, Decoded) and last.tokens == wanted, method.id
-    *_, plain = decode(ours.target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=Sampling(0))
+    *_, plain = decode(
+        ours.target,
+        None,
+        alone,
+        num_tokens=GRID * GRID,
+        method=METHODS["vanilla"],
+        sampling=Sampling(0),
+    )
     assert plain.tokens != wanted
 
 
@@ -206,4 +292,6 @@ def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
     tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % published.VOCAB
     wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
     assert float(wanted.std()) > 0.01
-    close(ours.tokenizer.decode_latent(ours.tokenizer.vectors(tokens)), (wanted.clamp(-1, 1) + 1) / 2)
+    close(
+        ours.tokenizer.decode_latent(ours.tokenizer.vectors(tokens)), (wanted.clamp(-1, 1) + 1) / 2
+    )

@@ -1,4 +1,6 @@
-"""Steps on an accelerator, without one: nothing waits for the host, nothing lies askew, and no step launches more than it may."""
+"""Steps on an accelerator, without one: nothing waits for the host, nothing lies askew, and no step
+launches more than it may.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from lantern_demo.models.llama import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 
 # Without them a product and the widening of its result are two kernels.
-counted = pytest.mark.skipif(not keeps_sums("meta", torch.bfloat16), reason="this PyTorch has no products with an output type")
+counted = pytest.mark.skipif(
+    not keeps_sums("meta", torch.bfloat16),
+    reason="this PyTorch has no products with an output type",
+)
 
 
 # Settings that change what a step is made of: the rules' once, since no model has any of its own.
@@ -35,22 +40,37 @@ RULES: list[dict[str, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 @pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
-def test_steps_of_published_models_run_on_their_own(model: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With three of a target's layers, which are all alike. Nothing reads a value, so that all steps have one shape."""
+def test_steps_of_published_models_run_on_their_own(
+    model: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With three of a target's layers, which are all alike.
+
+    Nothing reads a value, so that all steps have one shape.
+    """
     info = REGISTRY[model]
     shallow = replace(info.published, target=replace(info.published.target, layers=3))
     monkeypatch.setitem(REGISTRY, model, replace(info, published=shallow))
-    found = [count_launches(model, method, **way) for way in WAYS + RULES * (model == "llamagen-t2i-256")]
+    found = [
+        count_launches(model, method, **way) for way in WAYS + RULES * (model == "llamagen-t2i-256")
+    ]
     assert all(launches.faults == [] and launches.total > 50 for launches in found)
     if model == "llamagen-t2i-256" and METHODS[method].needs_drafter:
         drafter = replace(shallow.drafter, feature_layers=(1, 3))
-        monkeypatch.setitem(REGISTRY, model, replace(info, published=replace(shallow, drafter=drafter)))
+        monkeypatch.setitem(
+            REGISTRY, model, replace(info, published=replace(shallow, drafter=drafter))
+        )
         assert count_launches(model, method).faults == []
 
 
 @counted
 @pytest.mark.parametrize(
-    "key", [pytest.param(key, marks=[pytest.mark.slow] * (key[0] != "llamagen-t2i-256"), id=" ".join(key)) for key in BUDGETS]
+    "key",
+    [
+        pytest.param(
+            key, marks=[pytest.mark.slow] * (key[0] != "llamagen-t2i-256"), id=" ".join(key)
+        )
+        for key in BUDGETS
+    ],
 )
 def test_budgets(key: tuple[str, str, str]) -> None:
     found = count_launches(*key)
@@ -61,7 +81,11 @@ def test_budgets(key: tuple[str, str, str]) -> None:
 def faults_of(step: Any) -> list[str]:
     found = Launches()
     # the meta device has no values to give
-    with suppress(RuntimeError, NotImplementedError), torch.inference_mode(), Watch(found.kernels["draft"], found.faults):
+    with (
+        suppress(RuntimeError, NotImplementedError),
+        torch.inference_mode(),
+        Watch(found.kernels["draft"], found.faults),
+    ):
         step()
     return found.faults
 
@@ -70,8 +94,13 @@ def test_it_sees_what_an_accelerator_may_not_do() -> None:
     x, mask = torch.empty(4, 8, device=META), torch.empty(4, dtype=torch.bool, device=META)
     assert any("reads a value" in fault for fault in faults_of(lambda: x.sum().item()))
     assert any("reads a value" in fault for fault in faults_of(lambda: bool(mask.any())))
-    assert any("reads a value" in fault or "by a mask" in fault for fault in faults_of(lambda: x[mask]))
-    assert any("mixes devices" in fault for fault in faults_of(lambda: x.index_select(0, torch.tensor([1]))))
+    assert any(
+        "reads a value" in fault or "by a mask" in fault for fault in faults_of(lambda: x[mask])
+    )
+    assert any(
+        "mixes devices" in fault
+        for fault in faults_of(lambda: x.index_select(0, torch.tensor([1])))
+    )
     assert faults_of(lambda: x[1:].add_(1).index_select(0, mask.long())) == []
 
 
@@ -79,7 +108,9 @@ def test_it_sees_attention_that_lies_askew() -> None:
     def attend(width: int, dtype: torch.dtype = torch.bfloat16, size: int = 16) -> list[str]:
         q, k = (torch.empty(1, 2, n, size, dtype=torch.bfloat16, device=META) for n in (3, width))
         return faults_of(
-            lambda: F.scaled_dot_product_attention(q, k, k, attn_mask=torch.empty(1, 1, 3, width, dtype=dtype, device=META))
+            lambda: F.scaled_dot_product_attention(
+                q, k, k, attn_mask=torch.empty(1, 1, 3, width, dtype=dtype, device=META)
+            )
         )
 
     assert attend(24) == []

@@ -1,4 +1,6 @@
-"""Fused models of a processor, and joined networks of an accelerator, compute the states that the modules compute."""
+"""Fused models of a processor, and joined networks of an accelerator, compute the states that the
+modules compute.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ import pytest
 import torch
 from passes import begin, commit, node_pass, stable_pass, tree_pass
 from published import anole_networks
-from small_models import MODELS, PADDED, STATIC, TEXT, condition_of, model_of, networks, prompt_of, sequence_networks, stored
+from small_models import (
+    MODELS,
+    PADDED,
+    STATIC,
+    TEXT,
+    condition_of,
+    model_of,
+    networks,
+    prompt_of,
+    sequence_networks,
+    stored,
+)
 from torch import Tensor
 
 from lantern_demo.decoding.trees import static_tree
@@ -32,7 +45,9 @@ def _inference() -> Iterator[None]:
 
 
 def states(target: Any, condition: Any) -> list[Tensor]:
-    """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of the picture."""
+    """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of
+    the picture.
+    """
     cache = target.new_cache(len(condition.features), 40)
     found = [target.prefill(condition, cache)]
 
@@ -61,7 +76,10 @@ def states(target: Any, condition: Any) -> list[Tensor]:
 def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
     """A drafter's outputs for stable slots and for nodes."""
     c, g = drafter.config, torch.Generator().manual_seed(2)
-    rows, width = 1 if drafter.guided else len(condition.features), c.dim * (1 + len(c.feature_layers))
+    rows, width = (
+        1 if drafter.guided else len(condition.features),
+        c.dim * (1 + len(c.feature_layers)),
+    )
 
     def hidden(m: int) -> Tensor:
         return torch.randn(rows, m, width, generator=g)
@@ -70,10 +88,29 @@ def outputs(drafter: Any, condition: Any) -> tuple[list[Tensor], list[Tensor]]:
     stable = [begin(drafter, hidden(c.prefix), torch.tensor([5]), cache, condition)]
     for m in (1, 3, 2):
         stable.append(stable_pass(drafter, torch.arange(m) + 9, hidden(m), cache))
-        first = node_pass(drafter, torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+        first = node_pass(
+            drafter,
+            torch.tensor([1, 2]),
+            stable[-1].expand(-1, 2, -1),
+            1,
+            torch.eye(2, dtype=torch.bool),
+            cache,
+        )
         mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-        nodes += [first, node_pass(drafter, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-    nodes.append(node_pass(drafter, torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+        nodes += [
+            first,
+            node_pass(drafter, torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache),
+        ]
+    nodes.append(
+        node_pass(
+            drafter,
+            torch.tensor([8]),
+            nodes[-1][:, :1],
+            3,
+            torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(),
+            cache,
+        )
+    )
     return stable, nodes
 
 
@@ -87,8 +124,12 @@ def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
         torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
     for joined, own in zip((target, drafter), (of.target, of.drafter), strict=True):
         names = [name for name, _ in joined.named_parameters()]
-        assert any("joined" in name for name in names) and not any("q_proj" in name or "up_proj" in name for name in names)
-        assert sum(p.numel() for p in joined.parameters()) == sum(p.numel() for p in own.parameters())
+        assert any("joined" in name for name in names) and not any(
+            "q_proj" in name or "up_proj" in name for name in names
+        )
+        assert sum(p.numel() for p in joined.parameters()) == sum(
+            p.numel() for p in own.parameters()
+        )
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -104,7 +145,9 @@ def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> Non
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
     if model in ("anole", "janus"):
         kept = {name for name, _ in fused.named_parameters()}
-        assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
+        assert kept and all(
+            "norm" in name or "embed_tokens" in name or "codes" in name for name in kept
+        ), "the rest is packed"
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
@@ -115,7 +158,9 @@ def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
         condition = prompt_of(target, padded)
-        assert torch.equal(lean.prefill(condition, kept), lean.prefill(condition, lean.new_cache(2, 8)))
+        assert torch.equal(
+            lean.prefill(condition, kept), lean.prefill(condition, lean.new_cache(2, 8))
+        )
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
@@ -155,21 +200,31 @@ def test_kinds_of_products(kind: str) -> None:
             assert error < 1e-6
 
 
-def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float16_weights_are_exact_where_they_hold_the_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_kind([weight.half().float()]) == "half"
     assert exact_kind([weight.half().float(), weight]) == "packed"
     assert exact_kind([torch.tensor([1e6])]) == "packed"  # beyond what float16 reaches
-    monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: kind == "plain")
+    monkeypatch.setattr(
+        "lantern_demo.models.machine.matmul.supported", lambda kind: kind == "plain"
+    )
     assert exact_kind([torch.zeros(1)]) == "plain"
 
 
-def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert supported("plain")
-    monkeypatch.setattr("lantern_demo.models.machine.matmul._half", lambda weight: lambda x: 0.5 * x @ weight.t())
+    monkeypatch.setattr(
+        "lantern_demo.models.machine.matmul._half", lambda weight: lambda x: 0.5 * x @ weight.t()
+    )
     assert not supported("half")
-    monkeypatch.setattr("lantern_demo.models.machine.matmul._half", lambda weight: torch.ops.quantized.no_such_thing)
+    monkeypatch.setattr(
+        "lantern_demo.models.machine.matmul._half", lambda weight: torch.ops.quantized.no_such_thing
+    )
     assert not supported("half")
 
 
@@ -204,7 +259,9 @@ def test_sums_are_kept_where_a_device_can() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         found = wide(deepcopy(part).to(dtype), x.to(dtype))
         assert found.dtype == torch.float32 and found.shape == (1, 3, 5)
-        torch.testing.assert_close(found, part(x), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05)
+        torch.testing.assert_close(
+            found, part(x), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05
+        )
 
 
 def test_a_padded_cache_that_is_used_again_counts_positions_anew() -> None:

@@ -1,4 +1,6 @@
-"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and Ctrl-C."""
+"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the
+log, and Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def url(server: str) -> str:
 
 @contextmanager
 def occupied(url: str) -> Iterator[None]:
-    """While somebody else's run keeps the device: it is held up by a request that nobody listens to."""
+    """While somebody else's run keeps the device: it is held up by a request that nobody listens
+    to.
+    """
     go_on, read = threading.Event(), Pipeline.read
 
     def held(*arguments: Any, **options: Any) -> Any:
@@ -98,7 +102,10 @@ def test_a_full_queue_says_so_with_a_number(url: str) -> None:
         assert httpx.get(f"{url}/healthz").json()["waiting"] == admission.WAITING
         assert httpx.post(f"{url}/gradio_api/call/v2/models", json={}).status_code == 200
         for event in events:  # those who give up while they wait leave no trace
-            httpx.post(f"{url}/gradio_api/cancel", json={"session_hash": event, "fn_index": 0, "event_id": event})
+            httpx.post(
+                f"{url}/gradio_api/cancel",
+                json={"session_hash": event, "fn_index": 0, "event_id": event},
+            )
         assert httpx.get(f"{url}/healthz").json()["waiting"] == 0
     wait_for(lambda: idle(url), "the device")
 
@@ -114,7 +121,9 @@ def test_who_a_client_is(monkeypatch: pytest.MonkeyPatch) -> None:
         (False, "testclient", None, "tab", "testclient"),
     ]
     for space, peer, forwarded, session, client in cases:
-        monkeypatch.setenv("SPACE_ID", "a/b") if space else monkeypatch.delenv("SPACE_ID", raising=False)
+        monkeypatch.setenv("SPACE_ID", "a/b") if space else monkeypatch.delenv(
+            "SPACE_ID", raising=False
+        )
         headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
         request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host=peer))
         assert admission.client_of(request, session) == client
@@ -140,14 +149,20 @@ def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["hang up", "cancel"])
-def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_whoever_leaves_frees_the_device(
+    url: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     """256 steps of 20 ms at least; a handful of them, between two answers, is all that follows."""
-    wanted = answer(url, join(url, CASE, "10.0.0.1").json()["event_id"])[1]["methods"]["vanilla"]["token_ids"]
+    wanted = answer(url, join(url, CASE, "10.0.0.1").json()["event_id"])[1]["methods"]["vanilla"][
+        "token_ids"
+    ]
     moments = steps_after(monkeypatch)
     if way == "hang up":
         answer(url, join(url, CASE, "10.0.0.1").json()["event_id"], leave_after=3)
     else:
-        job = Client(url, verbose=False).submit(CASE["prompt"], methods=["vanilla"], tree="small", api_name="/compare")
+        job = Client(url, verbose=False).submit(
+            CASE["prompt"], methods=["vanilla"], tree="small", api_name="/compare"
+        )
         wait_for(lambda: len(job.outputs()) > 2, "some answers")
         assert job.cancel()
     left = time.monotonic()
@@ -173,14 +188,20 @@ def test_closing_takes_no_step_more(tiny_model: Path, monkeypatch: pytest.Monkey
 def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
     service = Service(tiny_model, "cpu")
     pipe = service.pipeline("tiny")
-    with closing(pipe.race(pipe.request("a lantern", ["eagle1", "eagle2"], tree="paper"))) as events:
+    with closing(
+        pipe.race(pipe.request("a lantern", ["eagle1", "eagle2"], tree="paper"))
+    ) as events:
         assert [next(events) for _ in range(3)] == [("eagle1", None)] * 3
     assert pipe.generate("a lantern", seed=1).tokens
 
 
 @pytest.mark.slow
-def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One picture is drawn; of the runs that are given up the first tokens were shown, and these are its own."""
+def test_a_run_that_takes_too_long_ends_with_what_is_good(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One picture is drawn; of the runs that are given up the first tokens were shown, and these
+    are its own.
+    """
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
     run, seen, drawn = Pipeline.run, [], []
@@ -204,15 +225,24 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
             outcomes[item.method] = item
             continue
         for method, progress in item.lanes.items():
-            shown.setdefault(method, {}).update((place, token) for place, _, token in progress.fresh)
+            shown.setdefault(method, {}).update(
+                (place, token) for place, _, token in progress.fresh
+            )
     assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation)
     for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
         failed, first = outcomes[method], shown[method]
         assert first == dict(enumerate(outcomes[drawn[0]].tokens[: len(first)])) and first
-        assert isinstance(failed, MethodFailed) and "seconds here, and they were over. Ask for fewer methods" in failed.message
-    assert [isinstance(event, Generation) for event in seen[-2:]] == [True, False], "not a step more"
+        assert (
+            isinstance(failed, MethodFailed)
+            and "seconds here, and they were over. Ask for fewer methods" in failed.message
+        )
+    assert [isinstance(event, Generation) for event in seen[-2:]] == [True, False], (
+        "not a step more"
+    )
     monkeypatch.undo()
-    assert any(isinstance(item, Generation) for item in service.frames(request, False)), "the next run is as ever"
+    assert any(isinstance(item, Generation) for item in service.frames(request, False)), (
+        "the next run is as ever"
+    )
 
 
 def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +264,14 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for(lambda: idle(url), "what ran before")
     response = httpx.get(f"{url}/healthz")
-    idling = {"status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": __version__}
+    idling = {
+        "status": "ready",
+        "ready": True,
+        "model": "tiny",
+        "running": False,
+        "waiting": 0,
+        "version": __version__,
+    }
     assert response.status_code == 200 and response.json() == idling
     for state in ("loading", "failed"):
         monkeypatch.setattr(Service, "state", state)
@@ -242,16 +279,25 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert response.status_code == 503 and response.json()["status"] == state
 
 
-def test_a_line_per_run(tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_per_run(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logger = logging.getLogger("lantern_demo")
     monkeypatch.setattr(logger, "handlers", [caplog.handler])
-    monkeypatch.setattr(logger, "propagate", False)  # else pytest's handler of the root logger takes each line again
+    # else pytest's handler of the root logger takes each line again
+    monkeypatch.setattr(logger, "propagate", False)
     caplog.set_level(logging.INFO, "lantern_demo")
     service = Service(tiny_model, "cpu")
-    request = service.request("a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"})
+    request = service.request(
+        "a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"}
+    )
 
     def lines() -> list[str]:
-        found = [record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.service"]
+        found = [
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "lantern_demo.ui.service"
+        ]
         caplog.clear()
         return found
 
@@ -283,7 +329,9 @@ def test_warnings_are_logged_once() -> None:
 
     assert passes(logging.WARNING, "odd") and not passes(logging.WARNING, "odd")
     assert passes(logging.WARNING, "other")
-    assert passes(logging.INFO, "run") and passes(logging.INFO, "run"), "a line per run, whatever it says"
+    assert passes(logging.INFO, "run") and passes(logging.INFO, "run"), (
+        "a line per run, whatever it says"
+    )
     assert passes(logging.ERROR, "bad") and passes(logging.ERROR, "bad")
 
 
@@ -291,7 +339,9 @@ def test_warnings_are_logged_once() -> None:
 
 
 @pytest.fixture(scope="module")
-def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any, Path]]:
+def process(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Any, Path]]:
     place = tmp_path_factory.mktemp("served")
     with served(str(tiny_model), place) as (url, running):
         wait_until_ready(url, running)
@@ -300,10 +350,14 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.slow
 def test_a_short_soak(process: tuple[str, Any, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three clients, one of which misbehaves, for two seconds; `python examples/soak.py` is the long form."""
+    """Three clients, one of which misbehaves, for two seconds; `python examples/soak.py` is the
+    long form.
+    """
     monkeypatch.setattr("examples.soak.CASES", CASES[:2])
     found = soak(*process, minutes=1 / 30, clients=3, page_count=0, every=0.5)
-    assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
+    assert sound(found), json.dumps(
+        {key: value for key, value in found.items() if key != "curve"}, indent=1
+    )
     assert found["right"] >= 2 and found["tracebacks_in_log"] == 0
     later = found["curve"][len(found["curve"]) // 2 :]
     for name, room in (("threads", 30), ("handles", 60), ("memory_mib", 200)):
@@ -315,7 +369,9 @@ def test_a_short_soak(process: tuple[str, Any, Path], monkeypatch: pytest.Monkey
 def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any, Path]) -> None:
     url, running, place = process
     big = {"prompt": "a red lantern", "methods": None, "tree": "paper"}
-    event = httpx.post(f"{url}/gradio_api/call/v2/compare", json=big, timeout=SECONDS).json()["event_id"]
+    event = httpx.post(f"{url}/gradio_api/call/v2/compare", json=big, timeout=SECONDS).json()[
+        "event_id"
+    ]
     with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event}", timeout=SECONDS) as stream:
         events = stream.iter_lines()
         while "progress" not in next(events):
@@ -337,7 +393,8 @@ def test_ctrl_c_while_the_model_loads() -> None:
     program = (
         "import os, signal, sys, threading, time, app\n"
         "from lantern_demo.ui import page\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background commands of a script begin with it ignored
+        # background commands of a script begin with it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "page.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), "
         "time.sleep(60))\n"
         "page.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
@@ -347,6 +404,17 @@ def test_ctrl_c_while_the_model_loads() -> None:
     )
     root = Path(__file__).parent.parent
     start = time.monotonic()
-    done = ran(sys.executable, "-c", program, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, timeout=120)
-    assert done.returncode == 0 and done.stdout.endswith("Stopped.\n") and "Traceback" not in done.stderr
+    done = ran(
+        sys.executable,
+        "-c",
+        program,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        timeout=120,
+    )
+    assert (
+        done.returncode == 0
+        and done.stdout.endswith("Stopped.\n")
+        and "Traceback" not in done.stderr
+    )
     assert time.monotonic() - start < 55, "it did not wait for its threads"

@@ -1,4 +1,6 @@
-"""What anybody can send to look at a token, and the names of finished runs that anybody can ask for."""
+"""What anybody can send to look at a token, and the names of finished runs that anybody can ask
+for.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def place(**changes: Any) -> dict[str, Any]:
     return asked | changes
 
 
-def shows(alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int) -> bool:
+def shows(
+    alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int
+) -> bool:
     """Whether a square of a strip is the part of a picture around a cell."""
     (pipe,), side = alikes._service.loaded(), strip.height
     size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
@@ -53,18 +57,28 @@ def shows(alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int]
 def test_a_place_is_shown(alikes: LookAlikes) -> None:
     found = alikes.look(place(drafts=[1, 2, 4, 5, 6]))
     assert "error" not in found, found
-    assert [row[0] for row in found["drafts"]] == [1, 2, 4][:DRAFTS], "no more than are shown, however many are sent"
+    assert [row[0] for row in found["drafts"]] == [1, 2, 4][:DRAFTS], (
+        "no more than are shown, however many are sent"
+    )
     strip = picture_of(found["picture"])
-    assert isinstance(strip, Image.Image) and strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
+    assert (
+        isinstance(strip, Image.Image)
+        and strip.width == strip.height * len(found["tokens"])
+        and found["tokens"][0] == 3
+    )
     assert found["squares"] == len(found["tokens"]) and found["tree"] is None
     assert all(0 <= p <= 1 for _, p in found["liked"])
 
 
-def test_a_token_that_is_no_draft_is_shown_beside_without_its_neighbours(alikes: LookAlikes) -> None:
+def test_a_token_that_is_no_draft_is_shown_beside_without_its_neighbours(
+    alikes: LookAlikes,
+) -> None:
     alone, found = alikes.look(place(drafts=[])), alikes.look(place(drafts=[], beside=[9, 10]))
     liked = [token for token, _ in alone["liked"]]
     assert not {9, 10} & {3, *liked}
-    assert found["tokens"] == [3, 9, *liked] and found["drafts"] == [], "one at most, however many are sent"
+    assert found["tokens"] == [3, 9, *liked] and found["drafts"] == [], (
+        "one at most, however many are sent"
+    )
     assert found["squares"] == alone["squares"] + 1
     assert alikes.look(place(drafts=[], beside=[3])) == alone, "what is there is not shown twice"
 
@@ -77,10 +91,14 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
 
     assert len(liked()) == LIKED and liked(cell=0) == [], "nothing is before the first"
     before = [3] * 39
-    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), "the distribution given the tokens before"
+    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), (
+        "the distribution given the tokens before"
+    )
     assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
     strips: list[Image.Image] = []
-    monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
+    monkeypatch.setattr(
+        "lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or ""
+    )
     found = alikes.look(place())
     for square, token in enumerate(found["tokens"]):
         assert shows(alikes, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
@@ -89,26 +107,43 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
 TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 254}
 
 
-def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(
+    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     strips: list[Image.Image] = []
-    monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
+    monkeypatch.setattr(
+        "lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or ""
+    )
     found = alikes.look(place(tree=TREE | {"at": 100}))
     (strip,) = strips
     assert strip.width == strip.height * found["squares"] and len(found["tree"]) == 5
     before, behind = [3] * 101, [3] * 155
     for square, drawn, cell in zip(
-        found["tree"], ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]), (100, 101, 101, 102, 102), strict=True
+        found["tree"],
+        ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]),
+        (100, 101, 101, 102, 102),
+        strict=True,
     ):
         assert shows(alikes, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
-    assert [square is None for square in alikes.look(place(tree=TREE))["tree"]] == [False, False, False, True, True]
+    assert [square is None for square in alikes.look(place(tree=TREE))["tree"]] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
-def test_a_picture_is_decoded_once_however_many_nodes_show_it(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_is_decoded_once_however_many_nodes_show_it(
+    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (pipe,) = alikes._service.loaded()
     calls: list[list[int]] = []
     decode = pipe.decode_image
     monkeypatch.setattr(pipe, "decode_image", lambda tokens: calls.append(tokens) or decode(tokens))
-    asked = place(cell=0, drafts=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20})
+    asked = place(
+        cell=0, drafts=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20}
+    )
     assert len(alikes.look(asked)["tree"]) == 17
     assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
 
@@ -121,7 +156,9 @@ def test_distributions_of_few_pictures_are_kept(alikes: LookAlikes) -> None:
     assert (after.misses - before.misses, after.hits - before.hits, after.maxsize) == (1, 1, KEPT)
 
 
-def test_nothing_is_decoded_outside_a_lease(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decoded_outside_a_lease(
+    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
     assert alikes.look(place()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
 
@@ -135,14 +172,31 @@ WRONG: dict[str, list[Any]] = {
     "drafts": [None, 1, [10**9], [-1], ["1"], [False], [[1]]],
     "beside": [None, 9, [10**9], [-1], ["9"], [True]],
     "settings": [
-        *(None, [], {"seeds": 1}, {"seed": -1}, {"seed": [1]}, {"tree": {"a": 1}}, {"tree": ["0"] * 100_000}),
+        *(
+            None,
+            [],
+            {"seeds": 1},
+            {"seed": -1},
+            {"seed": [1]},
+            {"tree": {"a": 1}},
+            {"tree": ["0"] * 100_000},
+        ),
         *({"top_k": float("nan")}, {"neighbours": 3}),
     ],
     "prompt": [None, 3, "", "x" * 100_000, "\x00", ["a"]],
     "tree": [
-        *([], {}, "0", {"tokens": [], "parents": [], "at": 0}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
+        *(
+            [],
+            {},
+            "0",
+            {"tokens": [], "parents": [], "at": 0},
+            {"tokens": [3] * 18, "parents": [0] * 18, "at": 0},
+        ),
         *(TREE | {"at": at} for at in (TOKENS, None, True)),
-        *(TREE | {"parents": parents} for parents in ([0, 0, 0, 1, 4], [0, 0, 0, 1], [0, 0, 0, 1, -1])),
+        *(
+            TREE | {"parents": parents}
+            for parents in ([0, 0, 0, 1, 4], [0, 0, 0, 1], [0, 0, 0, 1, -1])
+        ),
         *(TREE | {"tokens": tokens} for tokens in ([10**9] * 5, [[3]] * 5)),
     ],
     "model": [None, "llamagen-t2i-256", "../tiny", ["tiny"], {}],
@@ -154,7 +208,11 @@ def test_what_is_no_place_is_refused_by_a_sentence(alikes: LookAlikes, name: str
     for value in WRONG[name]:
         found = alikes.look(place(**{name: value}))
         assert set(found) == {"error"}, str(value)[:100]
-        assert found["error"][0].isupper() and found["error"].endswith(".") and len(found["error"]) < 400
+        assert (
+            found["error"][0].isupper()
+            and found["error"].endswith(".")
+            and len(found["error"]) < 400
+        )
 
 
 def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
@@ -191,7 +249,12 @@ def test_looking_over_http(server: str, monkeypatch: pytest.MonkeyPatch) -> None
     stage = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "stage")
 
     def post(**changes: Any) -> httpx.Response:
-        body = {"session_hash": "by-hand", "component_id": stage, "fn_name": "look", "data": place()} | changes
+        body = {
+            "session_hash": "by-hand",
+            "component_id": stage,
+            "fn_name": "look",
+            "data": place(),
+        } | changes
         return httpx.post(f"{server}gradio_api/component_server", json=body, timeout=60)
 
     assert "picture" in post().json()
@@ -216,7 +279,15 @@ def test_finished_runs_are_found_by_their_names_alone() -> None:
     assert runs.get(names[0]) is None, "the oldest goes first"
     found = runs.get(names[3])
     assert found is not None and found.record == shown.record and found.pictures == shown.pictures
-    for other in ("", names[3][:-1], names[3] + " ", names[3].swapcase(), "../" + names[3], "\ud800", "x" * 10**6):
+    for other in (
+        "",
+        names[3][:-1],
+        names[3] + " ",
+        names[3].swapcase(),
+        "../" + names[3],
+        "\ud800",
+        "x" * 10**6,
+    ):
         assert runs.get(other) is None
 
 
@@ -227,6 +298,10 @@ def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: 
     kept = w.finished.keep(shown.record, shown.pictures)
     for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):
         updates = from_link(service, w, form, {"run": name}) or {}
-        assert texts.READY_GONE in updates[w.status] and shown.record["prompt"] not in updates[w.stage]
-        assert {lane["phase"] for lane in json.loads(updates[w.stage])["lanes"]} == {"asked"} and w.result not in updates
+        assert (
+            texts.READY_GONE in updates[w.status] and shown.record["prompt"] not in updates[w.stage]
+        )
+        assert {lane["phase"] for lane in json.loads(updates[w.stage])["lanes"]} == {
+            "asked"
+        } and w.result not in updates
     assert shown.record["prompt"] in (from_link(service, w, form, {"run": kept}) or {})[w.stage]

@@ -1,4 +1,6 @@
-"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache and clock."""
+"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache
+and clock.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ ALL = list(METHODS)
 
 
 def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
-    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **SETTINGS[name], **changes}
+    settings = {
+        "sampling": Sampling(cfg_scale=2.0),
+        "neighbours": NEIGHBOURS,
+        **SETTINGS[name],
+        **changes,
+    }
     return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, seed=seed, **settings)
 
 
@@ -82,7 +89,9 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         found.append(result)
         assert result.steps == 0 or result.mean_accepted_length == (count - 1) / result.steps
         assert len(result.tokens) == count and steps[-1].committed == count
-        assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(result.accepted_lengths)
+        assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(
+            result.accepted_lengths
+        )
     if count == 4 and METHODS[method].needs_drafter:
         assert any(sum(result.accepted_lengths) > 3 for result in found), "some run overshot"
     if count == 1:
@@ -115,10 +124,13 @@ def test_greedy_relaxed(method: str) -> None:
 
 @pytest.mark.parametrize("method", [name for name in ALL if not METHODS[name].alone])
 def test_top_k_one_is_greedy(method: str) -> None:
-    """One token of mass per distribution: all that guess must give that token, relaxed or not, and accept full paths."""
+    """One token of mass per distribution: all that guess must give that token, relaxed or not, and
+    accept full paths.
+    """
     rule = SETTINGS[method]["rule"]
     if method == "lantern":
-        rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours
+        # an additive bound lets a token of mass 0 in through its neighbours
+        rule = replace(rule, bound=0.0)
     one = run(method, sampling=Sampling(top_k=1), rule=rule)[1]
     assert one.tokens == run("vanilla", sampling=Sampling(0))[1].tokens
     assert one.mean_accepted_length > 1
@@ -129,7 +141,9 @@ def test_cancelling_and_inference_mode(method: str) -> None:
     events = start(method)
     for _ in range(3):
         next(events)
-        assert not torch.is_inference_mode_enabled(), "the loop's mode must not leak into its consumer"
+        assert not torch.is_inference_mode_enabled(), (
+            "the loop's mode must not leak into its consumer"
+        )
     events.close()
     assert list(events) == []
     assert not torch.is_inference_mode_enabled()
@@ -141,7 +155,11 @@ def test_cancelling_and_inference_mode(method: str) -> None:
         ("vanilla", {"tokens": 0}, "num_tokens is 0"),
         ("vanilla", {"seed": -1}, "seed is -1; it must be between 0 and 4294967295"),
         ("vanilla", {"seed": 2**32}, "seed is 4294967296; it must be between 0 and 4294967295"),
-        ("vanilla", {"tree": STATIC}, "tree is of kind StaticTree; method vanilla needs DraftConfig"),
+        (
+            "vanilla",
+            {"tree": STATIC},
+            "tree is of kind StaticTree; method vanilla needs DraftConfig",
+        ),
         ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree"),
         ("eagle1", {"rule": Lantern(2, 0.1)}, "rule is of kind Lantern; method eagle1 needs Rule"),
         ("lantern", {"neighbours": None}, "neighbours is None"),
@@ -150,9 +168,17 @@ def test_cancelling_and_inference_mode(method: str) -> None:
             {"neighbours": NEIGHBOURS[:, :3]},
             r"neighbours has shape \[12, 3\]; with Lantern\(.*k=4, .*\) it must be \[12, 4",
         ),
-        ("eagle2", {"tree": DynamicTree(20, 1, 30)}, "20 children per node; allowed are at most the 12"),
+        (
+            "eagle2",
+            {"tree": DynamicTree(20, 1, 30)},
+            "20 children per node; allowed are at most the 12",
+        ),
         ("eagle1", {"prefix_rows": 3}, "prefix_rows is 3"),
-        ("eagle1", {"prefix_rows": 1}, r"prefix_rows is 1; with cfg_scale 2.0 there must be 2 \(guidance needs both rows\)"),
+        (
+            "eagle1",
+            {"prefix_rows": 1},
+            r"prefix_rows is 1; with cfg_scale 2.0 there must be 2 \(guidance needs both rows\)",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_at_the_call(method: str, changes: dict, complaint: str) -> None:
@@ -178,20 +204,32 @@ def test_bad_arguments_are_refused_at_the_call(method: str, changes: dict, compl
         (LanternPlusPlus, (1, 0.5), "lambda is 0.5"),
     ],
 )
-def test_values_out_of_range_are_refused_where_they_are_given(made: Any, values: tuple[Any, ...], complaint: str) -> None:
+def test_values_out_of_range_are_refused_where_they_are_given(
+    made: Any, values: tuple[Any, ...], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         made(*values)
 
 
 def test_missing_drafter() -> None:
     with pytest.raises(ValueError, match="drafter is None; method eagle1 needs one"):
-        decode(TARGET, None, PREFIX, num_tokens=4, method=METHODS["eagle1"], sampling=Sampling(), tree=STATIC)
+        decode(
+            TARGET,
+            None,
+            PREFIX,
+            num_tokens=4,
+            method=METHODS["eagle1"],
+            sampling=Sampling(),
+            tree=STATIC,
+        )
 
 
 def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
     def tokens(**changes: object) -> list[int]:
         vanilla = METHODS["vanilla"]
-        *_, result = decode(TARGET, None, PREFIX, num_tokens=9, method=vanilla, sampling=Sampling(), **changes)
+        *_, result = decode(
+            TARGET, None, PREFIX, num_tokens=9, method=vanilla, sampling=Sampling(), **changes
+        )
         return result.tokens
 
     assert tokens() == tokens(prefix_rows=2) == tokens(prefix_rows=1)
@@ -215,11 +253,19 @@ def test_cache_hides_a_prompts_padding_where_it_stays() -> None:
     place = cache.padding.data_ptr()
     for padded in (2, 0, 1):
         cache.start(3, torch.tensor([[True] * 3, [False] * padded + [True] * (3 - padded)]))
-        assert cache.length == 3 and cache.padded == (padded > 0) and cache.padding.data_ptr() == place
-        assert cache.padding.isinf().flatten(1).tolist() == [[False] * 6, [True] * padded + [False] * (6 - padded)]
+        assert (
+            cache.length == 3 and cache.padded == (padded > 0) and cache.padding.data_ptr() == place
+        )
+        assert cache.padding.isinf().flatten(1).tolist() == [
+            [False] * 6,
+            [True] * padded + [False] * (6 - padded),
+        ]
         assert (cache.bias(None, 4) is None) == (padded == 0)
     bias = cache.bias(torch.tensor([[True, True, False, True]]), 4)
-    assert bias is not None and bias.isinf()[:, 0, 0].tolist() == [[False, False, True, False], [True, False, True, False]]
+    assert bias is not None and bias.isinf()[:, 0, 0].tolist() == [
+        [False, False, True, False],
+        [True, False, True, False],
+    ]
 
 
 def test_consumer_time_is_not_counted() -> None:

@@ -1,4 +1,6 @@
-"""Beside others, in a real browser: as many wait as may, or the server goes away while a race goes on, and comes back."""
+"""Beside others, in a real browser: as many wait as may, or the server goes away while a race goes
+on, and comes back.
+"""
 
 from __future__ import annotations
 
@@ -74,22 +76,28 @@ def test_a_full_queue(page: Page, server: str, device: Device) -> None:
     expect(page.locator("#seed input")).to_have_value("42")
 
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("Queue is full: 1 requests are waiting, and no more may.")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "Queue is full: 1 requests are waiting, and no more may."
+    )
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     expect(page.locator("#stop")).to_be_hidden()
 
     device.gate.set()
     for job in jobs:
         job.result(timeout=60)
-    page.locator("#draw").click(timeout=5000)  # Gradio's own notice, there for ten seconds, does not lie over it
+    # Gradio's own notice, there for ten seconds, does not lie over it
+    page.locator("#draw").click(timeout=5000)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
 
 
-def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_sees_it_and_can_leave(
+    page: Page, server: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lantern_demo.ui.admission.WAITING", 2)
     client = Client(server, verbose=False)
     device.gate.set()
-    client.predict("a lantern", method="vanilla", api_name="/draw")  # a run that tells how long one takes
+    # a run that tells how long one takes
+    client.predict("a lantern", method="vanilla", api_name="/draw")
     device.gate.clear()
     device.entered.clear()
     drawing = client.submit("a lantern", method="vanilla", api_name="/draw")
@@ -115,7 +123,9 @@ def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device
 
 
 class Line:
-    """An address that leads to a server until it is cut: what was open breaks off, and nobody answers there any more."""
+    """An address that leads to a server until it is cut: what was open breaks off, and nobody
+    answers there any more.
+    """
 
     def __init__(self) -> None:
         self.address, self.sockets = ("127.0.0.1", 0), set[socket.socket]()
@@ -126,7 +136,9 @@ class Line:
         self.address = listener.getsockname()
         self.sockets.add(listener)
         target = urlparse(server)
-        threading.Thread(target=self.accept, args=(listener, (target.hostname, target.port)), daemon=True).start()
+        threading.Thread(
+            target=self.accept, args=(listener, (target.hostname, target.port)), daemon=True
+        ).start()
         return f"http://127.0.0.1:{self.address[1]}/"
 
     def accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
@@ -189,14 +201,21 @@ def test_a_server_that_goes_is_told_and_what_was_drawn_stays(
     prompt = "two <b>blue</b> lanterns & a moon"
     tab.get_by_label("Prompt").fill(prompt)
     draw(tab)
-    tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
+    tab.wait_for_function(
+        "document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)"
+    )
     line.cut()
     expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
     expect(tab.locator("#stage .source")).to_have_text(texts.WEB["lostRace"])
     assert tab.get_by_label("Prompt").input_value() == prompt
     passes = tab.locator("#stage .passes").all_inner_texts()
     assert any(re.match(r"[1-9]\d* passes", told) for told in passes), "what was drawn stays"
-    assert tab.locator("#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing").count() == 0
+    assert (
+        tab.locator(
+            "#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing"
+        ).count()
+        == 0
+    )
     expect(tab.locator("#draw")).to_be_disabled()
     expect(tab.locator("#stop")).to_be_hidden()
     assert "Drawing" not in tab.locator("main").inner_text()
@@ -219,6 +238,8 @@ def test_a_reload_in_the_middle_of_a_race_is_no_error(tab: Page, server: str) ->
     open_page(tab, server)
     for _ in range(2):
         draw(tab)
-        tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
+        tab.wait_for_function(
+            "document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)"
+        )
         tab.reload()
         expect(tab.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))

@@ -1,4 +1,6 @@
-"""The program that trains the bundled model: its words, its scenes, how its target grows, and a run."""
+"""The program that trains the bundled model: its words, its scenes, how its target grows, and a
+run.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +50,25 @@ def test_a_whole_caption_names_every_attribute() -> None:
             assert "lantern" in words or "lanterns" in words
         numbers = ({"a", "an", "one"}, {"two", "pair"}, {"three"}, {"four"})
         assert numbers[int(attributes["count"][row])] & {*words}, caption
-        times = ({"dusk", "sunset", "evening"}, {"night", "midnight"}, {"dawn", "sunrise", "morning"})
+        times = (
+            {"dusk", "sunset", "evening"},
+            {"night", "midnight"},
+            {"dawn", "sunrise", "morning"},
+        )
         assert times[int(attributes["time"][row])] & {*words}, caption
 
 
 def test_captions_have_the_right_article_and_may_omit() -> None:
     told, _ = captions_of(600, omit=True)
-    pairs = [pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)]
+    pairs = [
+        pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)
+    ]
     articles = [(a, b) for a, b in pairs if a in ("a", "an")]
     assert all((a == "an") == (b[0] in "aeiou") for a, b in articles)
     assert {"a", "an"} == {a for a, _ in articles}
-    short = [caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}]
+    short = [
+        caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}
+    ]
     assert 0.1 < len(short) / len(told) < 0.35
 
 
@@ -119,7 +129,14 @@ def test_a_small_run_of_every_stage_leaves_a_model_that_draws(tmp_path: Path) ->
     sizes = "--minutes 0.3 --layers 11 --ffn 256 --batch 2 --pictures-batch 1 --bank 8 --scenes 8"
     more = "--own 16 --held-out 8 --log-every 1"
     script = "examples/make_bundled_model/train.py"
-    command = [sys.executable, script, "--out", str(run), "--sprites", str(tmp_path / "sprites.npz")]
+    command = [
+        sys.executable,
+        script,
+        "--out",
+        str(run),
+        "--sprites",
+        str(tmp_path / "sprites.npz"),
+    ]
     subprocess.run([*command, *sizes.split(), *more.split()], check=True, timeout=600)
     facts = json.loads((run / "facts.json").read_text(encoding="utf-8"))
     assert len(facts["worth_of_blocks"]) == 11

@@ -1,4 +1,6 @@
-"""Gradio's MCP server over /draw and /models: off unless it is asked for, and then called by a client, where MCP is installed."""
+"""Gradio's MCP server over /draw and /models: off unless it is asked for, and then called by a
+client, where MCP is installed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from lantern_demo.models.registry import REGISTRY
 @pytest.fixture
 def served(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a page that was started with the switch on."""
-    pytest.importorskip("mcp", reason='MCP is not installed: pip install "gradio[mcp]" in the version of requirements.txt')
+    pytest.importorskip(
+        "mcp",
+        reason='MCP is not installed: pip install "gradio[mcp]" in the version of requirements.txt',
+    )
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
     with tiny.served(tiny_model) as (url, _):
@@ -34,12 +39,19 @@ def ask(*arguments: Any) -> Any:
         return thread.submit(asyncio.run, asked(*arguments)).result()
 
 
-async def asked(address: str, name: str | None = None, parameters: dict[str, Any] | None = None) -> Any:
-    """The list of tools, or the result of one, of a client that asks for progress: Gradio sends others no pictures."""
+async def asked(
+    address: str, name: str | None = None, parameters: dict[str, Any] | None = None
+) -> Any:
+    """The list of tools, or the result of one, of a client that asks for progress: Gradio sends
+    others no pictures.
+    """
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
-    async with streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
+    async with (
+        streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _),
+        ClientSession(read, write) as session,
+    ):
         await session.initialize()
         if name is None:
             return (await session.list_tools()).tools
@@ -50,18 +62,38 @@ def test_programs_draw_by_mcp(served: str) -> None:
     tools = {tool.name: tool for tool in ask(served)}
     assert set(tools) == {"draw", "models"}
     assert "What there is to draw here" in tools["draw"].description
-    assert set(tools["draw"].inputSchema["properties"]) == {"prompt", "model", "method", "seed", "settings"}
+    assert set(tools["draw"].inputSchema["properties"]) == {
+        "prompt",
+        "model",
+        "method",
+        "seed",
+        "settings",
+    }
 
-    drawn = ask(served, "draw", {"prompt": "a zebra", "seed": 3, "settings": {"lanternpp_lambda": 2}})
-    assert not drawn.isError and [part.mimeType for part in drawn.content if part.type == "image"] == ["image/png"]
+    drawn = ask(
+        served, "draw", {"prompt": "a zebra", "seed": 3, "settings": {"lanternpp_lambda": 2}}
+    )
+    assert not drawn.isError and [
+        part.mimeType for part in drawn.content if part.type == "image"
+    ] == ["image/png"]
     numbers = ast.literal_eval(drawn.content[-1].text)
-    assert (numbers["method"], numbers["seed"], numbers["unknown_words"]) == ("lantern++", 3, ["zebra"])
-    assert numbers["warning"].startswith("The picture does not show the prompt. This model draws only lanterns")
+    assert (numbers["method"], numbers["seed"], numbers["unknown_words"]) == (
+        "lantern++",
+        3,
+        ["zebra"],
+    )
+    assert numbers["warning"].startswith(
+        "The picture does not show the prompt. This model draws only lanterns"
+    )
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
 
     (offer,) = ask(served, "models", {}).content
     told = ast.literal_eval(offer.text)
-    assert [model["id"] for model in told["models"]] == ["tiny", *REGISTRY] and len(told["methods"]) == len(METHODS)
+    assert [model["id"] for model in told["models"]] == ["tiny", *REGISTRY] and len(
+        told["methods"]
+    ) == len(METHODS)
     named = {"prompt": "a red lantern", "methods": ["vanilla"], "temperature": 0.9}
-    assert httpx.post(f"{served}gradio_api/call/v2/compare", json=named).status_code == 200, "no tool, and documented as ever"
+    assert httpx.post(f"{served}gradio_api/call/v2/compare", json=named).status_code == 200, (
+        "no tool, and documented as ever"
+    )

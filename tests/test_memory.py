@@ -25,7 +25,9 @@ def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
     proc = root / "proc" / "self"
     proc.mkdir(parents=True)
     (proc / "cgroup").write_text(groups and f"{groups}\n", encoding="utf-8")
-    (root / "proc" / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {MACHINE * 1024} kB\n", encoding="utf-8")
+    (root / "proc" / "meminfo").write_text(
+        f"MemTotal: 9999999 kB\nMemAvailable: {MACHINE * 1024} kB\n", encoding="utf-8"
+    )
     for name, text in files.items():
         path = root / "sys" / "fs" / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,9 @@ def v2(limit: object, used: int, *, high: object = "max", **pages: int) -> dict[
     """The files of a group of version 2; sizes in MiB."""
     stat = {"anon": 1, "file_mapped": 0, "active_file": 0, "inactive_file": 0} | pages
     numbers = {"memory.max": limit, "memory.high": high, "memory.current": used}
-    files = {name: str(size * MIB if isinstance(size, int) else size) for name, size in numbers.items()}
+    files = {
+        name: str(size * MIB if isinstance(size, int) else size) for name, size in numbers.items()
+    }
     return files | {"memory.stat": "\n".join(f"{name} {size * MIB}" for name, size in stat.items())}
 
 
@@ -61,7 +65,11 @@ MEMORY = {
     "a container": (V2.format("/"), at(".", v2(2000, 500)), 1500),
     "files that nothing reads": (V2.format("/"), at(".", v2(2000, 500, inactive_file=200)), 1700),
     "files of a process before": (V2.format("/"), at(".", v2(2000, 1900, active_file=1800)), 1900),
-    "mapped weights": (V2.format("/"), at(".", v2(2000, 1900, active_file=1500, file_mapped=1500)), 100),
+    "mapped weights": (
+        V2.format("/"),
+        at(".", v2(2000, 1900, active_file=1500, file_mapped=1500)),
+        100,
+    ),
     "no limit": (V2.format("/"), at(".", v2("max", 500)), MACHINE),
     "more than the machine has": (V2.format("/"), at(".", v2(9000, 500)), MACHINE),
     "throttled": (V2.format("/"), at(".", v2(2000, 500, high=1000)), 500),
@@ -77,7 +85,11 @@ MEMORY = {
         at("a.slice", v2(4000, 900)) | at("a.slice/job", v2(300, 100)),
         200,
     ),
-    "the machine's path in a container": (V2.format("/../../pod/one"), at(".", v2(2000, 500)), 1500),
+    "the machine's path in a container": (
+        V2.format("/../../pod/one"),
+        at(".", v2(2000, 500)),
+        1500,
+    ),
     "a group in such a container": (
         V2.format("/pod/one/job"),
         at(".", v2(2000, 500)) | at("job", v2(700, 500)),
@@ -86,7 +98,9 @@ MEMORY = {
     "version 1": (IN_DOCKER, at("memory", v1(640, 140, total_inactive_file=50)), 550),
     "version 1, nested": (
         V1.format("/batch/job_7/step", "/"),
-        at("memory", v1(NONE, 9999)) | at("memory/batch/job_7", v1(640, 600)) | at("memory/batch/job_7/step", v1(NONE, 300)),
+        at("memory", v1(NONE, 9999))
+        | at("memory/batch/job_7", v1(640, 600))
+        | at("memory/batch/job_7/step", v1(NONE, 300)),
         40,
     ),
     "version 1, a limit outside": (IN_DOCKER, at("memory", v1(NONE, 100, around=640)), 540),
@@ -117,7 +131,10 @@ def test_a_system_without_proc_has_all_its_memory(tmp_path: Path) -> None:
 
 def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that the machine could hold is refused, and so is a race, where the group could not."""
-    info, small = REGISTRY["llamagen-c2i-b-256"], tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140)))
+    info, small = (
+        REGISTRY["llamagen-c2i-b-256"],
+        tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140))),
+    )
     roomy = tree(tmp_path / "roomy", V2.format("/"), at(".", v2("max", 140)))
     for root, fits in ((small, False), (roomy, True)):
         monkeypatch.setattr(needs, "free_memory", partial(free_memory, root=root))
@@ -133,14 +150,28 @@ PROCESSORS = {
     "less than one": (V2.format("/"), {"cpu.max": "50000 100000"}, 1),
     "more than there are": (V2.format("/"), {"cpu.max": "1600000 100000"}, 8),
     "an empty file": (V2.format("/"), {"cpu.max": ""}, 8),
-    "a service": (V2.format("/a/b"), {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
-    "version 1": (IN_DOCKER, {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
-    "version 1, no quota": (IN_DOCKER, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    "a service": (
+        V2.format("/a/b"),
+        {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"},
+        3,
+    ),
+    "version 1": (
+        IN_DOCKER,
+        {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"},
+        2,
+    ),
+    "version 1, no quota": (
+        IN_DOCKER,
+        {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
+        8,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", PROCESSORS)
-def test_threads_are_at_most_the_processors_of_a_quota(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_at_most_the_processors_of_a_quota(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups, files, expected = PROCESSORS[case]
     monkeypatch.setattr(device, "_USUAL_THREADS", 8)
     assert device.processors(tree(tmp_path, groups, files)) == expected

@@ -1,4 +1,6 @@
-"""What speculation came to under the names of serving engines: by hand, of true runs, and at /metrics."""
+"""What speculation came to under the names of serving engines: by hand, of true runs, and at
+/metrics.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_where_nothing_is_drafted_there_is_no_rate() -> None:
     assert pooled([]) == told
 
 
-@pytest.mark.parametrize(("drafted", "accepted"), [([3], [4]), ([3], [-1]), ([9], [4]), ([3, 3], [1])])
+@pytest.mark.parametrize(
+    ("drafted", "accepted"), [([3], [4]), ([3], [-1]), ([9], [4]), ([3, 3], [1])]
+)
 def test_steps_that_cannot_be_are_refused(drafted: list[int], accepted: list[int]) -> None:
     with pytest.raises(ValueError, match="accepted"):
         acceptance(drafted, accepted, 3)
@@ -55,7 +59,11 @@ def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
         {"tokens": [7], "parents": [0], "path": [0]},
     ]
     told = of_events({"trees": trees})
-    assert (told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"]) == (2, 6, 2)
+    assert (
+        told["num_spec_steps"],
+        told["num_draft_tokens"],
+        told["num_accepted_draft_tokens"],
+    ) == (2, 6, 2)
     assert told["num_spec_tokens"] == 2 and told["acceptance_histogram"] == [1, 0, 1]
 
 
@@ -72,10 +80,16 @@ def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> Non
         assert told["num_accepted_draft_tokens"] == whole - entry["steps"] > 0
         assert told["num_spec_steps"] in (entry["steps"], entry["steps"] - 1)
         assert 1 < told["mean_acceptance_length"] <= 1 + told["num_spec_tokens"]
-    assert read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"] == told
+    assert (
+        read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"]
+        == told
+    )
     # a record from before has none, and gets it from its steps
     del entry["speculative_decoding"]
-    assert read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"] == told
+    assert (
+        read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"]
+        == told
+    )
 
 
 def test_counters_add_up_and_are_well_formed() -> None:
@@ -89,7 +103,10 @@ def test_counters_add_up_and_are_well_formed() -> None:
     assert f"lantern:spec_decode_num_draft_tokens_total{labels} 30\n" in text
     assert f"lantern:spec_decode_num_accepted_tokens_total{labels} 10\n" in text
     assert 'per_pos_total{model="a\\"b\\\\c",method="lantern++",position="0"} 6\n' in text
-    assert f"lantern:pictures_total{labels} 2\n" in text and f"lantern:decode_seconds_total{labels} 1\n" in text
+    assert (
+        f"lantern:pictures_total{labels} 2\n" in text
+        and f"lantern:decode_seconds_total{labels} 1\n" in text
+    )
     assert "lantern:ready 1\n" in text
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) \S+ .+|lantern:\w+(\{.+\})? \S+", line), line
@@ -98,17 +115,33 @@ def test_counters_add_up_and_are_well_formed() -> None:
 def test_metrics_count_what_the_page_draws(server: str) -> None:
     def counted() -> dict[str, float]:
         answer = httpx.get(f"{server}metrics")
-        assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-        pairs: list[Any] = [line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")]
+        assert answer.status_code == 200 and answer.headers["content-type"].startswith(
+            "text/plain; version=0.0.4"
+        )
+        pairs: list[Any] = [
+            line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
+        ]
         return {name: float(value) for name, value in pairs}
 
     before = counted()
     asked = {"seed": 3, "tree": "small", "lantern_k": 10}
-    _, record = Client(server, verbose=False).predict("a red lantern", methods=["eagle1"], **asked, api_name="/compare")
-    gained = {name: value - before.get(name, 0) for name, value in counted().items() if 'method="eagle1"' in name}
+    _, record = Client(server, verbose=False).predict(
+        "a red lantern", methods=["eagle1"], **asked, api_name="/compare"
+    )
+    gained = {
+        name: value - before.get(name, 0)
+        for name, value in counted().items()
+        if 'method="eagle1"' in name
+    }
     told = record["methods"]["eagle1"]["speculative_decoding"]
     at = next(name for name in gained if name.startswith("lantern:spec_decode_num_drafts_total"))
     labels = at[at.index("{") :]
     assert gained[at] == told["num_spec_steps"] > 0
-    assert gained[f"lantern:spec_decode_num_accepted_tokens_total{labels}"] == told["num_accepted_draft_tokens"]
-    assert gained[f"lantern:pictures_total{labels}"] == 1 and gained[f"lantern:image_tokens_total{labels}"] == 256
+    assert (
+        gained[f"lantern:spec_decode_num_accepted_tokens_total{labels}"]
+        == told["num_accepted_draft_tokens"]
+    )
+    assert (
+        gained[f"lantern:pictures_total{labels}"] == 1
+        and gained[f"lantern:image_tokens_total{labels}"] == 256
+    )

@@ -52,7 +52,10 @@ def form_of(service: Service) -> Form:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     form = form_of(service)
     found = choose(service, form, model)
-    parts = {name: getattr(form, name) for name in ("set_for", "note", "prompt", "label", "builder", "examples")}
+    parts = {
+        name: getattr(form, name)
+        for name in ("set_for", "note", "prompt", "label", "builder", "examples")
+    }
     parts |= {"methods": form.methods[0], "others": form.methods[1]} | form.knobs
     names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
@@ -62,21 +65,33 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
 def on_offer(found: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The methods that can be chosen, and those that are."""
     views = [json.loads(found[name]) for name in ("methods", "others")]
-    return [one["id"] for view in views for one in view["methods"]], [name for view in views for name in view["chosen"]]
+    return [one["id"] for view in views for one in view["methods"]], [
+        name for view in views for name in view["chosen"]
+    ]
 
 
 def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
     assert "downloaded" in loading(service, TEXT_ID)
-    assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
+    assert "Loading lantern-scenes" in loading(
+        service, service.default
+    ) and "downloaded" not in loading(service, service.default)
 
 
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service) -> None:
     found = chosen(service, CLASS_ID)
-    assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
-    assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
+    assert (
+        found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"}
+        and found["label"]["visible"]
+    )
+    assert len(found["label"]["choices"]) == 1000, (
+        "the list comes with the first model that needs it"
+    )
     assert on_offer(found) == (["vanilla", "sjd"], ["vanilla", "sjd"])
     assert "LANTERN++" in found["note"]["value"]
-    assert f"<code>python examples/train_drafter/drafter.py --target {CLASS_ID}" in found["note"]["value"]
+    assert (
+        f"<code>python examples/train_drafter/drafter.py --target {CLASS_ID}"
+        in found["note"]["value"]
+    )
 
 
 def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
@@ -86,11 +101,15 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
         "Not available: EAGLE-1, LANTERN. The reason: files; train one: again holds no drafter."
     )
     told = texts.unavailable(["EAGLE-1"], NoDrafter("none is published", "python -m it"))
-    assert told == "Not available: EAGLE-1. The reason: none is published. This trains one: `python -m it`"
+    assert (
+        told
+        == "Not available: EAGLE-1. The reason: none is published. This trains one: `python -m it`"
+    )
     assert str(folder) == "files; train one: again holds no drafter"
 
 
-# A text model -> its guidance and top-k, tokens, pixels, and what its note says of the download and of the memory.
+# A text model -> its guidance and top-k, tokens, pixels, and what its note says of the download and
+# of the memory.
 OFFERED = {
     TEXT_ID: (7.5, 1000, 256, 256, "GiB in float32"),
     ANOLE_ID: (3.0, 2000, 1024, 512, "download of about 15.1 GiB, 16.4 GiB in bfloat16"),
@@ -109,14 +128,25 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
     assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "default")
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
     assert "estimates" in said and all(part in said for part in needs.split(", "))
-    assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
+    assert (
+        found["prompt"]["visible"]
+        and not found["label"]["visible"]
+        and not found["examples"]["visible"]
+    )
     assert found["prompt"]["value"] == (info.prompts or (texts.EXAMPLES[0][0],))[0]
     drafting = {method.id for method in METHODS.values() if method.needs_drafter}
     default = [method.id for method in METHODS.values() if method.default]
     if model.startswith("janus"):
-        assert set(listed["unavailable_methods"]) == drafting and not drafting & set(on_offer(found)[1])
+        assert set(listed["unavailable_methods"]) == drafting and not drafting & set(
+            on_offer(found)[1]
+        )
         assert (listed["licence"], listed["prompts"]) == (info.licence, list(info.prompts))
-        parts = (info.licence, "DeepSeek License Agreement", "not been tried with the published weights", *info.prompts)
+        parts = (
+            info.licence,
+            "DeepSeek License Agreement",
+            "not been tried with the published weights",
+            *info.prompts,
+        )
         assert all(str(part) in said for part in parts)
     else:
         assert listed["unavailable_methods"] == [] and on_offer(found)[1] == default
@@ -124,12 +154,18 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
 
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
-    assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
+    assert (
+        found["prompt"]["visible"]
+        and not found["label"]["visible"]
+        and found["examples"]["visible"]
+    )
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
 
 
-def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_run_here_says_why(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
     monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda device: 2**20)
     assert "**It cannot run here:**" in note(service, TEXT_ID)
@@ -137,7 +173,9 @@ def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: py
         service.pipeline(TEXT_ID)
 
 
-def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_starts_no_download_on_a_space(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPACE_ID", "someone/something")
     monkeypatch.setattr("lantern_demo.ui.service.load", lambda *_: pytest.fail("loaded"))
     assert "only the model that it was started with" in note(service, TEXT_ID)
@@ -149,7 +187,9 @@ def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch:
 def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
     request = service.request("two red lanterns", None, ["vanilla", "lantern"], {})
     assert service._lease(request, True) == 4 + 2 * 2, "a guess"
-    took = SimpleNamespace(text_seconds=0.1, capture_seconds=0.4, decode_seconds=0.4, image_seconds=0.1)
+    took = SimpleNamespace(
+        text_seconds=0.1, capture_seconds=0.4, decode_seconds=0.4, image_seconds=0.1
+    )
     service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
     assert service._lease(request, True) == 4 + 2 * (1 + 2)
     took.decode_seconds = 900.0

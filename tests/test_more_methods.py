@@ -1,4 +1,6 @@
-"""The draft source of examples/more_methods.py: registered from outside, raced beside vanilla, and held to its rule."""
+"""The draft source of examples/more_methods.py: registered from outside, raced beside vanilla, and
+held to its rule.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def registered() -> Iterator[None]:
 
 def steps_of(method: str, seed: int, **settings: Any) -> Any:
     knobs = {"sampling": Sampling(cfg_scale=2.0), "noise": "shared", **settings}
-    return list(decode(TARGET, DRAFTER, PREFIX, num_tokens=18, seed=seed, method=METHODS[method], **knobs))
+    return list(
+        decode(TARGET, DRAFTER, PREFIX, num_tokens=18, seed=seed, method=METHODS[method], **knobs)
+    )
 
 
 def test_it_races_beside_vanilla_and_draws_its_tokens(registered: None, pipe: Pipeline) -> None:
@@ -39,12 +43,17 @@ def test_it_races_beside_vanilla_and_draws_its_tokens(registered: None, pipe: Pi
     assert list(record["methods"]) == ["vanilla", "opt-tree"]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(cfg_scale=2.0), Sampling(0.8, 6, 0.9), Sampling(0)], ids=str)
+@pytest.mark.parametrize(
+    "sampling", [Sampling(cfg_scale=2.0), Sampling(0.8, 6, 0.9), Sampling(0)], ids=str
+)
 def test_it_draws_vanillas_tokens_with_any_chance(registered: None, sampling: Sampling) -> None:
     for seed in range(8):
         wanted = steps_of("vanilla", seed, sampling=sampling)[-1].tokens
         for chance in (0.02, 0.15, 0.4):
-            assert steps_of("opt-tree", seed, sampling=sampling, tree=OptTree(chance))[-1].tokens == wanted
+            assert (
+                steps_of("opt-tree", seed, sampling=sampling, tree=OptTree(chance))[-1].tokens
+                == wanted
+            )
 
 
 def test_fewer_drafts_are_checked_where_they_cost_more(registered: None) -> None:
@@ -68,7 +77,9 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
         expand = sync
 
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(2))
-    context = RunContext(Sampling(), torch.device("cpu"), VOCAB, 18, lambda scored, _: scored + noise)
+    context = RunContext(
+        Sampling(), torch.device("cpu"), VOCAB, 18, lambda scored, _: scored + noise
+    )
     chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
     for chance in (0.05, 0.15, 0.3):
         policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
@@ -76,19 +87,31 @@ def test_every_draft_has_the_chance_that_was_asked_for() -> None:
         draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         for depth in range(1, draft.tree.depth + 1):
             above = float(chances.values[0]) ** (depth - 1)
-            reached = [above * p for p in chances.values.tolist() if above * p >= chance][: policy.width]
+            reached = [above * p for p in chances.values.tolist() if above * p >= chance][
+                : policy.width
+            ]
             level = draft.tokens[draft.tree.depths == depth]
             assert level.tolist() == chances.indices[: len(reached)].tolist()
 
 
 @pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
 def test_a_chance_out_of_range_is_refused(chance: float) -> None:
-    with pytest.raises(ValueError, match=r"chance is .*; it must be between 0 and 1, both excluded"):
+    with pytest.raises(
+        ValueError, match=r"chance is .*; it must be between 0 and 1, both excluded"
+    ):
         OptTree(chance)
 
 
 def test_the_comb() -> None:
     tree = comb((2, 1, 3), 3, torch.device("cpu"))
-    assert tree.parents.tolist() == [0, 0, 0, 1, 3, 3, 3] and tree.depths.tolist() == [0, 1, 1, 2, 3, 3, 3]
+    assert tree.parents.tolist() == [0, 0, 0, 1, 3, 3, 3] and tree.depths.tolist() == [
+        0,
+        1,
+        1,
+        2,
+        3,
+        3,
+        3,
+    ]
     assert tree.children.tolist() == [[1, 2, -1], [3, -1, -1], [-1] * 3, [4, 5, 6], *[[-1] * 3] * 3]
     assert torch.equal(tree.mask, ancestor_mask(tree.parents, 3)) and tree.whole

@@ -1,4 +1,6 @@
-"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held against their formulas."""
+"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held
+against their formulas.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_probs
+from tables import (
+    ChainDrafter,
+    ChainTarget,
+    chi_square_p,
+    decide,
+    draw_without_replacement,
+    random_probs,
+)
 from torch import Tensor
 
 from examples import more_rules as more
@@ -57,10 +66,16 @@ def test_what_is_no_method_is_refused(registered: None) -> None:
     for change, complaint in (
         ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
         ({"id": "typical"}, "method id is 'typical', which there is already"),
-        ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9, [+] and -"),
+        (
+            {"id": "Not an id"},
+            "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9, [+] and -",
+        ),
         ({"drafts": TREE}, "they must be a class of DraftConfig"),
         ({"rule": Rule}, "it must be a Rule with its values"),
-        ({"rule": LanternPlusPlus(2, 3.0)}, "method mine is said to be lossless, and its rule .* relaxes"),
+        (
+            {"rule": LanternPlusPlus(2, 3.0)},
+            "method mine is said to be lossless, and its rule .* relaxes",
+        ),
         (
             {"rule": LanternPlusPlus(2, 3.0), "drafts": DraftConfig, "lossless": False},
             "method mine makes no guesses, and its rule",
@@ -88,14 +103,20 @@ def counted(rule: Rule, count: int, depth: int = 0) -> Tensor:
     q = Q.expand(RUNS, -1)
     tokens = draw_without_replacement(q, torch.rand(RUNS, count, generator=generator))
     u = torch.rand(RUNS, count + 1, generator=generator)
-    verdict = decide(rule, P.expand(RUNS, -1), tokens, q, None, u, depth=torch.full((RUNS, 1), depth))
+    verdict = decide(
+        rule, P.expand(RUNS, -1), tokens, q, None, u, depth=torch.full((RUNS, 1), depth)
+    )
     bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
     kept = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]
     return torch.where(verdict.rank < 0, bonus, kept).bincount(minlength=VOCAB)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-@pytest.mark.parametrize("rule", [more.Weighted(1.1), more.Weighted(2.0), more.Weighted(0.6), more.Weighted(2.0, 0.5)], ids=str)
+@pytest.mark.parametrize(
+    "rule",
+    [more.Weighted(1.1), more.Weighted(2.0), more.Weighted(0.6), more.Weighted(2.0, 0.5)],
+    ids=str,
+)
 def test_a_weighted_draft_follows_the_formula(rule: Any, depth: int) -> None:
     accepted = torch.minimum(Q, rule.delta * math.exp(-0.7 * depth - rule.mu) * P)
     left = (P - accepted).clamp(min=0)
@@ -109,7 +130,9 @@ def test_typical_keeps_what_is_likely_enough(epsilon: float) -> None:
     passes = min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)) < P
     probs = Q * passes + (1 - (Q * passes).sum()) * P
     found = counted(more.Typical(epsilon), 1)
-    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, probs) > P_BOUND > chi_square_p(found, P)
+    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, probs) > P_BOUND > chi_square_p(
+        found, P
+    )
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -123,8 +146,16 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
 def run(rule: Rule, seed: int = 0, tokens: int = 400, **changes: Any) -> Any:
     target = ChainTarget(LOGITS, DRAFTED)
     method = Method("mine", "Mine", StaticTree, rule, False, "")
-    knobs: dict[str, Any] = {"method": method, "tree": TREE, "rule": rule, "sampling": Sampling(), **changes}
-    *_, last = decode(target, ChainDrafter(target), torch.tensor([0]), num_tokens=tokens, seed=seed, **knobs)
+    knobs: dict[str, Any] = {
+        "method": method,
+        "tree": TREE,
+        "rule": rule,
+        "sampling": Sampling(),
+        **changes,
+    }
+    *_, last = decode(
+        target, ChainDrafter(target), torch.tensor([0]), num_tokens=tokens, seed=seed, **knobs
+    )
     return last
 
 
@@ -139,9 +170,13 @@ def transitions(rule: Rule) -> float:
 
 
 @pytest.mark.slow
-def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is accepted too seldom comes back with the residual, at every depth and for every sibling. Negative controls: a weight
-    above one, and the exact rule's residual, which is right for weights of one and above alone."""
+def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is accepted too seldom comes back with the residual, at every depth and for every
+    sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
+    for weights of one and above alone.
+    """
     assert transitions(more.Weighted(0.8)) > P_BOUND
     assert transitions(more.Weighted(6.0)) < 1e-6
     monkeypatch.setattr(more.Weighted, "reject", Rule.reject)

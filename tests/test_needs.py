@@ -31,7 +31,9 @@ PROMPT = "a red lantern over a lake"
 
 
 def _golden_shapes() -> dict[str, Any]:
-    return json.loads((Path(__file__).parent / "golden" / "state_dict_shapes.json").read_text(encoding="utf-8"))["models"]
+    return json.loads(
+        (Path(__file__).parent / "golden" / "state_dict_shapes.json").read_text(encoding="utf-8")
+    )["models"]
 
 
 def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
@@ -39,7 +41,11 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, shape in tensors.items():
         layers = re.fullmatch(r"(.*\S)\s+\[i=(\d+)\.\.(\d+)\]", name)
-        names = [layers[1].replace("{i}", str(i)) for i in range(int(layers[2]), int(layers[3]) + 1)] if layers else [name]
+        names = (
+            [layers[1].replace("{i}", str(i)) for i in range(int(layers[2]), int(layers[3]) + 1)]
+            if layers
+            else [name]
+        )
         found.update(dict.fromkeys(names, tuple(shape)))
     return found
 
@@ -51,7 +57,11 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
         ("llamagen-c2i-l-256", "target", "llamagen/GPT-L/c2i"),
         ("llamagen-c2i-xl-384", "target", "llamagen/GPT-XL/c2i"),
         ("llamagen-t2i-512", "target", "llamagen/GPT-XL/t2i"),
-        ("llamagen-t2i-512", "drafter", "lantern/llamagen_drafter, llamagen2_drafter (1 layer, bias default True)"),
+        (
+            "llamagen-t2i-512",
+            "drafter",
+            "lantern/llamagen_drafter, llamagen2_drafter (1 layer, bias default True)",
+        ),
         ("llamagen-t2i-512", "tokenizer", "llamagen/VQ-16"),
         ("anole-7b", "drafter", "lantern/anole_drafter (1 layer, bias default True)"),
     ],
@@ -69,70 +79,124 @@ def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, gol
 
 
 def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -> None:
-    """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer beside it."""
+    """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer
+    beside it.
+    """
     published = FULL[ANOLE_ID].published
     with torch.device("meta"):
-        library = transformers.ChameleonForConditionalGeneration(transformers.ChameleonConfig(vocabulary_map={"<image>": 8711}))
-    wanted = {n: tuple(w.shape) for n, w in library.state_dict().items() if not n.startswith("model.vqmodel.")}
-    found = {LAYOUTS["anole"].published(name, {})[0]: shape for name, shape in shapes(published.target).items()}
+        library = transformers.ChameleonForConditionalGeneration(
+            transformers.ChameleonConfig(vocabulary_map={"<image>": 8711})
+        )
+    wanted = {
+        n: tuple(w.shape)
+        for n, w in library.state_dict().items()
+        if not n.startswith("model.vqmodel.")
+    }
+    found = {
+        LAYOUTS["anole"].published(name, {})[0]: shape
+        for name, shape in shapes(published.target).items()
+    }
     assert found == wanted
     listed = next(m for name, m in _golden_shapes().items() if name.startswith("chameleon/vqgan"))
     own = shapes(published.tokenizer)
-    assert {LAYOUTS["chameleon-vq"].published(name, own)[0]: shape for name, shape in own.items()} == _spelt_out(
-        listed["tensors"]
-    )
+    assert {
+        LAYOUTS["chameleon-vq"].published(name, own)[0]: shape for name, shape in own.items()
+    } == _spelt_out(listed["tensors"])
     encoder = {
-        n.removeprefix("model.vqmodel."): tuple(w.shape) for n, w in library.state_dict().items() if "vqmodel.encoder" in n
+        n.removeprefix("model.vqmodel."): tuple(w.shape)
+        for n, w in library.state_dict().items()
+        if "vqmodel.encoder" in n
     }
     assert encoder.items() <= _spelt_out(listed["tensors"]).items()
 
 
-@pytest.mark.parametrize(("model", "published_bytes"), [("janus-pro-1b", 4.2e9), ("janus-pro-7b", 14.8e9)])
-def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_bytes: float) -> None:
-    """transformers' own at the sizes that DeepSeek's config.json gives, and near the bytes of the published files."""
+@pytest.mark.parametrize(
+    ("model", "published_bytes"), [("janus-pro-1b", 4.2e9), ("janus-pro-7b", 14.8e9)]
+)
+def test_full_sizes_of_janus_pro_are_those_of_the_library(
+    model: str, published_bytes: float
+) -> None:
+    """transformers' own at the sizes that DeepSeek's config.json gives, and near the bytes of the
+    published files.
+    """
     published = FULL[model].published
     c = published.target
-    text = {"hidden_size": c.dim, "intermediate_size": c.ffn, "num_hidden_layers": c.layers, "num_attention_heads": c.heads}
+    text = {
+        "hidden_size": c.dim,
+        "intermediate_size": c.ffn,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+    }
     vision = transformers.JanusVisionConfig(projection_dim=c.dim)
     with torch.device("meta"):
         library = transformers.JanusForConditionalGeneration(
             transformers.JanusConfig(
                 text_config=transformers.LlamaConfig(**text, vocab_size=102400),
                 vision_config=vision,
-                vq_config=transformers.JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
+                vq_config=transformers.JanusVQVAEConfig(
+                    projection_dim=c.dim, image_token_embed_dim=c.dim
+                ),
             )
         )
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}
-    own = {n: shape for n, shape in shapes(c).items() if n not in ("lm_head.weight", "vision_model")}
-    decoder = {n: shape for n, shape in wanted.items() if not re.match(r"lm_head|model\.(vision_model|aligner|vqmodel)\.", n)}
-    assert {LAYOUTS["janus-library"].published(name, {})[0]: shape for name, shape in own.items()} == decoder
+    own = {
+        n: shape for n, shape in shapes(c).items() if n not in ("lm_head.weight", "vision_model")
+    }
+    decoder = {
+        n: shape
+        for n, shape in wanted.items()
+        if not re.match(r"lm_head|model\.(vision_model|aligner|vqmodel)\.", n)
+    }
+    assert {
+        LAYOUTS["janus-library"].published(name, {})[0]: shape for name, shape in own.items()
+    } == decoder
     pictures = shapes(published.tokenizer)
-    found = {LAYOUTS["janus-library-vq"].published(name, pictures)[0]: shape for name, shape in pictures.items()}
+    found = {
+        LAYOUTS["janus-library-vq"].published(name, pictures)[0]: shape
+        for name, shape in pictures.items()
+    }
     assert found == {n: shape for n, shape in wanted.items() if n.startswith("model.vqmodel.")}
-    assert (c.eps, c.rope_base) == (1e-6, 10000.0)  # a Llama's of the library, since DeepSeek's config.json says neither
+    # a Llama's of the library, since DeepSeek's config.json says neither
+    assert (c.eps, c.rope_base) == (1e-6, 10000.0)
     described = needs.describe(FULL[model])
     assert described["download_bytes"] == pytest.approx(published_bytes, rel=0.02)
 
 
 def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
-    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not."""
+    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does
+    not.
+    """
     info = FULL[ANOLE_ID]
     parts = needs.budget(info.published, "bfloat16")
-    assert needs.memory(info.published, "bfloat16") == sum(parts.values()) < 0.8 * 24e9 < needs.memory(info.published, "float32")
+    assert (
+        needs.memory(info.published, "bfloat16")
+        == sum(parts.values())
+        < 0.8 * 24e9
+        < needs.memory(info.published, "float32")
+    )
     described = needs.describe(info)
     assert described is not None and described["memory_parts"]["bfloat16"] == parts
     largest = FULL["llamagen-t2i-256"].published
     of = {dtype: needs.budget(largest, dtype, on_cpu=True) for dtype in ("bfloat16", "float32")}
     assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
-    assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
-    # 32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096 numbers
+    assert len({parts["keys and values"] for parts in of.values()}) == 1, (
+        "in float32 whatever the weights are in"
+    )
+    # 32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096
+    # numbers
     assert parts["keys and values"] == 33 * 2 * 2 * 1472 * 4096 * 2
     whole = 65536 * 4096
     assert parts["target"] == 2 * (needs.numbers(info.published.target) - whole + 8192 * 4096)
     described = needs.describe(FULL["llamagen-t2i-512"])
     assert described is not None and needs.describe(FULL["lantern-scenes"]) is None
-    assert described["sources"]["target"] == {"repo": "jadohu/LlamaGen-T2I-2", "file": "model.safetensors", "revision": "main"}
-    assert described["download_bytes"] == 4 * (777_923_840 + 44_567_040 + 71_883_403 + 2_849_757_184)
+    assert described["sources"]["target"] == {
+        "repo": "jadohu/LlamaGen-T2I-2",
+        "file": "model.safetensors",
+        "revision": "main",
+    }
+    assert described["download_bytes"] == 4 * (
+        777_923_840 + 44_567_040 + 71_883_403 + 2_849_757_184
+    )
 
 
 def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +205,9 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     says = r"llamagen-t2i-512 cannot run here: it needs about 7\.\d GiB of memory in float32, and 1 MiB are free"
     with pytest.raises(ValueError, match=says):
         load("llamagen-t2i-512", device="cpu", dtype="float32")
-    monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True))
+    monkeypatch.setattr(
+        needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True)
+    )
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
     anole = FULL[ANOLE_ID].published
@@ -149,7 +215,10 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
     assert needs.short_of_memory(anole, torch.device("cuda"), "bfloat16") == says
     monkeypatch.undo()
-    monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(
+        "lantern_demo.models.files.needs.shutil.disk_usage",
+        lambda _: type("Usage", (), {"free": 1000}),
+    )
     says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
     with pytest.raises(ValueError, match=says):
         load("llamagen-c2i-b-384", device="cpu")
@@ -163,7 +232,9 @@ def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> 
     return left.value.code, capsys.readouterr().out
 
 
-def test_check_of_a_folder(text_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_folder(
+    text_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out = _check(capsys, TEXT_ID, "--folder", text_model)
     assert code == 0
     assert out.count("as expected") == 4
@@ -171,17 +242,27 @@ def test_check_of_a_folder(text_model: Path, tmp_path: Path, capsys: pytest.Capt
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
     target = folder / "target" / "model.safetensors"
-    save_file({name: weight for name, weight in load_file(target).items() if name != "lm_head.weight"}, target)
+    save_file(
+        {name: weight for name, weight in load_file(target).items() if name != "lm_head.weight"},
+        target,
+    )
     code, out = _check(capsys, TEXT_ID, "--folder", folder)
     assert code == 1
     assert "tensor 'lm_head.weight' is missing" in out
     lacking = "none of tokenizer/vq_ds16_t2i.pt, llamagen_t2i/vq_ds16_t2i.pt, */llamagen_t2i/vq_ds16_t2i.pt, vq_ds16_t2i.pt"
     assert f"tokenizer: {folder} lacks the tokenizer part of {TEXT_ID}: {lacking} is there" in out
-    assert f"drafter: the folder m holds no drafter of {TEXT_ID}: none of drafter/pytorch_model.bin, " in out
+    assert (
+        f"drafter: the folder m holds no drafter of {TEXT_ID}: none of drafter/pytorch_model.bin, "
+        in out
+    )
 
 
-def test_check_of_other_families(anole_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every tensor of Anole's shards is looked at, for the target and the image tokenizer, and its vocabulary for its marks."""
+def test_check_of_other_families(
+    anole_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every tensor of Anole's shards is looked at, for the target and the image tokenizer, and its
+    vocabulary for its marks.
+    """
     for form in ("authors", "library"):
         folder = write_janus(tmp_path / form, form)
         code, out = _check(capsys, JANUS_ID, "--folder", folder)
@@ -189,15 +270,22 @@ def test_check_of_other_families(anole_model: Path, tmp_path: Path, capsys: pyte
         assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
     code, out = _check(capsys, ANOLE_ID, "--folder", anole_model, "--dtype", "bfloat16")
     assert code == 0 and out.count("as expected") == 4
-    assert re.search(r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB", out)
+    assert re.search(
+        r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB",
+        out,
+    )
     folder = write_anole(tmp_path / "m", drafter=False)
     vocabulary = folder / "Anole-7b-v0.1-hf" / "tokenizer.json"
-    vocabulary.write_text(vocabulary.read_text(encoding="utf-8").replace("IMGIMGFDZ", "IMGIMGFDX"), encoding="utf-8")
+    vocabulary.write_text(
+        vocabulary.read_text(encoding="utf-8").replace("IMGIMGFDZ", "IMGIMGFDX"), encoding="utf-8"
+    )
     code, out = _check(capsys, ANOLE_ID, "--folder", folder)
     assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
 
 
-def test_check_of_the_hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out = _check(capsys, "llamagen-t2i-512")
     assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main" in out
     assert "about 2.9 GiB to download" in out and "estimates" in out
@@ -216,15 +304,28 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
             continue
         assert info.tokens * 16 * 16 == info.image_size**2
         assert set(needs.sizes_of(info.published)) == set(info.published.sources)
-        assert all(source.revision == "main" for sources in info.published.sources.values() for source in sources)
-        assert (info.published.target.grid, info.kind == "class") == (info.grid, getattr(info.published.target, "classes", 0) > 0)
+        assert all(
+            source.revision == "main"
+            for sources in info.published.sources.values()
+            for source in sources
+        )
+        assert (info.published.target.grid, info.kind == "class") == (
+            info.grid,
+            getattr(info.published.target, "classes", 0) > 0,
+        )
 
 
 def test_the_table_of_models_is_that_of_the_estimates() -> None:
     """docs/models.md has every model once, with the sizes by the estimates."""
     text = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
-    table = {name: row for row in rows if len(row) == 10 for name in re.findall(r"`([^`]+)`", row[0])}
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+    table = {
+        name: row for row in rows if len(row) == 10 for name in re.findall(r"`([^`]+)`", row[0])
+    }
     assert set(table) == set(FULL)
     for name, row in table.items():
         published = FULL[name].published

@@ -1,5 +1,6 @@
-"""The noise that all methods share: each number comes of its seed, place and token alone, and draws follow their
-distribution."""
+"""The noise that all methods share: each number comes of its seed, place and token alone, and draws
+follow their distribution.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def test_a_number_is_that_of_its_seed_place_and_token(seed: int) -> None:
         key = mixed((mixed((seed + 1) * STEP & MASK) + (place + 1) * STEP) & MASK)
         bits = mixed((key + (token + 1) * STEP) & MASK) & (2**63 - 1)
         u = torch.tensor([bits / 2**63], dtype=torch.float64)
-        assert float(found[place, token]) == pytest.approx(float(-(-torch.log1p(-u)).log()), rel=1e-5, abs=1e-5)
+        assert float(found[place, token]) == pytest.approx(
+            float(-(-torch.log1p(-u)).log()), rel=1e-5, abs=1e-5
+        )
 
 
 def test_it_does_not_hang_on_how_much_is_made() -> None:
@@ -40,8 +43,11 @@ def test_it_does_not_hang_on_how_much_is_made() -> None:
 
 
 def test_its_moments_and_that_neighbours_have_nothing_in_common() -> None:
-    found = torch.cat([gumbel_(torch.empty(64, 512), seed) for seed in range(8)]).double()  # 262,144 numbers
-    assert float(found.mean()) == pytest.approx(0.5772, abs=0.015) and float(found.var()) == pytest.approx(1.6449, abs=0.04)
+    # 262,144 numbers
+    found = torch.cat([gumbel_(torch.empty(64, 512), seed) for seed in range(8)]).double()
+    assert float(found.mean()) == pytest.approx(0.5772, abs=0.015) and float(
+        found.var()
+    ) == pytest.approx(1.6449, abs=0.04)
     for one in (found, found.t()):  # places and seeds, then tokens
         correlation = torch.corrcoef(one[:200]).fill_diagonal_(0.0)
         assert float(correlation.abs().max()) < 6 / one.shape[1] ** 0.5
@@ -60,9 +66,14 @@ def test_no_number_is_infinite() -> None:
 
 
 def chance(score: float, above: Tensor, equal: bool) -> Tensor:
-    """The chance [n] float64 that a token's score with its noise is above (or equal to) numbers [n] float32: noise falls as its
-    uniform rises, so that it is the uniform at which it no longer is, found among the float32 numbers by halving."""
-    low, high = torch.zeros(len(above), dtype=torch.int32), torch.full((len(above),), 0x3F7FFFFF, dtype=torch.int32)
+    """The chance [n] float64 that a token's score with its noise is above (or equal to) numbers [n]
+    float32: noise falls as its uniform rises, so that it is the uniform at which it no longer is,
+    found among the float32 numbers by halving.
+    """
+    low, high = (
+        torch.zeros(len(above), dtype=torch.int32),
+        torch.full((len(above),), 0x3F7FFFFF, dtype=torch.int32),
+    )
     for _ in range(31):
         middle = low + (high - low + 1) // 2
         value = score + from_uniforms_(middle.view(torch.float32).clone())
@@ -85,9 +96,11 @@ def test_a_draw_of_two_tokens_follows_its_distribution(gap: float, height: float
 
 
 def worst_share(height: float) -> float:
-    """How far the chances of 16,384 equal tokens are from equal, as a share of them: a bound of twice the total variation
-    distance. The first has the best chance, since it wins where it is one of several, and the last the worst. The uniforms that
-    are looked at are those of winners; each counts for as much as it is likelier there than elsewhere."""
+    """How far the chances of 16,384 equal tokens are from equal, as a share of them: a bound of
+    twice the total variation distance. The first has the best chance, since it wins where it is one
+    of several, and the last the worst. The uniforms that are looked at are those of winners; each
+    counts for as much as it is likelier there than elsewhere.
+    """
     vocabulary, count = 16384, 2**15
     w = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     u = -torch.expm1(w.log() / vocabulary)  # the least of so many
@@ -95,7 +108,9 @@ def worst_share(height: float) -> float:
     found = []
     for equal in (False, True):
         others = chance(height, mine, equal)
-        found.append(float(((vocabulary - 1) * (torch.log1p(-others) - torch.log1p(-u))).exp().mean()))
+        found.append(
+            float(((vocabulary - 1) * (torch.log1p(-others) - torch.log1p(-u))).exp().mean())
+        )
     assert found[0] >= found[1]
     return max(abs(share - 1) for share in found)
 

@@ -1,4 +1,6 @@
-"""Numbers that are not finite: steps of every size end with one sentence, and none does where nothing hangs on them."""
+"""Numbers that are not finite: steps of every size end with one sentence, and none does where
+nothing hangs on them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ class SpoiltTarget:
     """A target whose logits of the tree are spoilt from its `after`-th forward on."""
 
     def __init__(self, target: Any, spoil: Spoil, after: int) -> None:
-        self.target, self.spoil, self.after, self.forwards, self.next = target, spoil, after, 0, False
+        self.target, self.spoil, self.after, self.forwards, self.next = (
+            target,
+            spoil,
+            after,
+            0,
+            False,
+        )
         self.vocab_size = target.vocab_size
         self.new_cache, self.prefill = target.new_cache, target.prefill
 
@@ -52,11 +60,19 @@ class SpoiltDrafter:
     number of its levels whose outputs are not."""
 
     def __init__(self, drafter: Any, spoil: Spoil, after: int, above: int = 0) -> None:
-        self.drafter, self.spoil, self.after, self.passes, self.guided = drafter, spoil, after, 0, drafter.guided
+        self.drafter, self.spoil, self.after, self.passes, self.guided = (
+            drafter,
+            spoil,
+            after,
+            0,
+            drafter.guided,
+        )
         self.above, self.level = above, 0
         self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
 
-    def forward(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, *args: Any) -> Tensor:
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, *args: Any
+    ) -> Tensor:
         self.level = 0 if positions is slots else self.level + 1
         self.passes += self.level == 0  # a stable pass
         output = self.drafter.forward(tokens, hidden, positions, slots, *args)
@@ -64,9 +80,19 @@ class SpoiltDrafter:
         return self.spoil(output) if spoilt else output
 
 
-def runs(method: str, target: tuple[Spoil, int] | None, drafter: tuple[Any, ...] | None, **changes: Any) -> list[tuple[Any, str]]:
-    """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the end."""
-    knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
+def runs(
+    method: str, target: tuple[Spoil, int] | None, drafter: tuple[Any, ...] | None, **changes: Any
+) -> list[tuple[Any, str]]:
+    """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the
+    end.
+    """
+    knobs = {
+        "num_tokens": 16,
+        "seed": 5,
+        "sampling": Sampling(cfg_scale=2.0),
+        **settings(method),
+        **changes,
+    }
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
     for padded in (False, True):
         parts = (
@@ -93,7 +119,9 @@ def runs(method: str, target: tuple[Spoil, int] | None, drafter: tuple[Any, ...]
 def test_whatever_comes_between_logits_and_distribution(method: str, sampling: Sampling) -> None:
     """At the first step, and mid run. A target that spoils nothing runs to the end."""
     for noise in ("independent", "shared"):
-        for number, spoil in enumerate((one(torch.nan), one(torch.inf), every(torch.nan), every(-torch.inf))):
+        for number, spoil in enumerate(
+            (one(torch.nan), one(torch.inf), every(torch.nan), every(-torch.inf))
+        ):
             after = 1 if number else 3
             plain, fixed = runs(method, (spoil, after), None, sampling=sampling, noise=noise)
             assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == after, number
@@ -104,14 +132,18 @@ def test_whatever_comes_between_logits_and_distribution(method: str, sampling: S
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", ["eagle1", "lantern", "lantern++"])
 def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
-    """With either noise, at the first draft and at a later one, also where the target alone decides."""
+    """With either noise, at the first draft and at a later one, also where the target alone
+    decides.
+    """
     sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts
     # in the second tree node 2 lacks its first draw
     trees: list[Any] = [{}, {"static": [(0,), (2,), (2, 1), (2, 1, 0)]}][: 1 + (kind is StaticTree)]
     for noise, after in (("shared", 1), ("shared", 2), ("independent", 2)):
         for changes in trees:
             tree = settings(method, **changes)["tree"]
-            for steps, said in runs(method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree):
+            for steps, said in runs(
+                method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree
+            ):
                 assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after)
 
 
@@ -136,7 +168,9 @@ def filled(dim: int, at: int, value: float) -> Spoil:
     return lambda output: output.index_fill(dim, torch.tensor([at]), value)
 
 
-@pytest.mark.parametrize("noise", [{"noise": "independent"}, {"noise": "shared", "sampling": Sampling(1.0, 3, 0.9, 2.0)}])
+@pytest.mark.parametrize(
+    "noise", [{"noise": "independent"}, {"noise": "shared", "sampling": Sampling(1.0, 3, 0.9, 2.0)}]
+)
 @pytest.mark.parametrize(
     ("method", "tree"),
     [
@@ -150,13 +184,22 @@ def filled(dim: int, at: int, value: float) -> Spoil:
 def test_one_number_of_a_drafter_is_enough(method: str, tree: Any, noise: dict[str, Any]) -> None:
     """In one row with guidance or without, at one token, of which a step of fixed shape reads more
     than it has, and in one entry."""
-    for spoil in (filled(0, 1, torch.nan), filled(1, -1, torch.nan), filled(2, 3, -torch.inf), filled(1, -1, torch.inf)):
+    for spoil in (
+        filled(0, 1, torch.nan),
+        filled(1, -1, torch.nan),
+        filled(2, 3, -torch.inf),
+        filled(1, -1, torch.inf),
+    ):
         for steps, said in runs(method, None, (spoil, 2), tree=tree, **noise):
             assert said == NO_DRAFT_PROBS and len(steps) == 2
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
+def test_steps_that_are_in_flight_do_not_hide_it(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4)
+    )
     plain, fixed = runs(method, (every(torch.nan), 2), None)
     assert plain == fixed and fixed[1] == NO_PROBS

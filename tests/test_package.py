@@ -1,4 +1,6 @@
-"""The package as a whole: its papers are in order, and its rooms do not lean on what they must not know."""
+"""The package as a whole: its papers are in order, and its rooms do not lean on what they must not
+know.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,27 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
-# Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its place only once the owner is
-# known, or a published model is served: see docs/space.md.
-FRONT_MATTER_KEYS = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license"}
+# Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its
+# place only once the owner is known, or a published model is served: see docs/space.md.
+FRONT_MATTER_KEYS = {
+    "title",
+    "emoji",
+    "colorFrom",
+    "colorTo",
+    "sdk",
+    "sdk_version",
+    "python_version",
+    "app_file",
+    "license",
+}
 FRONT_MATTER_KEYS |= {"short_description", "tags", "pinned"}
 LATER_KEYS = {"thumbnail", "models", "preload_from_hub", "suggested_hardware"}
 FRONT_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
-HARDWARE = ("cpu-", "t4-", "l4x", "l40sx", "a10g-", "a100")  # what the Spaces' builder takes for a suggestion begins so
+# what the Spaces' builder takes for a suggestion begins so
+HARDWARE = ("cpu-", "t4-", "l4x", "l40sx", "a10g-", "a100")
 ZERO_GPU_PYTHONS = {"3.10", "3.12"}
-TESTED_PYTHONS = {"3.11", "3.12", "3.13", "3.14"}  # which is what README's and docs/space.md's readers are told
+# which is what README's and docs/space.md's readers are told
+TESTED_PYTHONS = {"3.11", "3.12", "3.13", "3.14"}
 
 
 def front_matter() -> dict[str, Any]:
@@ -100,17 +114,30 @@ def test_front_matter() -> None:
     if "suggested_hardware" in head:
         hardware = head["suggested_hardware"]
         cpu_build = "+cpu" in pins("pre-requirements.txt")["torch"]
-        assert hardware.startswith(HARDWARE) and hardware.startswith("cpu-") == cpu_build, "it runs the PyTorch that it gets"
-    assert isinstance(head["tags"], list) and all(re.fullmatch(r"[a-z0-9-]+", tag) for tag in head["tags"])
+        assert hardware.startswith(HARDWARE) and hardware.startswith("cpu-") == cpu_build, (
+            "it runs the PyTorch that it gets"
+        )
+    assert isinstance(head["tags"], list) and all(
+        re.fullmatch(r"[a-z0-9-]+", tag) for tag in head["tags"]
+    )
     assert head["title"] and len(head["emoji"]) == 1
     thumbnail = head.get("thumbnail", "https://a/resolve/main/examples/page.png")
-    assert thumbnail.startswith("https://") and (ROOT / thumbnail.split("/resolve/main/")[-1]).is_file()
+    assert (
+        thumbnail.startswith("https://")
+        and (ROOT / thumbnail.split("/resolve/main/")[-1]).is_file()
+    )
     check_models(head)
 
 
 def check_models(head: dict[str, Any]) -> None:
     """What is named and preloaded is what the code loads."""
-    sources = [s for info in REGISTRY.values() if info.published for part in info.published.sources.values() for s in part]
+    sources = [
+        s
+        for info in REGISTRY.values()
+        if info.published
+        for part in info.published.sources.values()
+        for s in part
+    ]
     files = {(source.repo, name) for source in sources for name in (source.weights, *source.beside)}
     models, preloaded = head.get("models", []), head.get("preload_from_hub", [])
     assert isinstance(models, list) and set(models) <= {source.repo for source in sources}
@@ -127,17 +154,24 @@ def test_the_docs_show_how_to_serve_another_model() -> None:
     assert set(later) == LATER_KEYS - {"suggested_hardware"}
     for block in blocks:
         check_models(block)
-    thumbnail = re.fullmatch(r"https://huggingface.co/spaces/NAME/[\w-]+/resolve/main/(\S+)", later["thumbnail"])
+    thumbnail = re.fullmatch(
+        r"https://huggingface.co/spaces/NAME/[\w-]+/resolve/main/(\S+)", later["thumbnail"]
+    )
     assert thumbnail and (ROOT / thumbnail[1]).is_file()
     models = re.findall(r"`LANTERN_MODEL` to `([\w-]+)`", text)
     assert models and set(models) <= set(REGISTRY)
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link to a heading of a Markdown file is called: GitHub's way, for headings of which each has a name of its own."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    """What a link to a heading of a Markdown file is called: GitHub's way, for headings of which
+    each has a name of its own.
+    """
+    text = re.sub(
+        r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     names = [
-        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     ]
     assert len(set(names)) == len(names), f"{path.name} has two headings of one name"
     return set(names)
@@ -145,7 +179,9 @@ def anchors(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", [*DOCS, CARD], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_lead_somewhere(path: Path) -> None:
-    """Relative links and pictures name files that are part of the repository, and anchors name headings."""
+    """Relative links and pictures name files that are part of the repository, and anchors name
+    headings.
+    """
     tracked = set(tracked_files())
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
@@ -166,7 +202,10 @@ SLOW_FILES = {"browser", "lost", "replay", "reproducible", "space", "space_build
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
     """Every file of tests has fast ones too, but those that need a browser or ask for minutes."""
-    assert all('-m "not slow"' in (ROOT / path).read_text(encoding="utf-8") for path in ("README.md", "CONTRIBUTING.md"))
+    assert all(
+        '-m "not slow"' in (ROOT / path).read_text(encoding="utf-8")
+        for path in ("README.md", "CONTRIBUTING.md")
+    )
     assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     without = {path.stem.removeprefix("test_") for path, count in fast_tests.items() if not count}
     assert without <= SLOW_FILES, without - SLOW_FILES
@@ -180,18 +219,25 @@ def code_of(text: str) -> list[str]:
 
 
 def options_of(program: str) -> set[str]:
-    """The options of a module's command line (such as `lantern_demo.bench audit`) by its help; of a script, by its text."""
+    """The options of a module's command line (such as `lantern_demo.bench audit`) by its help; of a
+    script, by its text.
+    """
     if program.endswith(".py") and program.count("/") < 2:
         text = (ROOT / program).read_text(encoding="utf-8")
         text += " --help" if "ArgumentParser(" in text else ""
     else:
         module, *rest = program.split()
         told = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(told),
+            contextlib.suppress(SystemExit),
+        ):
             patch.setattr(sys, "argv", [module, *rest, "--help"])
             if program.endswith(".py"):
                 runpy.run_path(str(ROOT / program), run_name="__main__")
-            # it is run, whoever has imported it; a package stays, since its modules are attributes of it
+            # it is run, whoever has imported it; a package stays, since its modules are attributes
+            # of it
             runs = f"{module}.__main__" if hasattr(sys.modules.get(module), "__path__") else module
             patch.delitem(sys.modules, runs, raising=False)
             runpy.run_module(module, run_name="__main__")
@@ -201,13 +247,18 @@ def options_of(program: str) -> set[str]:
 
 @pytest.mark.slow
 def test_commands_and_options_exist() -> None:
-    """Every command of README and docs has the options that it is shown with, and some has each that is named alone."""
+    """Every command of README and docs has the options that it is shown with, and some has each
+    that is named alone.
+    """
     commands: dict[str, set[str]] = {}
     alone: set[str] = set()
     for path in DOCS:
         for code in code_of(path.read_text(encoding="utf-8")):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
-            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| gpu| audit)?)|python (\S+\.py))(.*)", code)
+            found = re.search(
+                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| gpu| audit)?)|python (\S+\.py))(.*)",
+                code,
+            )
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
@@ -227,23 +278,49 @@ def test_commands_and_options_exist() -> None:
 
 
 def test_names_in_the_docs_exist() -> None:
-    """Files and variables that are named are there; all settings, methods, trees and models are described."""
+    """Files and variables that are named are there; all settings, methods, trees and models are
+    described.
+    """
     text = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
     # Where a sentence has named the folder before, a file stands without it.
     places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("models", "decoding"))]
-    for name in re.findall(r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`", text):
+    for name in re.findall(
+        r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`",
+        text,
+    ):
         assert any(list(place.glob(name)) for place in places), name
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "lantern_demo").rglob("*.py")) + (
-        ROOT / "app.py"
-    ).read_text(encoding="utf-8")
-    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
-    known = set(re.findall(r"\w+", code)) | {"py", "md", "json", "txt", "slow", "sdk_version", "run"}
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "lantern_demo").rglob("*.py")
+    ) + (ROOT / "app.py").read_text(encoding="utf-8")
+    named = set(
+        re.findall(r"`(?:\w+\.)*(\w+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
+    known = set(re.findall(r"\w+", code)) | {
+        "py",
+        "md",
+        "json",
+        "txt",
+        "slow",
+        "sdk_version",
+        "run",
+    }
     assert len(named) > 20 and not (missing := named - known), missing
     in_code = set(re.findall(r"\"(LANTERN_[A-Z_]+)\"", code))
     assert set(re.findall(r"\bLANTERN_[A-Z_]+", text)) == in_code
-    described = {"operations": in_code, "api": Settings().as_dict(), "methods": [*METHODS, *TREES], "models": REGISTRY}
+    described = {
+        "operations": in_code,
+        "api": Settings().as_dict(),
+        "methods": [*METHODS, *TREES],
+        "models": REGISTRY,
+    }
     for document, names in described.items():
-        tables = "\n".join(re.findall(r"^\|.*", (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8"), re.MULTILINE))
+        tables = "\n".join(
+            re.findall(
+                r"^\|.*",
+                (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8"),
+                re.MULTILINE,
+            )
+        )
         for name in names:
             assert f"`{name}`" in tables or name == "lantern-scenes", f"{document}.md: {name}"
 
@@ -254,14 +331,21 @@ def test_requirements_are_bound_as_their_comments_say() -> None:
     assert (
         more
         and not set(more) & set(wanted)
-        and "\n-r requirements.txt\n" in (ROOT / "requirements-test.txt").read_text(encoding="utf-8")
+        and "\n-r requirements.txt\n"
+        in (ROOT / "requirements-test.txt").read_text(encoding="utf-8")
     )
-    ranges = {name for name, version in (wanted | more).items() if not re.fullmatch(r"==\d+(\.\d+)+", version)}
+    ranges = {
+        name
+        for name, version in (wanted | more).items()
+        if not re.fullmatch(r"==\d+(\.\d+)+", version)
+    }
     assert ranges == {"torch", "spaces", "huggingface-hub", "pydantic", "filelock"}
     assert wanted["pydantic"] == ">=2.11.10,<=2.12.5", "the bounds of Gradio's extra"
     assert "<" not in wanted["spaces"], "ZeroGPU's own choice has to fit"
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("#") and all(line.startswith("#") or re.match(r"[\w-]+[=<>]", line) for line in lines)
+    assert lines[0].startswith("#") and all(
+        line.startswith("#") or re.match(r"[\w-]+[=<>]", line) for line in lines
+    )
 
 
 def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
@@ -272,7 +356,11 @@ def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
     for file in ("pre-requirements.txt", "docs/space.md"):
         text = (ROOT / file).read_text(encoding="utf-8")
         found = re.search(r"torch==2\.(\d+)\.\d\+cpu", text)
-        assert found and 8 <= int(found[1]) < 12 and "--extra-index-url https://download.pytorch.org/whl/cpu" in text
+        assert (
+            found
+            and 8 <= int(found[1]) < 12
+            and "--extra-index-url https://download.pytorch.org/whl/cpu" in text
+        )
 
 
 def test_versions_agree() -> None:
@@ -281,7 +369,8 @@ def test_versions_agree() -> None:
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").lstrip().startswith("Apache License")
 
 
-# Imports more and more in one process, since each would import PyTorch, and tells after each what is loaded.
+# Imports more and more in one process, since each would import PyTorch, and tells after each what
+# is loaded.
 IMPORTS = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
@@ -295,25 +384,51 @@ print(threading.active_count(), *(thread.name for thread in threading.enumerate(
 
 @pytest.mark.slow
 def test_what_imports_bring_along(tmp_path: Path) -> None:
-    """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints, launches and leaves nothing."""
-    rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
+    """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints,
+    launches and leaves nothing.
+    """
+    rooms = sorted(
+        path.stem
+        for path in (ROOT / "lantern_demo" / "decoding").glob("*.py")
+        if path.stem != "__init__"
+    )
     assert "loop" in rooms and len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) < 60
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
     steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app lantern_demo.ui.page"]
     command = [sys.executable, "-c", IMPORTS, str(ROOT), *steps]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     decoding, models, app, threads = (line.split() for line in done.stdout.splitlines())
-    others = {"transformers", "gradio", "huggingface_hub", "tokenizers", "safetensors", "PIL", "pandas", "spaces"}
+    others = {
+        "transformers",
+        "gradio",
+        "huggingface_hub",
+        "tokenizers",
+        "safetensors",
+        "PIL",
+        "pandas",
+        "spaces",
+    }
     assert "torch" in decoding and not others & set(decoding)
     assert "transformers" in models and not {"gradio", "gradio_client"} & set(models)
-    assert "gradio" in app and int(threads[0]) < 8 and not any("uvicorn" in name.lower() for name in threads)
+    assert (
+        "gradio" in app
+        and int(threads[0]) < 8
+        and not any("uvicorn" in name.lower() for name in threads)
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def all_imports() -> dict[str, set[str]]:
-    """What each module imports of the project, within functions too; a package's own file is what its name alone names."""
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lantern_demo").rglob("*.py")}
+    """What each module imports of the project, within functions too; a package's own file is what
+    its name alone names.
+    """
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in (ROOT / "lantern_demo").rglob("*.py")
+    }
     modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
     imports: dict[str, set[str]] = {}
     for name, path in modules.items():
@@ -325,7 +440,8 @@ def all_imports() -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom):
                 source = resolve_name("." * node.level + (node.module or ""), package)
                 imports[name] |= {
-                    f"{source}.{a.name}" if f"{source}.{a.name}" in modules else source for a in node.names
+                    f"{source}.{a.name}" if f"{source}.{a.name}" in modules else source
+                    for a in node.names
                 } & modules.keys()
     return imports
 
@@ -333,41 +449,71 @@ def all_imports() -> dict[str, set[str]]:
 ROOMS = {
     # what imports -> what of the project it may import
     "lantern_demo.decoding.": ("lantern_demo.decoding.",),
-    "lantern_demo.models.": ("lantern_demo.models.", "lantern_demo.decoding.", "lantern_demo.paths"),
+    "lantern_demo.models.": (
+        "lantern_demo.models.",
+        "lantern_demo.decoding.",
+        "lantern_demo.paths",
+    ),
 }
 FAMILIES = tuple(f"lantern_demo.models.{family}." for family in ("llamagen", "anole", "janus"))
 
 
 def test_rooms_know_only_what_they_stand_on() -> None:
-    """Nothing imports itself by way of others; only the page knows Gradio, and only the table of families knows a family, but for
-    the registry's sizes and the format of model folders, which is LlamaGen's own."""
+    """Nothing imports itself by way of others; only the page knows Gradio, and only the table of
+    families knows a family, but for the registry's sizes and the format of model folders, which is
+    LlamaGen's own.
+    """
     imports = all_imports()
     assert "lantern_demo.models.common" in imports["lantern_demo.models.anole.target"]
     assert "lantern_demo.decoding.verify" in imports["lantern_demo.decoding.loop"]
     for name, found in imports.items():
         for room, allowed in ROOMS.items():
-            assert not name.startswith(room) or all(other.startswith(allowed) for other in found), (name, found)
+            assert not name.startswith(room) or all(other.startswith(allowed) for other in found), (
+                name,
+                found,
+            )
         part = name.removeprefix("lantern_demo.models.")
-        if part != name and not name.startswith(FAMILIES) and part not in ("families", "registry", "bundled"):
+        if (
+            part != name
+            and not name.startswith(FAMILIES)
+            and part not in ("families", "registry", "bundled")
+        ):
             assert not any(other.startswith(FAMILIES) for other in found), (name, found)
     floors: dict[str, int] = {}
-    for name in TopologicalSorter(imports).static_order():  # raises CycleError, which tells the circle
-        below = [floors[other] for other in imports[name] if other.startswith("lantern_demo.decoding.")]
+    # raises CycleError, which tells the circle
+    for name in TopologicalSorter(imports).static_order():
+        below = [
+            floors[other] for other in imports[name] if other.startswith("lantern_demo.decoding.")
+        ]
         floors[name] = 1 + max(below, default=0)
-    assert floors["lantern_demo.decoding.sampling"] == 1 and floors["lantern_demo.decoding.loop"] <= 7
+    assert (
+        floors["lantern_demo.decoding.sampling"] == 1 and floors["lantern_demo.decoding.loop"] <= 7
+    )
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
-        leans = re.search(r"^\s*(import|from) (examples|tests)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        leans = re.search(
+            r"^\s*(import|from) (examples|tests)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
         assert not leans, path.name
         if "ui" not in path.relative_to(ROOT).parts:
-            assert not re.search(r"^\s*(import|from) gradio", path.read_text(encoding="utf-8"), re.MULTILINE), path.name
+            assert not re.search(
+                r"^\s*(import|from) gradio", path.read_text(encoding="utf-8"), re.MULTILINE
+            ), path.name
 
 
 def test_an_installed_package_has_its_files() -> None:
     package = ROOT / "lantern_demo"
-    told = re.search(r"^lantern_demo = (\[.*\])$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    told = re.search(
+        r"^lantern_demo = (\[.*\])$",
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert told is not None
     packed = {path for pattern in ast.literal_eval(told[1]) for path in package.glob(pattern)}
-    files = [path for path in tracked_files() if package in path.parents and path.suffix != ".py" and path.name != "ruff.toml"]
+    files = [
+        path
+        for path in tracked_files()
+        if package in path.parents and path.suffix != ".py" and path.name != "ruff.toml"
+    ]
     assert files and set(files) <= packed
 
 

@@ -1,4 +1,6 @@
-"""examples/paper_evaluation: captions to scores with small networks in the place of those that would be fetched."""
+"""examples/paper_evaluation: captions to scores with small networks in the place of those that
+would be fetched.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class ColourClip(nn.Module):
     """A stand-in for CLIP that knows red and blue."""
 
     def forward(self, pixel_values: Tensor, input_ids: Tensor) -> Any:
-        return SimpleNamespace(image_embeds=pixel_values.mean((2, 3))[:, [0, 2]], text_embeds=input_ids.float())
+        return SimpleNamespace(
+            image_embeds=pixel_values.mean((2, 3))[:, [0, 2]], text_embeds=input_ids.float()
+        )
 
 
 def colour_processor(text: list[str], images: list[Image.Image], **options: Any) -> BatchEncoding:
@@ -60,7 +64,11 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers, "inception", Means)
     monkeypatch.setattr(scorers, "vgg", Means)
     monkeypatch.setattr(scorers, "clip", lambda: (ColourClip(), colour_processor))
-    monkeypatch.setattr(scorers, "hps", lambda: (Preference(), prepare, lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))))
+    monkeypatch.setattr(
+        scorers,
+        "hps",
+        lambda: (Preference(), prepare, lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))),
+    )
 
 
 @pytest.fixture
@@ -77,7 +85,16 @@ def captions(tmp_path: Path) -> Path:
 
 
 def evaluate(which: str, folder: Path, out: Path, captions: Path, *more: str) -> None:
-    given = ["--model", str(folder), "--device", "cpu", "--out", str(out), "--captions", str(captions)]
+    given = [
+        "--model",
+        str(folder),
+        "--device",
+        "cpu",
+        "--out",
+        str(out),
+        "--captions",
+        str(captions),
+    ]
     run.main([which, *given, "--methods", "lantern++", *more])
 
 
@@ -90,7 +107,11 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
     asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
     evaluate("coco5k", folder, out, captions, *asked)
     report = json.loads((out / "coco5k.json").read_text(encoding="utf-8"))
-    assert [row["name"] for row in report["rows"]] == ["vanilla", "lantern++", "vanilla again"] and report["missing"] == []
+    assert [row["name"] for row in report["rows"]] == [
+        "vanilla",
+        "lantern++",
+        "vanilla again",
+    ] and report["missing"] == []
     for row in report["rows"]:
         assert set(row["scores"]) == set(scorers.COLUMNS) and row["pictures"] == 8
         assert row["scores"]["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
@@ -100,8 +121,12 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
     assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
         (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
     ]
-    assert json.loads((out / "captions.json").read_text(encoding="utf-8")) == [p["prompt"] for p in manifest["prompts"]]
-    assert sorted(file.name for file in (out / "lantern++").iterdir()) == [f"{i:05}.png" for i in range(8)]
+    assert json.loads((out / "captions.json").read_text(encoding="utf-8")) == [
+        p["prompt"] for p in manifest["prompts"]
+    ]
+    assert sorted(file.name for file in (out / "lantern++").iterdir()) == [
+        f"{i:05}.png" for i in range(8)
+    ]
 
     (out / "lantern++" / "00001.png").unlink()  # it is drawn from its tokens again
     evaluate("coco5k", folder, out, captions, *asked)
@@ -110,28 +135,44 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
 
 @pytest.mark.usefixtures("stand_ins")
 def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
-    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the pictures under samples."""
-    lines = [json.dumps({"tag": "single_object", "prompt": f"a photo of a {word}"}) for word in "xy"]
+    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the
+    pictures under samples.
+    """
+    lines = [
+        json.dumps({"tag": "single_object", "prompt": f"a photo of a {word}"}) for word in "xy"
+    ]
     (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     evaluate("geneval", folder, tmp_path / "out", tmp_path / "metadata.jsonl")
     assert "evaluate_images.py" in (tmp_path / "out" / "geneval.md").read_text(encoding="utf-8")
     vanilla = tmp_path / "out" / "vanilla"
     assert sorted(str(file.relative_to(vanilla)) for file in vanilla.rglob("*.*")) == [
-        f"0000{i}/{name}" for i in (0, 1) for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
+        f"0000{i}/{name}"
+        for i in (0, 1)
+        for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
     ]
     assert (vanilla / "00001" / "metadata.jsonl").read_text(encoding="utf-8") == lines[1] + "\n"
 
 
-def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scorers_are_named_and_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_network(*_: Any, **__: Any) -> None:
         raise AssertionError("asked the network")
 
     monkeypatch.setattr("socket.create_connection", no_network)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     found, missing = scorers.at_hand(run.PROTOCOLS["coco5k"].scorers, None, CPU)
-    assert not found and "FID needs torch_fidelity" in missing[0] and "pip install torch-fidelity" in missing[0]
+    assert (
+        not found
+        and "FID needs torch_fidelity" in missing[0]
+        and "pip install torch-fidelity" in missing[0]
+    )
     assert [one for one in missing if one.startswith("HPSv2 needs hpsv2")]
-    assert [one for one in missing if one.startswith("the CLIP score needs openai/clip-vit-base-patch32, which is not in")]
+    assert [
+        one
+        for one in missing
+        if one.startswith("the CLIP score needs openai/clip-vit-base-patch32, which is not in")
+    ]
     package = SimpleNamespace(URL_INCEPTION_V3="https://example.org/inception.pth")
     monkeypatch.setattr(scorers, "_imported", lambda *_: package)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
@@ -153,15 +194,22 @@ def test_frechet_is_the_trace_of_the_products_root() -> None:
     root = denman_beavers(first @ second)
     wanted = ((a.mean(0) - b.mean(0)) ** 2).sum() + numpy.trace(first + second - 2 * root)
     assert distances.frechet(a, b) == pytest.approx(wanted, rel=1e-9)
-    assert distances.frechet(a, b) == pytest.approx(distances.frechet(b, distances.moments(a)), rel=1e-9)
+    assert distances.frechet(a, b) == pytest.approx(
+        distances.frechet(b, distances.moments(a)), rel=1e-9
+    )
     assert distances.frechet(a, a) == pytest.approx(0, abs=1e-6)
 
 
 def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:
     a, b = normal(7, 4), normal(9, 4, seed=1) + 0.5
     k = lambda x, y: (x @ y / 4 + 1) ** 3  # noqa: E731
-    own = [numpy.mean([k(x[m], x[n]) for m in range(len(x)) for n in range(len(x)) if m != n]) for x in (a, b)]
-    assert distances.kernel(a, b) == pytest.approx(sum(own) - 2 * numpy.mean([k(x, y) for x in a for y in b]))
+    own = [
+        numpy.mean([k(x[m], x[n]) for m in range(len(x)) for n in range(len(x)) if m != n])
+        for x in (a, b)
+    ]
+    assert distances.kernel(a, b) == pytest.approx(
+        sum(own) - 2 * numpy.mean([k(x, y) for x in a for y in b])
+    )
 
 
 def test_precision_and_recall_ask_every_ball() -> None:
@@ -169,10 +217,20 @@ def test_precision_and_recall_ask_every_ball() -> None:
 
     def inside(balls: Any, points: Any, k: int) -> float:
         radii = [sorted(math.dist(x, y) for y in balls)[k] for x in balls]  # the nearest is itself
-        return float(numpy.mean([any(math.dist(x, p) <= r for x, r in zip(balls, radii, strict=True)) for p in points]))
+        return float(
+            numpy.mean(
+                [
+                    any(math.dist(x, p) <= r for x, r in zip(balls, radii, strict=True))
+                    for p in points
+                ]
+            )
+        )
 
     for k in (2, 3):
-        assert distances.precision_recall(real, made, k) == (inside(real, made, k), inside(made, real, k))
+        assert distances.precision_recall(real, made, k) == (
+            inside(real, made, k),
+            inside(made, real, k),
+        )
 
 
 @pytest.mark.usefixtures("stand_ins")
@@ -191,13 +249,19 @@ def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
     files = {"red": save("red", 33, 0), "blue": save("blue", 33, 2)}
     makers = [scorers.of_distances, scorers.of_manifolds, scorers.of_clip]
     found, _ = scorers.at_hand(makers, tmp_path / "real", CPU)
-    same, other = ({k: v for score in found for k, v in score(files[name], ["a red one"] * 33).items()} for name in files)
+    same, other = (
+        {k: v for score in found for k, v in score(files[name], ["a red one"] * 33).items()}
+        for name in files
+    )
     assert same["fid"] < 0.01 * other["fid"] and same["kid"] < other["kid"]
     assert same["precision"] > 0.5 and other["precision"] == other["recall"] == 0
     assert same["clip"] > 95 and other["clip"] < 30
     wide = Image.new("RGB", (90, 40), "blue")
     wide.paste("red", (25, 0, 65, 40))
-    assert (scorers.prepare(wide, 16) == torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]).all()  # its centre
+    # its centre
+    assert (
+        scorers.prepare(wide, 16) == torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +277,12 @@ def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_a_sentence(
-    folder: Path, tmp_path: Path, captions: Path, given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    captions: Path,
+    given: list[str],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         evaluate(given[0], folder, tmp_path / "out", captions, *given[1:])

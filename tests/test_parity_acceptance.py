@@ -1,4 +1,6 @@
-"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and distributions over many runs."""
+"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and
+distributions over many runs.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,28 @@ def rules(file: Golden) -> list[str]:
 
 
 def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
-    """The number and the draft of each trial; `sampled`: with the distributions that the drafts were drawn from."""
+    """The number and the draft of each trial; `sampled`: with the distributions that the drafts
+    were drawn from.
+    """
     golden = case.tensors
     tree = static_tree(case.about["tree_choices"])
-    assert torch.equal(listed_paths(tree.parents.tolist(), ordered=True), golden["retrieve_indices"])
+    assert torch.equal(
+        listed_paths(tree.parents.tolist(), ordered=True), golden["retrieve_indices"]
+    )
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
-        probs = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth if sampled else 0)]
+        probs = [
+            golden[f"static_dist_level{level}"][trial]
+            for level in range(tree.depth if sampled else 0)
+        ]
         yield trial, Draft(tree, tokens, drawn, torch.cat(probs) if sampled else None)
 
 
 def uniforms_used(draft: Draft) -> list[int]:
-    """Per node how many uniforms are used up when the walk gets there: one for each child tried, in order."""
+    """Per node how many uniforms are used up when the walk gets there: one for each child tried, in
+    order.
+    """
     parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
     used = [0] * len(parents)
     for node in range(1, len(parents)):
@@ -61,14 +72,18 @@ def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
     return torch.tensor(table, dtype=torch.float64)
 
 
-def probs_of_the_bonus(rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor) -> Tensor:
+def probs_of_the_bonus(
+    rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor
+) -> Tensor:
     """The distribution [V] that the bonus token behind node `last` is drawn from."""
     tree, row = draft.tree, int(draft.tree.inner_rows[last])
     if row < 0:
         return p[last]
     q = None if draft.q is None else draft.q[row : row + 1]
     at = slice(last, last + 1)
-    left = decide(rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at], tree.children[at] >= 0).residual
+    left = decide(
+        rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at], tree.children[at] >= 0
+    ).residual
     return left[0] / left.sum()
 
 
@@ -89,7 +104,9 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         last = found.path[-1]
         tried = int((draft.tree.children[last] >= 0).sum())
         assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
-        probs = probs_of_the_bonus(rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms)
+        probs = probs_of_the_bonus(
+            rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms
+        )
         torch.testing.assert_close(probs, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
 
 
@@ -124,7 +141,9 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
 def test_distributions(case: Golden, name: str, kind: str) -> None:
-    """A tree of one level, run many times there and here, whose children are fixed (dynamic) or drawn each time (static)."""
+    """A tree of one level, run many times there and here, whose children are fixed (dynamic) or
+    drawn each time (static).
+    """
     golden, sampling = case.tensors, Sampling(**case.about["processor"])
     rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
     wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}
@@ -146,9 +165,14 @@ def test_distributions(case: Golden, name: str, kind: str) -> None:
     accepted = verdict.rank >= 0
     ranks = torch.where(accepted, verdict.rank, children).bincount(minlength=children + 1)
     tokens = (verdict.residual / verdict.residual.sum(-1, keepdim=True))[~accepted].sum(0)
-    tokens += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=vocabulary)
+    tokens += (
+        drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted]
+        .flatten()
+        .bincount(minlength=vocabulary)
+    )
     assert same_probs_p(counts, ranks) > 1e-4
-    # The rejected runs were added up as distributions instead of draws, so that this has less noise than the test allows for.
+    # The rejected runs were added up as distributions instead of draws, so that this has less noise
+    # than the test allows for.
     assert same_probs_p(emitted * there, tokens) > 1e-4
     if kind == "dynamic":
         probs = p + fixed_shift(rule, p, drawn[0], neighbours)
@@ -159,7 +183,9 @@ def test_distributions(case: Golden, name: str, kind: str) -> None:
 
 
 def same_probs_p(one: Tensor, other: Tensor) -> float:
-    """p-value of Pearson's test that counts [cells] over two sets of runs follow one distribution; rare cells are merged."""
+    """p-value of Pearson's test that counts [cells] over two sets of runs follow one distribution;
+    rare cells are merged.
+    """
     counts = torch.stack([one.double(), other.double()])
     runs = counts.sum(1, keepdim=True)
     probs = counts.sum(0) / runs.sum()

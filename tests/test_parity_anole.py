@@ -1,6 +1,7 @@
-"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code
-(jadohu/LANTERN@3a56e45) has them on small random weights. What the padded positions of its unconditional row hold nobody reads:
-they are not compared."""
+"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees,
+as the released code (jadohu/LANTERN@3a56e45) has them on small random weights. What the padded
+positions of its unconditional row hold nobody reads: they are not compared.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ import passes
 import pytest
 import torch
 import torch.nn.functional as F
-from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
+from released import (
+    Golden,
+    anole,
+    anole_case,
+    anole_drafter,
+    cases,
+    close,
+    listed_paths,
+    parts_like,
+    same_neighbours,
+)
 from released_rule import as_released
 from runs import dynamic_draft
 from test_parity_drafter import Spy, stable_pass
@@ -37,7 +48,9 @@ def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_prompt(case: Golden) -> None:
-    """The unconditional row and the positions are made as the released code makes them; so are states and logits."""
+    """The unconditional row and the positions are made as the released code makes them; so are
+    states and logits.
+    """
     golden = case.tensors
     target, condition, cache, hidden = prefilled(case)
     real = golden["input_mask"].bool()
@@ -52,7 +65,9 @@ def test_prompt(case: Golden) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("fixed", [False, True])
 def test_verification(case: Golden, fixed: bool) -> None:
-    """A tree behind the prompt, by both ways to run one; the head's rows are the released one's with everything else masked."""
+    """A tree behind the prompt, by both ways to run one; the head's rows are the released one's
+    with everything else masked.
+    """
     golden = case.tensors
     target, _, cache, hidden = prefilled(case)
     tokens, depths = golden["draft_tokens"][0] - FIRST, golden["tree_position_ids"]
@@ -76,7 +91,9 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     """Two calls: from the prompt, then behind some accepted nodes."""
     golden, drafter = case.tensors, anole_drafter(case)
     target, condition, _, _ = prefilled(case)
-    policy = DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
+    policy = DynamicTree(
+        case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"]
+    )
     sampling = Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
     cache, spy = drafter.new_cache(2, 64), Spy(drafter)
 
@@ -91,11 +108,16 @@ def test_drafter_and_its_trees(case: Golden) -> None:
     same_tree(draft, golden, "")
 
     tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
-    assert cache.positions(cache.length + torch.arange(len(tokens))).tolist() == golden["c2_positions_stable"].tolist()
+    assert (
+        cache.positions(cache.length + torch.arange(len(tokens))).tolist()
+        == golden["c2_positions_stable"].tolist()
+    )
     output, every = stable_pass(drafter, tokens, golden["c2_hidden_states"], cache)
     close(every, golden["c2_out_hidden_stable"])
     close(output, golden["c2_out_hidden_stable"][:, -1:])
-    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_")
+    same_tree(
+        dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_"
+    )
 
 
 def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
@@ -105,13 +127,18 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert paths.tolist() == golden[f"{call}retrieve_indices"].tolist()
 
 
-# -- whole greedy pictures by the released loop, whose neighbour table counts from the first image token
+# -- whole greedy pictures by the released loop, whose neighbour table counts from the first image
+# token
 
 
 def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
     made = anole_case(case)
     target = anole(made)
-    return target, anole_drafter(made), target.condition(case.tensors[f"{prompt}.ids"][None], None, True)
+    return (
+        target,
+        anole_drafter(made),
+        target.condition(case.tensors[f"{prompt}.ids"][None], None, True),
+    )
 
 
 @pytest.mark.parametrize(("case", "run"), cases("anole pictures", parts_like(r"(.*)\.tokens")))
@@ -127,5 +154,9 @@ def test_tokens_without_drafts(case: Golden) -> None:
     golden = case.tensors
     for prompt in parts_like(r"(.*)\.ids")(case):
         *_, result = decoded(case, models_of(case, prompt), VANILLA, case.about["max_length"])
-        assert result.tokens == golden[f"{prompt}.eagle2.tokens"].tolist() == golden[f"{prompt}.static_exact.tokens"].tolist()
+        assert (
+            result.tokens
+            == golden[f"{prompt}.eagle2.tokens"].tolist()
+            == golden[f"{prompt}.static_exact.tokens"].tolist()
+        )
     same_neighbours(golden["latents"], golden["nearest"])

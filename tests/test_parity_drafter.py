@@ -7,7 +7,16 @@ from typing import Any
 import passes
 import pytest
 import torch
-from released import Golden, cases, close, lantern_drafter, lantern_probabilities, lantern_target, listed_paths, parts_like
+from released import (
+    Golden,
+    cases,
+    close,
+    lantern_drafter,
+    lantern_probabilities,
+    lantern_target,
+    listed_paths,
+    parts_like,
+)
 from runs import dynamic_draft, static_draft
 from torch import Tensor
 
@@ -34,15 +43,21 @@ class Spy:
         self.slots: list[int] = []
         self.outputs: list[Tensor] = []  # [R, m, H]
 
-    def node_pass(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+    def node_pass(
+        self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache
+    ) -> Tensor:
         self.tokens.append(tokens)
         self.slots.append(cache.length + depth - 1)
         self.outputs.append(passes.node_pass(self.drafter, tokens, hidden, depth, mask, cache))
         return self.outputs[-1]
 
 
-def stable_pass(drafter: Drafter, tokens: Tensor, hidden: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
-    """The output [R, 1, H] that a tree starts from, and those of all new slots [R, m, H]; the first pass has one new token."""
+def stable_pass(
+    drafter: Drafter, tokens: Tensor, hidden: Tensor, cache: KVCache
+) -> tuple[Tensor, Tensor]:
+    """The output [R, 1, H] that a tree starts from, and those of all new slots [R, m, H]; the first
+    pass has one new token.
+    """
     if cache.length == 0:
         last = passes.begin(drafter, hidden, tokens, cache)
         cache.length = 0
@@ -57,7 +72,11 @@ def stable_pass(drafter: Drafter, tokens: Tensor, hidden: Tensor, cache: KVCache
 
 def sampling_of(processor: dict[str, Any] | None, golden: dict[str, Tensor]) -> Sampling:
     scale = float(golden["cfg_scale"])
-    return Sampling(temperature=0, cfg_scale=scale) if processor is None else Sampling(**processor, cfg_scale=scale)
+    return (
+        Sampling(temperature=0, cfg_scale=scale)
+        if processor is None
+        else Sampling(**processor, cfg_scale=scale)
+    )
 
 
 def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
@@ -65,9 +84,13 @@ def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
     assert wanted.tolist() == [tokens.tolist()] * 2
 
 
-@pytest.mark.parametrize(("case", "probs"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
+@pytest.mark.parametrize(
+    ("case", "probs"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens"))
+)
 def test_dynamic_trees(case: Golden, probs: str) -> None:
-    """Two calls: from a fresh cache, then behind some accepted nodes. "greedy" has no processor, "proc" the header's."""
+    """Two calls: from a fresh cache, then behind some accepted nodes. "greedy" has no processor,
+    "proc" the header's.
+    """
     golden, header = case.tensors, case.about
     target, drafter = lantern_target(case), lantern_drafter(case)
     sampling = sampling_of(None if probs == "greedy" else header["processor"], golden)
@@ -81,7 +104,9 @@ def test_dynamic_trees(case: Golden, probs: str) -> None:
     close(outputs, golden["c1_greedy_out_hidden_0"])
     assert cache.length == golden["input_ids"].shape[1] - 1
     spy = Spy(drafter)
-    same_tree(dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{probs}")
+    same_tree(
+        dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{probs}"
+    )
     assert len(spy.outputs) == policy.depth
     if probs == "greedy":  # the other distribution's passes were not recorded
         for level in range(1, policy.depth + 1):
@@ -92,7 +117,11 @@ def test_dynamic_trees(case: Golden, probs: str) -> None:
     tokens = golden[f"c2_{probs}_input_ids"][0, -accepted.shape[1] :]
     output, outputs = stable_pass(drafter, tokens, accepted, cache)
     close(outputs, golden[f"c2_{probs}_out_hidden_0"])
-    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, f"c2_{probs}")
+    same_tree(
+        dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling),
+        golden,
+        f"c2_{probs}",
+    )
 
 
 def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
@@ -103,9 +132,12 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
     assert paths.tolist() == golden[f"{call}_retrieve_indices"].tolist()
 
 
-def drafted(case: Golden, name: str, processor: dict[str, Any] | None = None) -> tuple[dict[str, Tensor], Draft, Tensor, Spy]:
-    """What was recorded of a static tree, with a processor or greedy, what is drafted here, which is the same, from which output
-    and by which passes."""
+def drafted(
+    case: Golden, name: str, processor: dict[str, Any] | None = None
+) -> tuple[dict[str, Tensor], Draft, Tensor, Spy]:
+    """What was recorded of a static tree, with a processor or greedy, what is drafted here, which
+    is the same, from which output and by which passes.
+    """
     start = f"{name}_{'greedy' if processor is None else 'sample'}_"
     golden = {key.removeprefix(start): value for key, value in case.tensors.items()}
     drafter, tree = lantern_drafter(case), static_tree(StaticTree(STATIC_TREES[name]).paths)
@@ -116,11 +148,16 @@ def drafted(case: Golden, name: str, processor: dict[str, Any] | None = None) ->
     draft = static_draft(tree, token, output, spy, lantern_target(case), cache, sampling, uniforms)
     assert draft.tokens.tolist() == golden["tree_candidates"][0].tolist()
     padded = torch.cat([draft.tokens, torch.tensor([-1])])
-    assert padded[listed_paths(tree.parents.tolist(), ordered=True)].tolist() == golden["cart_candidates"].tolist()
+    assert (
+        padded[listed_paths(tree.parents.tolist(), ordered=True)].tolist()
+        == golden["cart_candidates"].tolist()
+    )
     return golden, draft, output, spy
 
 
-@pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates")))
+@pytest.mark.parametrize(
+    ("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates"))
+)
 def test_static_tree_greedy(case: Golden, name: str) -> None:
     golden, draft, output, spy = drafted(case, name)
     assert len(spy.outputs) == len(draft.tree.levels) - 1
@@ -128,13 +165,17 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
         same_for_both_rows(spy.tokens[level - 1], golden[f"level{level}_in_ids"])
         close(outputs, golden[f"level{level}_out_hidden"])
     # What all nodes that have children propose, also what did not become a node.
-    logits = guide(lantern_target(case).head(torch.cat([output, *spy.outputs], 1)), float(golden["cfg_scale"]))
+    logits = guide(
+        lantern_target(case).head(torch.cat([output, *spy.outputs], 1)), float(golden["cfg_scale"])
+    )
     best = logits.topk(golden["ss_token"].shape[1])
     assert best.indices.tolist() == golden["ss_token"].tolist()
     close(best.values, golden["ss_value"])
 
 
-@pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
+@pytest.mark.parametrize(
+    ("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates"))
+)
 def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the recorded draws in the place of ours: the distributions they came from."""
     rest = list(case.tensors[f"{name}_sample_ss_token"])
@@ -146,4 +187,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(drafting, "draw_in_turn", recorded)
     golden, draft, *_ = drafted(case, name, case.about["sample_processor"])
     assert not rest
-    close(draft.q, torch.cat([golden[f"level{level}_dist"] for level in range(len(draft.tree.levels))]))
+    close(
+        draft.q,
+        torch.cat([golden[f"level{level}_dist"] for level in range(len(draft.tree.levels))]),
+    )

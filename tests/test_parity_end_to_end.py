@@ -1,4 +1,6 @@
-"""Whole greedy pictures by the released target and drafter: every method's tokens, and what each of its steps accepted."""
+"""Whole greedy pictures by the released target and drafter: every method's tokens, and what each of
+its steps accepted.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,18 @@ def decoded(case: Golden, models: tuple[Any, Any, Any], way: Way, tokens: int) -
     """The steps and the result of a greedy run."""
     method, rule, tree = way
     sampling = Sampling(temperature=0, cfg_scale=case.about["cfg_scale"])
-    knobs: dict[str, Any] = {"sampling": sampling, "neighbours": case.tensors["nearest"], "prefix_rows": 2}
+    knobs: dict[str, Any] = {
+        "sampling": sampling,
+        "neighbours": case.tensors["nearest"],
+        "prefix_rows": 2,
+    }
     return decode(*models, num_tokens=tokens, method=method, rule=rule, tree=tree, **knobs)
 
 
 def method_of(case: Golden, run: str) -> Way:
-    """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header, and may hold points."""
+    """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header,
+    and may hold points.
+    """
     _, rest = run.split(".", 1)
     mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
     tree = rest[len(mode) + 1 :]
@@ -54,7 +62,11 @@ def method_of(case: Golden, run: str) -> Way:
     else:
         policy = DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_token"])
     # One of the methods on offer, or the same with another pair of tree and rule.
-    alike = [method for method in METHODS.values() if (method.drafts, type(method.rule)) == (type(policy), type(rule))]
+    alike = [
+        method
+        for method in METHODS.values()
+        if (method.drafts, type(method.rule)) == (type(policy), type(rule))
+    ]
     return (alike or [Method(mode, mode, type(policy), rule, False, "")])[0], rule, policy
 
 
@@ -63,8 +75,11 @@ def runs(file: Golden) -> list[str]:
 
 
 def same_steps(case: Golden, run: str, models: tuple[Any, Any, Any]) -> None:
-    """A run's tokens and what each step accepted are the recorded ones. The released code runs on until there are more than
-    enough tokens; with one more than that the last recorded step has drafts here too."""
+    """A run's tokens and what each step accepted are the recorded ones.
+
+    The released code runs on until there are more than enough tokens; with one more than that the
+    last recorded step has drafts here too.
+    """
     golden, way = case.tensors, method_of(case, run)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     chosen = golden[f"{run}.best_candidate_per_step"].tolist()
@@ -83,7 +98,9 @@ def test_tokens_and_steps(case: Golden, run: str) -> None:
 
 
 def best_candidate(step: Step, ordered: bool) -> int:
-    """Which of the tree's listed paths a step accepted a part of; the first of those that share the part, the first for none."""
+    """Which of the tree's listed paths a step accepted a part of; the first of those that share the
+    part, the first for none.
+    """
     paths = listed_paths(step.parents, ordered).tolist()
     return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
 
@@ -92,11 +109,15 @@ def best_candidate(step: Step, ordered: bool) -> int:
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
 def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
     """The picture as a user asks for it: as many tokens as recorded and not one more."""
-    *_, result = decoded(case, models_of(case, run.split(".", 1)[0]), method_of(case, run), case.about["max_length"])
+    *_, result = decoded(
+        case, models_of(case, run.split(".", 1)[0]), method_of(case, run), case.about["max_length"]
+    )
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
 
 
-@pytest.mark.parametrize(("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens")))
+@pytest.mark.parametrize(
+    ("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens"))
+)
 def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     length = case.about["max_length"]
     *_, result = decoded(case, models_of(case, prompt), VANILLA, length)

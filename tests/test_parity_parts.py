@@ -1,4 +1,6 @@
-"""Parts that stand alone, as the released code has them; and that no golden file is passed over in silence."""
+"""Parts that stand alone, as the released code has them; and that no golden file is passed over in
+silence.
+"""
 
 from __future__ import annotations
 
@@ -50,23 +52,35 @@ def same_probs(got: Tensor, wanted: Tensor) -> None:
     assert torch.equal(got > 0, wanted > 0)
 
 
-@pytest.mark.parametrize(("case", "key"), cases("sampling filters", parts_like(r"(\w+?_probs_t[\d.]+_k\d+_p[\d.]+)")))
+@pytest.mark.parametrize(
+    ("case", "key"), cases("sampling filters", parts_like(r"(\w+?_probs_t[\d.]+_k\d+_p[\d.]+)"))
+)
 def test_filters(case: Golden, key: str) -> None:
     code, temperature, top_k, top_p = re.fullmatch(r"(\w+)_probs_t(.+)_k(.+)_p(.+)", key).groups()  # type: ignore[union-attr]
-    got = ORDERS[code](case.tensors["logits"], Sampling(float(temperature), int(top_k), float(top_p)))
+    got = ORDERS[code](
+        case.tensors["logits"], Sampling(float(temperature), int(top_k), float(top_p))
+    )
     same_probs(got, case.tensors[key])
 
 
-@pytest.mark.parametrize(("case", "key"), cases("sampling filters", parts_like(r"(tie_\w+_probs_k\d+)")))
+@pytest.mark.parametrize(
+    ("case", "key"), cases("sampling filters", parts_like(r"(tie_\w+_probs_k\d+)"))
+)
 def test_ties_at_the_top_k_boundary_stay(case: Golden, key: str) -> None:
     code, top_k = re.fullmatch(r"tie_(\w+)_probs_k(\d+)", key).groups()  # type: ignore[union-attr]
-    same_probs(ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key])
+    same_probs(
+        ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key]
+    )
 
 
-@pytest.mark.parametrize(("case", "name"), cases("tables of static trees", lambda file: list(file.about["trees"])))
+@pytest.mark.parametrize(
+    ("case", "name"), cases("tables of static trees", lambda file: list(file.about["trees"]))
+)
 def test_static_trees(case: Golden, name: str) -> None:
-    """What the target is given, and the order in which its verdicts are read. A tree that is not on offer by that name has the
-    file's own paths."""
+    """What the target is given, and the order in which its verdicts are read.
+
+    A tree that is not on offer by that name has the file's own paths.
+    """
     wanted = case.about["trees"][name]
     policy = StaticTree(STATIC_TREES.get(name, wanted["choices"]))
     tree, tables = static_tree(policy.paths), wanted["target_side"]
@@ -75,7 +89,9 @@ def test_static_trees(case: Golden, name: str) -> None:
     assert tree.depth == wanted["depth"]
     assert tree.depths.bincount()[1:].tolist() == wanted["nodes_per_depth"]
     assert tree.depths.tolist() == tables["tree_position_ids"]
-    assert [row.nonzero()[:, 0].tolist() for row in tree.mask] == tables["ancestors_or_self_per_node"]
+    assert [row.nonzero()[:, 0].tolist() for row in tree.mask] == tables[
+        "ancestors_or_self_per_node"
+    ]
     assert listed_paths(tree.parents.tolist(), ordered=True).tolist() == tables["retrieve_indices"]
     siblings = [[node for node in row if node >= 0] for row in tree.children[tree.inner].tolist()]
     earlier = {node: row[:place] for row in siblings for place, node in enumerate(row)}
@@ -100,7 +116,10 @@ def test_tokens_to_pixels(case: Golden) -> None:
     vectors = looked_up(model, golden["codes"], golden["quantized_of_codes"])
     close(vectors, golden["quantized_of_codes"])
     close(model.decode_raw(vectors), golden["decoded"])
-    close(model.decode_latent(model.vectors(golden["codes"])), (golden["decoded"].clamp(-1, 1) + 1) / 2)
+    close(
+        model.decode_latent(model.vectors(golden["codes"])),
+        (golden["decoded"].clamp(-1, 1) + 1) / 2,
+    )
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
@@ -120,4 +139,6 @@ def test_pixels_to_tokens(case: Golden) -> None:
 @pytest.mark.parametrize("case", TOKENIZERS)
 def test_neighbours_of_codes(case: Golden) -> None:
     """The released table compares the vectors as stored, not scaled to unit length."""
-    same_neighbours(tokenizer_of(case).vq.quantize.embedding.weight, case.tensors["neighbours_raw_codebook"])
+    same_neighbours(
+        tokenizer_of(case).vq.quantize.embedding.weight, case.tensors["neighbours_raw_codebook"]
+    )

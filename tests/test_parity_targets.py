@@ -30,10 +30,14 @@ def condition_of(case: Golden, row: int, masked: bool = True, guided: bool = Tru
 
 
 def teacher_forced(model: LlamaGen, condition: Condition, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits of the prefix [2, T, V] and of every token [2, N, V], each token but the last fed in a step of its own."""
+    """Logits of the prefix [2, T, V] and of every token [2, N, V], each token but the last fed in a
+    step of its own.
+    """
     cache = model.new_cache(2, len(tokens))
     prefill = model.head(model.prefill(condition, cache))
-    return prefill, torch.cat([prefill[:, -1:], *(model.head(step(model, token, cache)) for token in tokens[:-1])], 1)
+    return prefill, torch.cat(
+        [prefill[:, -1:], *(model.head(step(model, token, cache)) for token in tokens[:-1])], 1
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -47,7 +51,8 @@ def test_logits(case: Golden, suffix: str) -> None:
     """With the prompts' masks, and without where the file has that too."""
     model, golden = llamagen(case), case.tensors
     for row in range(len(golden["cond"])):
-        both = slice(row, None, len(golden["cond"]))  # the conditional and the unconditional row of a prompt
+        # the conditional and the unconditional row of a prompt
+        both = slice(row, None, len(golden["cond"]))
         condition = condition_of(case, row, masked=suffix != "_nomask")
         prefill, logits = teacher_forced(model, condition, golden["tf_tokens"][row])
         close(prefill, golden["prefill_logits" + suffix][both])
@@ -60,18 +65,32 @@ def test_training_pass(case: Golden) -> None:
     model, golden = llamagen(case), case.tensors
     for row in range(len(golden["cond"])):
         condition = condition_of(case, row)
-        hidden = model.train_hidden(golden["tf_tokens"][row, :-1].expand(2, -1), condition.features, condition.mask)
-        close(model.head(hidden[:, model.config.prefix - 1 :]), golden["tf_logits"][row :: len(golden["cond"])])
+        hidden = model.train_hidden(
+            golden["tf_tokens"][row, :-1].expand(2, -1), condition.features, condition.mask
+        )
+        close(
+            model.head(hidden[:, model.config.prefix - 1 :]),
+            golden["tf_logits"][row :: len(golden["cond"])],
+        )
 
 
-@pytest.mark.parametrize(("case", "scale"), cases("llamagen", parts_like(r"greedy_tokens_cfg([\d.]+)")))
+@pytest.mark.parametrize(
+    ("case", "scale"), cases("llamagen", parts_like(r"greedy_tokens_cfg([\d.]+)"))
+)
 def test_greedy_tokens(case: Golden, scale: str) -> None:
     model, wanted = llamagen(case), case.tensors[f"greedy_tokens_cfg{scale}"]
     guided = float(scale) > 1  # the released code runs without an unconditional row up to there
     sampling = Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0)
     for row, tokens in enumerate(wanted.tolist()):
         condition = condition_of(case, row, guided=guided)
-        *_, result = decode(model, None, condition, num_tokens=len(tokens), method=METHODS["vanilla"], sampling=sampling)
+        *_, result = decode(
+            model,
+            None,
+            condition,
+            num_tokens=len(tokens),
+            method=METHODS["vanilla"],
+            sampling=sampling,
+        )
         assert result.tokens == tokens
 
 
@@ -86,7 +105,9 @@ def rows_of(golden: dict[str, Tensor]) -> Condition:
 
 def tree_pass(target: LlamaGen, golden: dict[str, Tensor], cache: Any) -> Tensor:
     mask = golden["tree_mask"][0, 0].bool()
-    return passes.tree_pass(target, golden["tree_tokens"][0], golden["tree_position_ids"], mask, cache)
+    return passes.tree_pass(
+        target, golden["tree_tokens"][0], golden["tree_position_ids"], mask, cache
+    )
 
 
 @pytest.mark.parametrize("case", LANTERNS)
@@ -100,7 +121,9 @@ def test_condition_of_lantern(case: Golden) -> None:
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_steps_and_tree(case: Golden) -> None:
-    """Prefill (padded rows too, which drafters read), a step, a tree, its accepted path moved up, a step behind it."""
+    """Prefill (padded rows too, which drafters read), a step, a tree, its accepted path moved up, a
+    step behind it.
+    """
     target, golden = lantern_target(case), case.tensors
     cache = target.new_cache(2, golden["tree_tokens"].shape[1] + 2)
     hidden = target.prefill(rows_of(golden), cache)
@@ -126,7 +149,9 @@ def test_steps_and_tree(case: Golden) -> None:
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_edge_of_the_grid(case: Golden) -> None:
-    """Many tokens in one pass, then a tree that may reach past the last image position, where the rotary rows are zero."""
+    """Many tokens in one pass, then a tree that may reach past the last image position, where the
+    rotary rows are zero.
+    """
     target, golden = lantern_target(case), case.tensors
     tokens = golden["long_tokens"][0]
     cache = target.new_cache(2, len(tokens) + golden["tree_tokens"].shape[1])
@@ -142,8 +167,11 @@ def test_edge_of_the_grid(case: Golden) -> None:
 
 @pytest.mark.parametrize("case", LANTERNS)
 def test_prefill_in_bfloat16(case: Golden) -> None:
-    """In bfloat16 padded rows do not see real ones. As close as bfloat16 is: the recording's own error on the real rows says how
-    much that is, and is far below what the padded rows' masks make."""
+    """In bfloat16 padded rows do not see real ones.
+
+    As close as bfloat16 is: the recording's own error on the real rows says how much that is, and
+    is far below what the padded rows' masks make.
+    """
     golden = case.tensors
     target = copy.deepcopy(lantern_target(case)).to(torch.bfloat16)
     target.rope = target.rope.float()

@@ -1,4 +1,6 @@
-"""The pipeline and its record on a small random model: what is promised of inputs, outputs, faults and stopping."""
+"""The pipeline and its record on a small random model: what is promised of inputs, outputs, faults
+and stopping.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
     assert pipe.generate("a yellow sky lantern", method="lantern++", seed=5).tokens != first.tokens
 
 
-def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline, same_threads: None) -> None:
-    """A record's pictures are made anew from its tokens: to the eye they are the same, to the byte they need not be."""
+def test_the_same_tokens_give_the_same_picture_on_other_threads(
+    pipe: Pipeline, same_threads: None
+) -> None:
+    """A record's pictures are made anew from its tokens: to the eye they are the same, to the byte
+    they need not be.
+    """
     drawn = pipe.generate(PROMPT, seed=4)
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -43,18 +49,27 @@ def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline, 
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
     drawn = pipe.generate("two Purple zebras over a lake")
-    assert drawn.record["unknown_words"] == ["zebras"] and drawn.record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning == drawn.record["warning"] and "Try: two purple lanterns over a lake" in str(drawn.warning)
+    assert (
+        drawn.record["unknown_words"] == ["zebras"]
+        and drawn.record["settings"]["seed"] == DEFAULT_SEED
+    )
+    assert drawn.warning == drawn.record[
+        "warning"
+    ] and "Try: two purple lanterns over a lake" in str(drawn.warning)
     assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
 def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
-    known, more = (pipe.generate(prompt, seed=3).tokens for prompt in ("a red lantern", "a fluffy red zebra lantern"))
+    known, more = (
+        pipe.generate(prompt, seed=3).tokens
+        for prompt in ("a red lantern", "a fluffy red zebra lantern")
+    )
     assert more == known
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
-    picture = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))  # two rows and a half
+    # two rows and a half
+    picture = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))
     cell = picture.width // GRID
     assert picture.width == pipe.info.image_size
     last, middle = picture.width - 1, cell // 2
@@ -62,11 +77,17 @@ def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     assert picture.getpixel((last, 2 * cell + middle)) == (9, 8, 7)
     assert picture.getpixel((last, middle)) != (9, 8, 7)
     ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
-    painted = [n for n in range(9) if ahead.getpixel((cell * (n % 3) + middle, cell * (n // 3) + middle)) != (9, 8, 7)]
+    painted = [
+        n
+        for n in range(9)
+        if ahead.getpixel((cell * (n % 3) + middle, cell * (n // 3) + middle)) != (9, 8, 7)
+    ]
     assert painted == [0, 1, 3]
 
 
-def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_previews_are_the_tokenizers_and_pictures_the_decoders(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe = load(tiny_model)
     assert (pipe.info.grid, pipe.info.image_size) == (16, 256)
     tokens = list(range(64)) * 4
@@ -78,7 +99,9 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path,
 
 
 def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:
-    """`stream` raises before anybody asks for its first event; test_api sends bad values of every kind to the same checks."""
+    """`stream` raises before anybody asks for its first event; test_api sends bad values of every
+    kind to the same checks.
+    """
     for values, says in (
         ({"prompt": None}, "prompt must be text"),
         ({"method": "magic"}, "method must be one of vanilla"),
@@ -96,24 +119,48 @@ def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:
         ("vanilla", {}, "no tree"),
         ("eagle1", {"tree": "0 00 000"}, "static chain of 3"),
         ("lantern++", {"tree": "0 1 00"}, "static tree of 3 in 2 levels, k 10, lambda 3"),
-        ("lantern", {"draft_top_k": 1, "draft_depth": 2, "draft_nodes": 3}, "dynamic chain of 2, k 100, delta 0.2"),
-        ("eagle2", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}, "dynamic tree of 7 in up to 3 levels"),
-        ("eagle2", {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3}, "dynamic tree of 2 in up to 2 levels"),
+        (
+            "lantern",
+            {"draft_top_k": 1, "draft_depth": 2, "draft_nodes": 3},
+            "dynamic chain of 2, k 100, delta 0.2",
+        ),
+        (
+            "eagle2",
+            {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8},
+            "dynamic tree of 7 in up to 3 levels",
+        ),
+        (
+            "eagle2",
+            {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3},
+            "dynamic tree of 2 in up to 2 levels",
+        ),
         ("sjd", {"window": 4}, "window of 4"),
     ],
 )
 def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -> None:
-    assert describe_run({"method": method, "tree_settings": tree}, Settings(tree="paper", window=9)) == told
+    assert (
+        describe_run({"method": method, "tree_settings": tree}, Settings(tree="paper", window=9))
+        == told
+    )
 
 
 def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:
-    chosen, knobs = ["lantern", "vanilla", "lantern++", "eagle1"], {"tree": "small", "lantern_k": 5, "lanternpp_k": 10}
-    runs = [event.record for _, event in pipe.compare("a lantern", chosen, **knobs) if isinstance(event, Generation)]
+    chosen, knobs = (
+        ["lantern", "vanilla", "lantern++", "eagle1"],
+        {"tree": "small", "lantern_k": 5, "lanternpp_k": 10},
+    )
+    runs = [
+        event.record
+        for _, event in pipe.compare("a lantern", chosen, **knobs)
+        if isinstance(event, Generation)
+    ]
     record = merge_records(runs)
     entries = record["methods"]
     assert record["order"] == list(entries) == ["vanilla", "eagle1", "lantern", "lantern++"]
     seconds = [entries[name]["decode_seconds"] for name in ("vanilla", "lantern")]
-    assert entries["vanilla"]["speedup"] == 1.0 and entries["lantern"]["speedup"] == pytest.approx(seconds[0] / seconds[1])
+    assert entries["vanilla"]["speedup"] == 1.0 and entries["lantern"]["speedup"] == pytest.approx(
+        seconds[0] / seconds[1]
+    )
     assert [row[-4:] for row in table(record)[1:]] == [
         ["static tree of 7 in 3 levels", "", "", "shared"],
         ["dynamic tree of 7 in up to 3 levels", "5", "0.2", "independent"],
@@ -124,7 +171,11 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
 
 
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
-    for method, named, nodes in (("eagle2", "paper", 59), ("lantern++", "paper", 58), ("eagle1", "chain", 6)):
+    for method, named, nodes in (
+        ("eagle2", "paper", 59),
+        ("lantern++", "paper", 58),
+        ("eagle1", "chain", 6),
+    ):
         assert choice_of(METHODS[method].drafts, Settings(tree=named)).policy.nodes == nodes
     stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000").stats
     assert (stats.nodes, stats.tree, stats.tree_settings) == (
@@ -140,12 +191,35 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     )
     for method, asked, told in (
         ("eagle2", {"tree": "paper"}, "dynamic tree of 58 in up to 5 levels (paper)"),
-        ("eagle2", {"tree": "chain"}, "dynamic tree of 7 in up to 3 levels (small, since chain is no dynamic tree)"),
-        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "dynamic tree of 2 in up to 2 levels (as asked)"),
+        (
+            "eagle2",
+            {"tree": "chain"},
+            "dynamic tree of 7 in up to 3 levels (small, since chain is no dynamic tree)",
+        ),
+        (
+            "eagle2",
+            {"draft_nodes": 3, "draft_depth": 1},
+            "dynamic tree of 2 in up to 2 levels (as asked)",
+        ),
         ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "static chain of 5 (chain)"),
     ):
         assert choice_of(METHODS[method].drafts, pipe.settings(**asked)).reason == told
     deep = " ".join("0" * d for d in range(1, 11))
-    for tree in ("00", "0 0", "", "0 1 x", "0,1", "\u0660", "0" * 50, "0 " * 90_000, deep, ["0"], None, 3):
-        with pytest.raises(ValueError, match=r"tree must be one of default, .*, or paths such as '0 1 00', got"):
+    for tree in (
+        "00",
+        "0 0",
+        "",
+        "0 1 x",
+        "0,1",
+        "\u0660",
+        "0" * 50,
+        "0 " * 90_000,
+        deep,
+        ["0"],
+        None,
+        3,
+    ):
+        with pytest.raises(
+            ValueError, match=r"tree must be one of default, .*, or paths such as '0 1 00', got"
+        ):
             pipe.settings(tree=tree)

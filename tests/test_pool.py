@@ -1,4 +1,6 @@
-"""Runners of steps that a GPU captures, that they are kept between runs, and graphs of their steps, which are faked on a CPU."""
+"""Runners of steps that a GPU captures, that they are kept between runs, and graphs of their steps,
+which are faked on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,26 @@ class Model:
     def __init__(self, config: LlamaGenConfig = TEXT) -> None:
         target, drafter = networks(config)
         with torch.inference_mode():
-            self.conditions = {"padded": condition_of(target, PADDED), "full": condition_of(target, FULL)}
+            self.conditions = {
+                "padded": condition_of(target, PADDED),
+                "full": condition_of(target, FULL),
+            }
         self.models = target, drafter
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
     def run(
-        self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, plain: bool = False, **changes: Any
+        self,
+        method: str = "lantern++",
+        prompt: str = "padded",
+        num_tokens: int = 16,
+        plain: bool = False,
+        **changes: Any,
     ) -> Iterator[Any]:
         """The events of a run of the sizes that a GPU captures; plain: as a CPU takes its steps."""
         knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
-        events = decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, padded=not plain, **knobs)
+        events = decode(
+            *self.models, self.conditions[prompt], num_tokens=num_tokens, padded=not plain, **knobs
+        )
         return plainly(events) if plain else events
 
 
@@ -62,7 +74,9 @@ def model() -> Model:
     return Model()
 
 
-def test_a_step_before_a_capture_leaves_the_run_where_it_was(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_before_a_capture_leaves_the_run_where_it_was(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Steps] = []
     real = Steps.__init__
 
@@ -125,7 +139,9 @@ class FakeStream:
 
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
-    """CUDA's streams, events and graphs faked on a CPU; returns the buckets and kinds that are captured."""
+    """CUDA's streams, events and graphs faked on a CPU; returns the buckets and kinds that are
+    captured.
+    """
     captured: Captured = []
     for name, fake in (
         ("Stream", FakeStream),
@@ -153,19 +169,26 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
-    """The host's side of graphs: captured once per shape, launched ahead, read in order, timed by events."""
+    """The host's side of graphs: captured once per shape, launched ahead, read in order, timed by
+    events.
+    """
     plain, replayed = (list(model.run(method, plain=plain)) for plain in (True, False))
     assert summary(replayed) == summary(plain) and replayed[-1].runner == "graphs"
     assert len(set(faked)) == len(faked) <= 2
     seconds = replayed[-1].seconds
-    assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(sum(seconds[part] for part in DECODE_PARTS))
+    assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(
+        sum(seconds[part] for part in DECODE_PARTS)
+    )
     stepping = seconds["verify"] + seconds["commit"]
     assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
 
 
 def test_shares_of_a_step() -> None:
     assert graphs.shares([FakeEvent(at) for at in (1, 2, 5, 6)]) == [0.2, 0.6, 0.2]
-    broken = [Mock(elapsed_time=Mock(side_effect=error)) for error in (RuntimeError("no such event"), ValueError("not recorded"))]
+    broken = [
+        Mock(elapsed_time=Mock(side_effect=error))
+        for error in (RuntimeError("no such event"), ValueError("not recorded"))
+    ]
     for event in (*broken, FakeEvent(3)):
         assert graphs.shares([event] * 4) == [0.0, 1.0, 0.0]
 
@@ -175,10 +198,20 @@ def test_shares_of_a_step() -> None:
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
-    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or
+    shorter.
+    """
     runners, knobs = Runners(), {"noise": "shared"}
-    for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
-        new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, runners=runners, **knobs, **changes))
+    for changes in (
+        {"seed": 1},
+        {"seed": 2, "prompt": "full"},
+        {"seed": 3, "num_tokens": 5},
+        {"seed": 1},
+    ):
+        new, pool = (
+            list(model.run(method, **knobs, **changes)),
+            list(model.run(method, runners=runners, **knobs, **changes)),
+        )
         assert summary(pool) == summary(new)
         cut = model.run(method, runners=runners, seed=9, **knobs)
         for _ in range(2):
@@ -243,13 +276,21 @@ def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> No
         captured = set(faked)
         assert len({shape.slots for shape in captured}) >= 3
         long = list(large.run(method, num_tokens=200, **knobs))
-        assert long[-1].seconds["capture"] == 0 and set(faked) == captured and len(graphs._STREAMS) == 1
-        assert summary(long) == summary(list(large.run(method, num_tokens=200, plain=True, room=200)))
+        assert (
+            long[-1].seconds["capture"] == 0
+            and set(faked) == captured
+            and len(graphs._STREAMS) == 1
+        )
+        assert summary(long) == summary(
+            list(large.run(method, num_tokens=200, plain=True, room=200))
+        )
         faked.clear()
 
 
 @pytest.mark.parametrize("fake", [False, True], ids=["eager", "graphs"])
-def test_closing_early_waits_for_work_in_flight(fake: bool, model: Model, request: pytest.FixtureRequest) -> None:
+def test_closing_early_waits_for_work_in_flight(
+    fake: bool, model: Model, request: pytest.FixtureRequest
+) -> None:
     captured = request.getfixturevalue("faked") if fake else [()]
     events = model.run()
     for _ in range(3):
@@ -260,7 +301,9 @@ def test_closing_early_waits_for_work_in_flight(fake: bool, model: Model, reques
 
 
 @pytest.mark.parametrize("fake", [False, True], ids=["eager", "graphs"])
-def test_live_runs_of_one_shape_do_not_disturb_each_other(fake: bool, model: Model, request: pytest.FixtureRequest) -> None:
+def test_live_runs_of_one_shape_do_not_disturb_each_other(
+    fake: bool, model: Model, request: pytest.FixtureRequest
+) -> None:
     if fake:
         request.getfixturevalue("faked")
     runners = Runners()
@@ -275,7 +318,9 @@ def test_live_runs_of_one_shape_do_not_disturb_each_other(fake: bool, model: Mod
         assert len(runners) == 3
 
 
-def test_a_faulty_run_keeps_its_runner_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_faulty_run_keeps_its_runner_to_itself(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runners = Runners()
     broken = model.run("vanilla", runners=runners)
     next(broken)
@@ -295,7 +340,9 @@ def test_few_are_kept_and_the_longest_unused_goes(model: Model) -> None:
     for name in ("vanilla", "eagle1", "vanilla", "eagle2"):
         list(model.run(name, runners=runners))
         made.append(caches()[-1])
-    assert made[2] == made[0] and len(runners) == 2 and caches() == [made[0], made[3]], "eagle1 went"
+    assert made[2] == made[0] and len(runners) == 2 and caches() == [made[0], made[3]], (
+        "eagle1 went"
+    )
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
@@ -321,7 +368,9 @@ def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
     assert summary(list(model.run("eagle1", runners=runners))) == wanted
 
 
-def test_memory_is_made_by_letting_idle_runners_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_made_by_letting_idle_runners_go(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runners, target = Runners(), model.models[0]
     list(model.run("vanilla", runners=runners))
     real = target.new_cache
@@ -333,7 +382,9 @@ def test_memory_is_made_by_letting_idle_runners_go(model: Model, monkeypatch: py
 
     monkeypatch.setattr(target, "new_cache", scarce)
     assert list(model.run("eagle1", runners=runners))[-1].steps > 0
-    monkeypatch.setattr(target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    monkeypatch.setattr(
+        target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    )
     with pytest.raises(torch.OutOfMemoryError):
         list(model.run("lantern", runners=Runners()))
 
@@ -342,7 +393,9 @@ def test_memory_is_made_by_letting_idle_runners_go(model: Model, monkeypatch: py
 
 
 class Stuck:
-    """`torch.cuda.graph` as it is: where a capture cannot be ended, it does not go back to the stream from before."""
+    """`torch.cuda.graph` as it is: where a capture cannot be ended, it does not go back to the
+    stream from before.
+    """
 
     streams: list[Any]
 
@@ -358,14 +411,18 @@ class Stuck:
             yield
         except BaseException as error:
             if self.masked:
-                raise RuntimeError("operation failed due to a previous error during capture") from error
+                raise RuntimeError(
+                    "operation failed due to a previous error during capture"
+                ) from error
             raise
         self.streams.pop()
 
 
 @pytest.fixture
 def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """Makes captures fail with an error; returns the streams that the thread works on, the current one last."""
+    """Makes captures fail with an error; returns the streams that the thread works on, the current
+    one last.
+    """
 
     def make(error: Callable[[], BaseException] | None, masked: bool = True) -> list[Any]:
         fake = Stuck(error, masked)
@@ -384,16 +441,26 @@ def test_a_refused_capture_goes_on_without_graphs_on_the_threads_own_stream(
 ) -> None:
     runners = Runners()
     wanted = summary(list(model.run("eagle1")))
-    streams = stuck(lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked)
+    streams = stuck(
+        lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked
+    )
     found = list(model.run("eagle1", runners=runners))
-    why = "operation failed due to a previous error during capture" if masked else "operation not permitted"
+    why = (
+        "operation failed due to a previous error during capture"
+        if masked
+        else "operation not permitted"
+    )
     assert (found[-1].runner, found[-1].runner_reason) == ("plain", f"without graphs: {why}")
     assert summary(found) == wanted and streams[-1] == "the thread's own"
-    assert len(runners) == 0 and not graphs._STREAMS, "neither the runner nor the stream is used again"
+    assert len(runners) == 0 and not graphs._STREAMS, (
+        "neither the runner nor the stream is used again"
+    )
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_capture_without_memory_is_told_as_that(masked: bool, stuck: Callable[..., list[Any]], model: Model) -> None:
+def test_a_capture_without_memory_is_told_as_that(
+    masked: bool, stuck: Callable[..., list[Any]], model: Model
+) -> None:
     streams = stuck(lambda: torch.OutOfMemoryError("CUDA out of memory"), masked)
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         list(model.run("eagle2", runners=Runners()))
@@ -420,7 +487,9 @@ def test_a_capture_without_memory_is_tried_again_once_idle_runners_are_gone(
     assert len(runners) == 1 and not fails
 
 
-def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_at_fault_ends_the_run(
+    stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such an error comes again with whatever is asked of the device next."""
     error = RuntimeError("CUDA error: an illegal memory access")
 
@@ -433,7 +502,9 @@ def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: 
         list(model.run("vanilla", runners=Runners()))
 
 
-def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[Any] = []
 
     @contextmanager
@@ -444,7 +515,12 @@ def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch:
 
     def modes() -> tuple[bool, ...]:
         back = torch.backends.cuda
-        kinds = back.mem_efficient_sdp_enabled(), back.math_sdp_enabled(), back.flash_sdp_enabled(), back.cudnn_sdp_enabled()
+        kinds = (
+            back.mem_efficient_sdp_enabled(),
+            back.math_sdp_enabled(),
+            back.flash_sdp_enabled(),
+            back.cudnn_sdp_enabled(),
+        )
         return (torch.is_inference_mode_enabled(), *kinds)
 
     monkeypatch.setattr(torch.cuda, "device", current)

@@ -42,7 +42,9 @@ def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
     assert INFO.vocabulary is not None and INFO.vocabulary >= set(vocabulary())
     for part, classes in WORDINGS.items():
         assert [set(option) for option in BOOK.parts[part]] == [set(option) for option in classes]
-    assert {word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()} <= INFO.vocabulary
+    assert {
+        word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()
+    } <= INFO.vocabulary
 
 
 def test_a_smaller_vocabulary_offers_less() -> None:
@@ -62,11 +64,16 @@ def test_full_captions_are_read_and_written_as_they_are() -> None:
 
 
 def test_captions_of_every_wording_are_read() -> None:
-    """With attributes left unsaid, in other orders: what is read is what the caption was made from, and no more."""
+    """With attributes left unsaid, in other orders: what is read is what the caption was made from,
+    and no more.
+    """
     scenes, rng = sample_scenes(300, 5), random.Random(1)
     for row in range(300):
         text = caption(scenes, row, rng, omit=0.3)
-        reading, values = BOOK.read(text), {name: int(tensor[row]) for name, tensor in scenes.attributes().items()}
+        reading, values = (
+            BOOK.read(text),
+            {name: int(tensor[row]) for name, tensor in scenes.attributes().items()},
+        )
         assert reading.named
         for part, phrase in reading.said.items():
             assert phrase in WORDINGS[part][values[part]], (text, part, phrase)
@@ -79,8 +86,14 @@ def test_captions_of_every_wording_are_read() -> None:
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        ("A Golden\tLANTERN, near the Hills!", {"count": "one", "colour": "golden", "place": "over the hills"}),
-        ("two sky lanterns under a moonless sky", {"count": "two", "shape": "sky", "moon": "under a moonless sky"}),
+        (
+            "A Golden\tLANTERN, near the Hills!",
+            {"count": "one", "colour": "golden", "place": "over the hills"},
+        ),
+        (
+            "two sky lanterns under a moonless sky",
+            {"count": "two", "shape": "sky", "moon": "under a moonless sky"},
+        ),
         ("lanterns under a moonless sky", {"moon": "under a moonless sky"}),
         ("red lanterns and the moon", {"colour": "red", "moon": "with a full moon"}),
         ("red lanterns, no moon", {"colour": "red", "moon": "no moon"}),
@@ -107,11 +120,18 @@ def test_what_a_prompt_says(prompt: str, said: dict[str, str]) -> None:
         ("\u0642\u0637\u0629", False, False, "three red round lanterns over a lake at dusk"),
         ("a red lantern", True, False, "one red round lantern over a lake at dusk"),
         ("a single red lantern", True, False, "a single red round lantern over a lake at dusk"),
-        ("one jade box lantern in a field at dawn", True, True, "one jade box lantern in a field at dawn"),
+        (
+            "one jade box lantern in a field at dawn",
+            True,
+            True,
+            "one jade box lantern in a field at dawn",
+        ),
         ("two red zebra lanterns by the lake", True, True, "two red lanterns by the lake"),
     ],
 )
-def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, sure: bool, nearest: str) -> None:
+def test_what_is_drawn_and_what_is_offered(
+    prompt: str, drawable: bool, sure: bool, nearest: str
+) -> None:
     reading = BOOK.read(prompt)
     assert (reading.drawable, reading.sure) == (drawable, sure)
     assert BOOK.nearest(prompt) == nearest
@@ -121,7 +141,9 @@ def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, sure: bo
 
 
 def test_a_number_alone_says_too_little() -> None:
-    assert not Reading(True, {"count": "two"}).drawable and Reading(True, {"moon": "no moon"}).drawable
+    assert (
+        not Reading(True, {"count": "two"}).drawable and Reading(True, {"moon": "no moon"}).drawable
+    )
     assert not Reading(False, {"colour": "red"}).drawable
 
 
@@ -131,7 +153,11 @@ def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
         if info.published is not None:
-            assert info.vocabulary is None and builder_view(info) is None and refusal(info, "a cat") is None
+            assert (
+                info.vocabulary is None
+                and builder_view(info) is None
+                and refusal(info, "a cat") is None
+            )
     for name, text in (
         ("nothing", None),
         ("broken", "{"),
@@ -155,17 +181,27 @@ def test_what_is_refused_and_what_was_left_out() -> None:
         and 'role="alert"' in refused
         and "This model draws only lanterns, and the prompt asks for none." in refused
     )
-    assert '<button type="button" class="offer">three red round lanterns over a lake at dusk</button>' in refused
+    assert (
+        '<button type="button" class="offer">three red round lanterns over a lake at dusk</button>'
+        in refused
+    )
     for few in ("two lanterns", "five lanterns"):
-        assert "This model draws one to four lanterns. Add a colour, kind, place or time." in (refusal(INFO, few) or "")
+        assert "This model draws one to four lanterns. Add a colour, kind, place or time." in (
+            refusal(INFO, few) or ""
+        )
     assert refusal(INFO, "a red lantern") is None
     assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
         [],
         Offer('Drawn without "cat": this model draws only lanterns.', "two red lanterns"),
     )
     assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
-    published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
-    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], None)
+    published = next(
+        info for info in REGISTRY.values() if info.published is not None and info.kind == "text"
+    )
+    assert drawn_without(published, "x", ["x"]) == (
+        ["The model does not know these words and drew without them: x."],
+        None,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +223,24 @@ class Visitor:
         self.seed = updates.get(self.w.seed, self.seed)
         self.result = updates.get(self.w.result, self.result)
 
-    def draws(self, prompt: str = "two red lanterns", locked: bool = False, top_k: int | None = None) -> tuple[int, str]:
+    def draws(
+        self, prompt: str = "two red lanterns", locked: bool = False, top_k: int | None = None
+    ) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         knobs = [top_k if name == "top_k" else None for name in ON_THE_FORM]
-        answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.result, *knobs))
+        answers = list(
+            draw(
+                self.service,
+                self.w,
+                prompt,
+                None,
+                ["vanilla"],
+                self.seed,
+                locked,
+                self.result,
+                *knobs,
+            )
+        )
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
         self.fills(settle(self.service, self.w, shown))
         assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
@@ -201,7 +251,10 @@ class Visitor:
 def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
     """A visitor whose new seeds are 1000, 1001 and so on."""
     new = iter(range(1000, 2000))
-    monkeypatch.setattr("lantern_demo.ui.compare.secrets.randbelow", lambda below: next(new) if below == MAX_SEED + 1 else 0)
+    monkeypatch.setattr(
+        "lantern_demo.ui.compare.secrets.randbelow",
+        lambda below: next(new) if below == MAX_SEED + 1 else 0,
+    )
     return Visitor(*demo)
 
 
@@ -209,7 +262,9 @@ def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
     seed, told = visitor.draws()
     assert seed == 7 and "Drawing with seed 7." in told and "Done, with seed 7." in told
     seed, told = visitor.draws()
-    assert seed == 1000 and "Drawing with a new seed 1000." in told and "Done, with seed 1000." in told
+    assert (
+        seed == 1000 and "Drawing with a new seed 1000." in told and "Done, with seed 1000." in told
+    )
     assert visitor.draws()[0] == 1001
     assert visitor.draws(locked=True)[0] == 1001
     assert visitor.draws("  two   red lanterns ")[0] == 1002, "white space changes nothing"
@@ -225,7 +280,9 @@ def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) 
 
 
 def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> None:
-    """Or its pictures would look as if nothing had happened, whatever model or settings the recording has."""
+    """Or its pictures would look as if nothing had happened, whatever model or settings the
+    recording has.
+    """
     prompt, _ = texts.EXAMPLES[0]
     visitor.fills(show_first(visitor.service, visitor.w))
     assert visitor.draws(prompt)[0] == 1000
@@ -241,7 +298,9 @@ def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> N
 
 
 def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
-    filled = from_link(visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"})
+    filled = from_link(
+        visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"}
+    )
     visitor.fills(filled)
     assert visitor.draws("two blue lanterns")[0] == 7
     assert visitor.draws("two blue lanterns")[0] == 1000
@@ -265,10 +324,17 @@ def test_a_link_shows_no_recording_but_its_own(
     service, w, form = demo
     record = recorded_runs()[1].record
     asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
-    updates = from_link(service, w, form, {k: v for k, v in {**asked, **changes}.items() if v is not None}) or {}
+    updates = (
+        from_link(
+            service, w, form, {k: v for k, v in {**asked, **changes}.items() if v is not None}
+        )
+        or {}
+    )
     assert told in unescape(updates[w.status]) and updates[form.prompt]["value"] == record["prompt"]
     stage = json.loads(updates[w.stage])
-    assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
+    assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [
+        (method, phase) for method in record["order"]
+    ]
     assert (w.result in updates) == (phase == "done")
     assert updates[w.link].startswith(f"?{urlencode({'prompt': record['prompt']})}&")
     box = updates[form.knobs["lanternpp_lambda"]]
@@ -277,12 +343,27 @@ def test_a_link_shows_no_recording_but_its_own(
 
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
-    (answer,) = draw(visitor.service, visitor.w, "a cat", None, ["vanilla"], 7, False, visitor.result, *[None] * len(ON_THE_FORM))
-    assert list(answer) == [visitor.w.status] and "This model draws only lanterns" in answer[visitor.w.status]
+    (answer,) = draw(
+        visitor.service,
+        visitor.w,
+        "a cat",
+        None,
+        ["vanilla"],
+        7,
+        False,
+        visitor.result,
+        *[None] * len(ON_THE_FORM),
+    )
+    assert (
+        list(answer) == [visitor.w.status]
+        and "This model draws only lanterns" in answer[visitor.w.status]
+    )
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
 
 
-def test_the_knob_is_not_measured_on_what_cannot_be_drawn(demo: tuple[Service, Widgets, Form]) -> None:
+def test_the_knob_is_not_measured_on_what_cannot_be_drawn(
+    demo: tuple[Service, Widgets, Form],
+) -> None:
     service, w, _ = demo
     knobs = [0 if KNOBS[name].of_tree else getattr(Settings(), name) for name in ON_THE_FORM]
     words = object()

@@ -1,4 +1,6 @@
-"""Published models on a processor: fused, their weights there once, in a format that rounds a node alike in every pass."""
+"""Published models on a processor: fused, their weights there once, in a format that rounds a node
+alike in every pass.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,15 @@ def test_formats_differ(text_model: Path) -> None:
             target = pipe.target
             assert isinstance(target, LeanTarget)
             logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])
-    away = {name: float((found - logits["float32"]).abs().mean()) for name, found in logits.items() if name != "float32"}
+    away = {
+        name: float((found - logits["float32"]).abs().mean())
+        for name, found in logits.items()
+        if name != "float32"
+    }
     assert all(distance > 0 for distance in away.values())
-    assert sorted(away, key=lambda name: away[name]) == [name for name in ("float16", "bfloat16") if name in away]
+    assert sorted(away, key=lambda name: away[name]) == [
+        name for name in ("float16", "bfloat16") if name in away
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,15 +56,26 @@ def test_formats_differ(text_model: Path) -> None:
     ],
 )
 def test_a_large_targets_weights_are_there_once(
-    model: str, prompt: str, kept: set[str], folder_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    model: str,
+    prompt: str,
+    kept: set[str],
+    folder_of: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, dtype = folder_of[model], FORMATS[-1]
     wanted = load(model, device="cpu", dtype=dtype, folder=folder).generate(prompt, seed=2)
     monkeypatch.setattr(families, "LARGEST", 0)
     pipe = load(model, device="cpu", dtype=dtype, folder=folder)
-    matrices = {name for name, weight in pipe.networks.target.named_parameters() if weight.dim() > 1 and "norm" not in name}
+    matrices = {
+        name
+        for name, weight in pipe.networks.target.named_parameters()
+        if weight.dim() > 1 and "norm" not in name
+    }
     gone = {name for name, weight in pipe.networks.target.named_parameters() if weight.is_meta}
-    assert gone <= matrices and {name for name in matrices - gone if not name.startswith("cls_embedding.")} == kept
+    assert (
+        gone <= matrices
+        and {name for name in matrices - gone if not name.startswith("cls_embedding.")} == kept
+    )
     assert pipe.generate(prompt, seed=2).tokens == wanted.tokens
 
 
@@ -85,7 +104,12 @@ def test_weights_stay_in_their_files_until_they_are_packed(
         networks.clear()
 
     monkeypatch.setattr(fused, "__init__", remembered)
-    load(model, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=folder_of[model])
+    load(
+        model,
+        device="cpu",
+        dtype="float16" if "float16" in FORMATS else "float32",
+        folder=folder_of[model],
+    )
     gone = [count for count, _ in seen]
     assert gone == sorted(set(gone)) and gone[0] == 0
 
@@ -112,18 +136,26 @@ def test_the_default_has_16_bits_where_the_processor_has_a_matmul_for_them(
 
 def test_a_published_model_has_the_default_trees(text_model: Path) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
-    exact, relaxed = (pipe.generate(PROMPT, method=name, tree="default").stats for name in ("eagle1", "lantern++"))
+    exact, relaxed = (
+        pipe.generate(PROMPT, method=name, tree="default").stats for name in ("eagle1", "lantern++")
+    )
     assert exact.tree == relaxed.tree == "static chain of 3 (default)"
     assert exact.tree_settings == relaxed.tree_settings == {"tree": "0 00 000"}
 
 
-def test_a_prompt_is_read_once_for_runs_that_follow_each_other(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_read_once_for_runs_that_follow_each_other(
+    text_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is told the seconds that it took."""
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     read: list[str] = []
     encode = pipe.networks.text.encode
-    monkeypatch.setattr(pipe.networks.text, "encode", lambda text: [read.append(text), encode(text)][1])
-    first, second = (pipe.generate(PROMPT, method=method, tree="small").stats for method in ("vanilla", "eagle1"))
+    monkeypatch.setattr(
+        pipe.networks.text, "encode", lambda text: [read.append(text), encode(text)][1]
+    )
+    first, second = (
+        pipe.generate(PROMPT, method=method, tree="small").stats for method in ("vanilla", "eagle1")
+    )
     pipe.generate("a blue lantern", tree="small")
     assert read.count(PROMPT) == read.count("a blue lantern") == 1
     assert first.text_seconds == second.text_seconds > 0

@@ -1,4 +1,6 @@
-"""The measures of quality, each against its definition written out slowly, or a case whose answer is known."""
+"""The measures of quality, each against its definition written out slowly, or a case whose answer
+is known.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import ATTRIBUTES, full_caption
 
-PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
+PROMPTS = [
+    "two red round lanterns over a lake at dusk",
+    "one blue sky lantern",
+    "three lanterns over a plain at night",
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +41,12 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
 
 
 @pytest.mark.parametrize(
-    ("right", "of", "level"), [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)]
+    ("right", "of", "level"),
+    [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)],
 )
-def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(right: int, of: int, level: float) -> None:
+def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(
+    right: int, of: int, level: float
+) -> None:
     z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004}[level]  # from tables
     share = numpy.linspace(1e-6, 1 - 1e-6, 400_001)
     kept = share[numpy.abs(right / of - share) <= z * numpy.sqrt(share * (1 - share) / of)]
@@ -62,11 +71,15 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
 
 def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
     ours, floor = numpy.array([7, 3, 7, 9, 3, 7]), numpy.array([3, 9, 9, 7])
-    pairs = list(zip(*(intervals.resamples(groups, 50, 1) for groups in (ours, floor)), strict=True))
+    pairs = list(
+        zip(*(intervals.resamples(groups, 50, 1) for groups in (ours, floor)), strict=True)
+    )
     for first, second in pairs:
         drawn, again = Counter(first.tolist()), Counter(second.tolist())
         for caption in (3, 7, 9):
-            times = {drawn[i] for i in (ours == caption).nonzero()[0]} | {again[i] for i in (floor == caption).nonzero()[0]}
+            times = {drawn[i] for i in (ours == caption).nonzero()[0]} | {
+                again[i] for i in (floor == caption).nonzero()[0]
+            }
             assert len(times) == 1
         assert sum(drawn[i] for i in (0, 1, 3)) == 3
     assert len({tuple(first) for first, _ in pairs}) > 2
@@ -108,7 +121,9 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
         for prompt, row in zip(PROMPTS, ids, strict=True):
             encoded = encoder.encode(prompt)
             cache = target.new_cache(2 if sampling.cfg_scale != 1 else 1, 16)
-            hidden = target.prefill(target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1), cache)
+            hidden = target.prefill(
+                target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1), cache
+            )
             chances = []
             for token in row:
                 p = probabilities(guide(target.head(hidden[:, -1:]), sampling.cfg_scale), sampling)
@@ -126,33 +141,49 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
 
 def test_true_scenes_are_what_their_captions_say() -> None:
     some, fewer = scenes.truth(12), scenes.truth(4)
-    assert len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
+    assert (
+        len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
+    )
     assert some.groups.tolist() == [i // 2 for i in range(12)]
     for i in range(12):
-        assert some.prompts[i] == some.captions[i // 2] == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+        assert (
+            some.prompts[i]
+            == some.captions[i // 2]
+            == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+        )
     assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
-def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenes_are_read_in_batches(
+    bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
     some = scenes.truth(8)
     images = scenes.draw_truth(some.scenes, bundled.device)
     right = scenes.read(classifier, images, some.wanted)
     whole = classifier.read(images)
     assert set(right) == {*ATTRIBUTES, scenes.ALL} and right["colour"].mean() > 0.8
-    assert all((right[name] == (whole[name] == some.wanted[name]).numpy()).all() for name in ATTRIBUTES)
+    assert all(
+        (right[name] == (whole[name] == some.wanted[name]).numpy()).all() for name in ATTRIBUTES
+    )
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]})
     assert (wrong["moon"] != right["moon"]).all()
-    assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
+    assert (
+        wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])
+    ).all()
     ids = scenes.true_tokens(bundled.networks, some.scenes)
     assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
     again = scenes.drawn(bundled.networks, ids[:2])
     size = bundled.info.image_size
     assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
     large = scenes.draw_truth(some.scenes, bundled.device, 256)
-    torch.testing.assert_close(large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0)
-    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some.scenes, bundled.device, 64).shape == (8, 3, 64, 64)
+    torch.testing.assert_close(
+        large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0
+    )
+    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(
+        some.scenes, bundled.device, 64
+    ).shape == (8, 3, 64, 64)
     with torch.inference_mode():
         reduced = classifier(F.interpolate(large, size=128, mode="area"))
         for name, logits in classifier(large).items():

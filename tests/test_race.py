@@ -1,4 +1,6 @@
-"""The race: equal slices in rotation, the tokens of a run alone, and what happens where it cannot be run."""
+"""The race: equal slices in rotation, the tokens of a run alone, and what happens where it cannot
+be run.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +70,18 @@ def test_slices_are_equal_whatever_a_step_takes() -> None:
     spent = dict.fromkeys(seconds, 0.0)
     for name in turns(seconds, 2500):
         spent[name] += seconds[name]
-        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + seconds["slow"] + 1e-9, "over the whole run"
+        assert (
+            max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + seconds["slow"] + 1e-9
+        ), "over the whole run"
     assert min(spent.values()) > 2
     found = turns({"a": 1.0, "b": 0.5}, 120)  # steps longer than a slice
     for count in range(1, 100):
         assert abs(found[:count].count("a") - 0.5 * found[:count].count("b")) <= 1
 
 
-def test_every_rotation_begins_with_another_run_and_one_that_is_out_leaves_the_others_their_turns() -> None:
+def test_every_rotation_begins_with_another_run_and_one_that_is_out_leaves_the_others_their_turns() -> (
+    None
+):
     assert "".join(turns(dict.fromkeys("abc", SLICE_SECONDS), 9)) == "abcbcacab"
     rotation = Rotation("abc")
     for name in "ab":
@@ -96,9 +102,13 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
         alone = {method: pipe.generate(PROMPT, method, **knobs) for method in DEFAULT}
         events = list(pipe.compare(PROMPT, **knobs))
         raced = {method: event for method, event in events if isinstance(event, Generation)}
-        assert len(list(groupby(method for method, _ in events))) > 5 * len(DEFAULT), "they did take turns"
+        assert len(list(groupby(method for method, _ in events))) > 5 * len(DEFAULT), (
+            "they did take turns"
+        )
         first = next(i for i, (_, event) in enumerate(events) if isinstance(event, Generation))
-        assert any(isinstance(event, Step) for _, event in events[first:]), "one that has drawn does not wait for the others"
+        assert any(isinstance(event, Step) for _, event in events[first:]), (
+            "one that has drawn does not wait for the others"
+        )
         assert {m: e.tokens for m, e in raced.items()} == {m: e.tokens for m, e in alone.items()}
         assert {e.stats.schedule for e in raced.values()} == {"race"}
         assert {e.stats.schedule for e in alone.values()} == {"alone"}
@@ -119,24 +129,36 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
 
 
 @pytest.mark.slow
-def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     failing_when_crowded(monkeypatch, pipe, 2)
-    found = {method: event for method, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, (Generation, MethodFailed))}
+    found = {
+        method: event
+        for method, event in pipe.compare(PROMPT, **KNOBS)
+        if isinstance(event, (Generation, MethodFailed))
+    }
     assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
     for event in found.values():
         assert isinstance(event, Generation)
         assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
-        assert event.method == "vanilla" or event.stats.tree.endswith(" (small)"), "no tree had to shrink"
+        assert event.method == "vanilla" or event.stats.tree.endswith(" (small)"), (
+            "no tree had to shrink"
+        )
 
 
-def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_race_is_begun_that_memory_cannot_hold(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its memory is estimated."""
     monkeypatch.setattr(race, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
     events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
     assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
-    (reason,) = {event.stats.schedule_reason for _, event in events if isinstance(event, Generation)}
+    (reason,) = {
+        event.stats.schedule_reason for _, event in events if isinstance(event, Generation)
+    }
     assert reason == "5 methods at once need about 9.0 GiB"
     info = REGISTRY["llamagen-t2i-512"]
     parts = needs.budget(info.published, "bfloat16", True)
@@ -146,7 +168,9 @@ def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: p
         why = needs.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
         assert (why is None) == fits
         assert fits or (why or "").startswith("5 methods at once need about ")
-    assert needs.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5) is None
+    assert (
+        needs.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5) is None
+    )
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +207,9 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
     thread = threading.Thread(target=nested, daemon=True)
     thread.start()
     thread.join(60)
-    assert refused == ["a run of this pipeline is still open in this thread; go through its events to the end, or close it"]
+    assert refused == [
+        "a run of this pipeline is still open in this thread; go through its events to the end, or close it"
+    ]
     opened = pipe.stream(PROMPT, **KNOBS)
     next(opened)
     with ThreadPoolExecutor(1) as other:
@@ -195,7 +221,9 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     for _ in pipe.prepare():
         pass
-    assert [method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None] == []
+    assert [
+        method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None
+    ] == []
 
 
 # -- threads and a busy machine
@@ -208,17 +236,26 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert device.pick_threads(None, cpu, small=True).count == 1
     assert device.pick_threads(None, torch.device("cuda"), small=False) == usual
     monkeypatch.setenv("LANTERN_THREADS", "3")
-    assert device.pick_threads(None, cpu, small=True) == device.Threads(3, "as LANTERN_THREADS says")
+    assert device.pick_threads(None, cpu, small=True) == device.Threads(
+        3, "as LANTERN_THREADS says"
+    )
     assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
     for wrong in ("many", "0", "-1", "1025"):
         monkeypatch.setenv("LANTERN_THREADS", wrong)
-        with pytest.raises(ValueError, match=f"LANTERN_THREADS must be a whole number between 1 and 1024, got '{wrong}'"):
+        with pytest.raises(
+            ValueError,
+            match=f"LANTERN_THREADS must be a whole number between 1 and 1024, got '{wrong}'",
+        ):
             device.pick_threads(None, cpu, small=True)
-    with pytest.raises(ValueError, match="threads must be a whole number between 1 and 1024, got 0"):
+    with pytest.raises(
+        ValueError, match="threads must be a whole number between 1 and 1024, got 0"
+    ):
         load(folder, device="cpu", threads=0)
 
 
-def test_a_large_model_has_several_threads_where_they_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_model_has_several_threads_where_they_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where they would spin it has one, and it never has more than a container's quota."""
     for name in ("OMP_NUM_THREADS", "LANTERN_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -230,21 +267,34 @@ def test_a_large_model_has_several_threads_where_they_sleep(monkeypatch: pytest.
     for policy in ("active", ""):
         monkeypatch.setenv("OMP_WAIT_POLICY", policy)
         found = device.pick_threads(None, cpu, small=False)
-        assert found.count == 1 and "OMP_WAIT_POLICY was not passive when PyTorch was loaded" in found.reason
+        assert (
+            found.count == 1
+            and "OMP_WAIT_POLICY was not passive when PyTorch was loaded" in found.reason
+        )
 
 
 @pytest.mark.parametrize(
     ("first", "given", "found"),
-    [("lantern_demo", {}, "passive"), ("torch", {}, "None"), ("lantern_demo", {"OMP_WAIT_POLICY": "active"}, "active")],
+    [
+        ("lantern_demo", {}, "passive"),
+        ("torch", {}, "None"),
+        ("lantern_demo", {"OMP_WAIT_POLICY": "active"}, "active"),
+    ],
 )
-def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: dict[str, str], found: str) -> None:
+def test_threads_are_told_to_sleep_before_pytorch_is_loaded(
+    first: str, given: dict[str, str], found: str
+) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
     code = f"import {first}, lantern_demo, os; print(os.environ.get('OMP_WAIT_POLICY'))"
-    assert ran(sys.executable, "-c", code, env=environment | given, check=True).stdout.strip() == found
+    assert (
+        ran(sys.executable, "-c", code, env=environment | given, check=True).stdout.strip() == found
+    )
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path, same_threads: None) -> None:
+def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(
+    folder: Path, same_threads: None
+) -> None:
     one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
     events = one.stream(PROMPT, **KNOBS)
     next(events)
@@ -273,23 +323,33 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 # -- what a frame costs
 
 
-def pressed(service: Service, w: Widgets, prompt: str = PROMPT, methods: Any = None, seed: int = 3) -> list[dict[Any, Any]]:
+def pressed(
+    service: Service, w: Widgets, prompt: str = PROMPT, methods: Any = None, seed: int = 3
+) -> list[dict[Any, Any]]:
     """All answers to a press of Draw on a page that shows nothing."""
-    return list(draw(service, w, prompt, None, methods, seed, False, Shown(), *[None] * len(ON_THE_FORM)))
+    return list(
+        draw(service, w, prompt, None, methods, seed, False, Shown(), *[None] * len(ON_THE_FORM))
+    )
 
 
 @pytest.mark.slow
-def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_answer_holds_only_what_is_new(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     service = Service(folder, "cpu")
     *parts, (images, record) = answers(service, PROMPT, None, None, KNOBS)
     assert set(images) == set(record["methods"]) == set(DEFAULT)
     assert len(parts) > 50 and all(pictures == {} for pictures, _ in parts)
-    assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), "however many are through"
+    assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), (
+        "however many are through"
+    )
 
 
 @pytest.mark.slow
-def test_every_method_of_a_short_race_is_previewed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_of_a_short_race_is_previewed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once half of its picture is there, however long a preview takes."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 1e9)
@@ -305,15 +365,21 @@ def test_every_method_of_a_short_race_is_previewed(folder: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
+def test_what_begins_again_by_itself_is_previewed_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Methods that wait for memory after a race that broke off have older previews, and no new
+    ones.
+    """
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 0.0)
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     service = Service(folder, "cpu")
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     pictured: list[str] = []
-    for item in service.frames(service.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True):
+    for item in service.frames(
+        service.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True
+    ):
         if isinstance(item, Frame) and item.picture is not None:
             pictured.append(item.picture[0])
         elif isinstance(item, Generation):
@@ -325,7 +391,8 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
     ("slices", "told"),
     [
         (1e-9, f"The methods ran one after the other, not as a race: {race.CROWDED}."),
-        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}."),  # those before are drawn by then
+        # those before are drawn by then
+        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}."),
     ],
 )
 def test_the_page_says_which_methods_did_not_race(
@@ -342,19 +409,27 @@ def test_the_page_says_which_methods_did_not_race(
         yield from run(self, method, *rest)
 
     monkeypatch.setattr(Pipeline, "run", short_of_memory)
-    *states, end = [answer[w.status] for answer in pressed(service, w) if isinstance(answer.get(w.status), str)]
+    *states, end = [
+        answer[w.status] for answer in pressed(service, w) if isinstance(answer.get(w.status), str)
+    ]
     counted = [state for state in states if "methods have finished" in state]
-    assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), "the last is told where there is time"
+    assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), (
+        "the last is told where there is time"
+    )
     assert not any("race" in state for state in states) and told in end
 
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
     service, w, _ = page_of(folder, draw)
-    (shown,) = [answer[w.shown] for answer in pressed(service, w, methods=["vanilla"]) if w.shown in answer]
+    (shown,) = [
+        answer[w.shown] for answer in pressed(service, w, methods=["vanilla"]) if w.shown in answer
+    ]
     assert settle(service, w, shown)[w.seed] == 3
     (refused,) = pressed(service, w, "", ["vanilla"], 9)
     assert "The prompt is empty" in refused[w.status] and w.shown not in refused
-    assert settle(service, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
+    assert settle(service, w, shown) == w.busy(False), (
+        "the seed is what was typed, and the replay stays where it is"
+    )
 
 
 def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> None:
@@ -364,7 +439,9 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     begun = begin(w, w.status, shown)
     assert not {w.status, w.before} & begun.keys(), "Enter in the middle of a run begins nothing"
     settled = settle(service, w, shown)
-    assert json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
+    assert (
+        json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
+    )
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
     assert not shown.running
     begun = begin(w, w.status, shown)
@@ -373,28 +450,47 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_of_the_page_holds_only_what_is_new(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     saved: list[str] = []
     write = files.write_picture
-    monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
+    monkeypatch.setattr(
+        "lantern_demo.ui.compare.write_picture",
+        lambda *arguments: saved.append("") or write(*arguments),
+    )
     service, w, event = page_of(folder, draw)
-    assert event.outputs == [w.status, w.stage, w.shown], "Gradio builds every output anew for every answer"
+    assert event.outputs == [w.status, w.stage, w.shown], (
+        "Gradio builds every output anew for every answer"
+    )
     opening, *frames = [answer for answer in pressed(service, w) if w.stage in answer]
-    assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
+    assert w.shown in opening and not any(w.shown in answer for answer in frames), (
+        "the page's state is handed over once"
+    )
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and all(len(view["pictures"]) <= 1 for view in views)
     sizes = [len(json.dumps(view["lanes"])) for view in views]
     assert max(sizes) < 1.5 * sizes[0]
-    marks = [(method, *mark) for view in views for method, new in view["fresh"].items() for mark in new]
-    assert 0 < max(Counter(marks).values()) <= FRAMES_TOLD, "a token is told again by the next few answers alone"
+    marks = [
+        (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
+    ]
+    assert 0 < max(Counter(marks).values()) <= FRAMES_TOLD, (
+        "a token is told again by the next few answers alone"
+    )
     shown = opening[w.shown]
     for method, entry in shown.record["methods"].items():
         told = {place: token for name, place, _, token in marks if name == method}
-        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"], "every token is told"
-    assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(DEFAULT)
+        assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"], (
+            "every token is told"
+        )
+    assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(
+        DEFAULT
+    )
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
     final = json.loads(settle(service, w, shown)[w.stage])
     assert final["run"] == views[0]["run"] and set(final["files"]) == set(DEFAULT)
-    assert all(lane["picture"] for lane in final["lanes"]), "whatever a browser skipped is there at the end"
+    assert all(lane["picture"] for lane in final["lanes"]), (
+        "whatever a browser skipped is there at the end"
+    )

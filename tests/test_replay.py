@@ -1,4 +1,6 @@
-"""The stage in a real browser: the replay and its clocks, what it explains of a token, and what is kept and shared."""
+"""The stage in a real browser: the replay and its clocks, what it explains of a token, and what is
+kept and shared.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,11 @@ if TYPE_CHECKING:
 
 pytestmark = IN_A_BROWSER
 
-HOSTILE = "red lanterns <img src onerror=document.title='broken'> ${document.title='broken'} {{value}}"
-# Bounds so wide that every method that may accept more does, and trees so small that they are drawn with pictures.
+HOSTILE = (
+    "red lanterns <img src onerror=document.title='broken'> ${document.title='broken'} {{value}}"
+)
+# Bounds so wide that every method that may accept more does, and trees so small that they are drawn
+# with pictures.
 ASKED = {
     "seed": 3,
     "tree": "small",
@@ -64,7 +69,8 @@ def clocks(page: Page) -> list[str]:
 
 def scrub(page: Page, per_mille: int) -> None:
     page.get_by_label("Time of the replay").evaluate(
-        "(bar, to) => { bar.value = to; bar.dispatchEvent(new Event('input', { bubbles: true })); }", per_mille
+        "(bar, to) => { bar.value = to; bar.dispatchEvent(new Event('input', { bubbles: true })); }",
+        per_mille,
     )
 
 
@@ -97,56 +103,95 @@ TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) =>
 def click_cell(page: Page, cell: int) -> None:
     grid = page.locator("#stage canvas.big")
     box = grid.bounding_box()
-    grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
+    grid.click(
+        position={
+            "x": (cell % 16 + 0.5) * box["width"] / 16,
+            "y": (cell // 16 + 0.5) * box["height"] / 16,
+        }
+    )
 
 
 def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(page: Page) -> None:
-    """They are the record's. The first by the clock that is shown has the only badge, and the headline names it."""
+    """They are the record's.
+
+    The first by the clock that is shown has the only badge, and the headline names it.
+    """
     at_rest(page)
     record = recorded_runs()[0].record
     run = record["methods"]
     cards = {name: page.locator(f"#lane-{lane}") for name, lane in zip(run, LANES, strict=True)}
-    ends = {name: (entry["steps"], entry["events"]["milliseconds"][-1]) for name, entry in run.items()}
+    ends = {
+        name: (entry["steps"], entry["events"]["milliseconds"][-1]) for name, entry in run.items()
+    }
     for at, clock in enumerate(("Passes", "Seconds")):
         page.get_by_role("button", name=clock, exact=True).click()
         at_rest(page)
         for name, lane in zip(run, LANES, strict=True):
             steps, took = ends[name]
-            gains = (f"{gain:.2f}\u00d7" for gain in (ends["vanilla"][0] / steps, run[name]["speedup"]))
-            assert numbers(page, lane) == [f"{steps} passes", next(gains), f"{took / 1000:.2f} s", next(gains)]
+            gains = (
+                f"{gain:.2f}\u00d7" for gain in (ends["vanilla"][0] / steps, run[name]["speedup"])
+            )
+            assert numbers(page, lane) == [
+                f"{steps} passes",
+                next(gains),
+                f"{took / 1000:.2f} s",
+                next(gains),
+            ]
             count = run[name]["events"]["kinds"].count("r")
             expect(cards[name].locator(".number")).to_have_text(
                 "0 changed" if METHODS[name].lossless else f"{count} of 256 changed"
             )
-            expect(cards[name].locator(".ran")).to_have_text(describe_run(run[name], Settings(**record["settings"])))
+            expect(cards[name].locator(".ran")).to_have_text(
+                describe_run(run[name], Settings(**record["settings"]))
+            )
         first = min(ends, key=lambda name: ends[name][at])
         for name, card in cards.items():
             expect(card.locator(".flag")).to_have_text("1st" if name == first else "")
         expect(page.locator("#stage .headline")).to_contain_text(f"{METHODS[first].label} won: ")
     scrub(page, 500)
-    assert numbers(page, "vanilla")[0] != f"{ends['vanilla'][0]} passes" and "" in numbers(page, "vanilla"), (
-        "gains come at the end"
-    )
+    assert numbers(page, "vanilla")[0] != f"{ends['vanilla'][0]} passes" and "" in numbers(
+        page, "vanilla"
+    ), "gains come at the end"
 
     differ = page.get_by_role("button", name="Differences")
     scrub(page, 1000)
     differ.click()
     for name, card in cards.items():
-        others = sum(a != b for a, b in zip(run[name]["token_ids"], run["vanilla"]["token_ids"], strict=True))
+        others = sum(
+            a != b for a, b in zip(run[name]["token_ids"], run["vanilla"]["token_ids"], strict=True)
+        )
         shares = run[name]["noise"] == "shared"
-        told = texts.WEB["otherSample"] if not shares else f"{others} of 256 differ" if others else ""
+        told = (
+            texts.WEB["otherSample"] if not shares else f"{others} of 256 differ" if others else ""
+        )
         expect(card.locator(".sample")).to_have_text(told)
         expect(card.locator(".wipe")).to_be_visible(visible=shares and others > 0)
-    expect(page.locator("#stage .why")).to_contain_text("Later ones differ because earlier ones did.")
+    expect(page.locator("#stage .why")).to_contain_text(
+        "Later ones differ because earlier ones did."
+    )
 
 
-def test_the_headline_names_who_won_with_gain_and_cost_and_calls_a_slowdown_one(browser: Browser) -> None:
+def test_the_headline_names_who_won_with_gain_and_cost_and_calls_a_slowdown_one(
+    browser: Browser,
+) -> None:
     def lane(name: str, steps: int, took: int) -> dict[str, Any]:
-        shown = {"id": name, "label": METHODS[name].label, "steps": steps, "milliseconds": [1, took], "tokens": [0] * 256}
+        shown = {
+            "id": name,
+            "label": METHODS[name].label,
+            "steps": steps,
+            "milliseconds": [1, took],
+            "tokens": [0] * 256,
+        }
         return shown | {"speedup": 2000 / took, "changed": 30 if name == "lantern++" else 0}
 
     vanilla, eagle1, lantern, sjd = (
-        lane(*one) for one in (("vanilla", 255, 2000), ("eagle1", 142, 2500), ("lantern++", 98, 3000), ("sjd", 60, 1000))
+        lane(*one)
+        for one in (
+            ("vanilla", 255, 2000),
+            ("eagle1", 142, 2500),
+            ("lantern++", 98, 3000),
+            ("sjd", 60, 1000),
+        )
     )
     cases: list[tuple[list[dict[str, Any]], str, str]] = [
         (
@@ -159,8 +204,16 @@ def test_the_headline_names_who_won_with_gain_and_cost_and_calls_a_slowdown_one(
             "SJD won: 4.25\u00d7 fewer passes, no token changed.",
             "SJD won: 2.00\u00d7 vanilla's speed, no token changed.",
         ),
-        ([vanilla], "Vanilla needed 255 passes, one for each token after the first.", "Vanilla took 2.00 s."),
-        ([sjd | {"speedup": None}], "SJD needed 60 passes instead of 255, no token changed.", "SJD took 1.00 s."),
+        (
+            [vanilla],
+            "Vanilla needed 255 passes, one for each token after the first.",
+            "Vanilla took 2.00 s.",
+        ),
+        (
+            [sjd | {"speedup": None}],
+            "SJD needed 60 passes instead of 255, no token changed.",
+            "SJD took 1.00 s.",
+        ),
     ]
     with scripts(browser, "dom", "clock") as page:
         found = page.evaluate(
@@ -169,10 +222,15 @@ def test_the_headline_names_who_won_with_gain_and_cost_and_calls_a_slowdown_one(
         )
     for (_, passes, seconds), (by_passes, by_seconds) in zip(cases, found, strict=True):
         assert (by_passes[0], by_seconds[0]) == (passes, seconds)
-    assert found[0][0][1] == "In seconds it took 1.50\u00d7 as long as vanilla: drafting takes time too."
+    assert (
+        found[0][0][1]
+        == "In seconds it took 1.50\u00d7 as long as vanilla: drafting takes time too."
+    )
     assert found[0][1][1] == "LANTERN++ needed 98 passes instead of 255; drafting takes time too."
     assert found[1][0][1].startswith("In seconds it was 2.00\u00d7 as fast")
-    assert all(other == "" for _, other in (*found[2], *found[3])), "there is nothing to compare with"
+    assert all(other == "" for _, other in (*found[2], *found[3])), (
+        "there is nothing to compare with"
+    )
 
 
 def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
@@ -201,18 +259,28 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
-    expect(details.locator(".about")).to_contain_text("accepted only because its neighbours count with it")
-    expect(details.locator(".about .rule")).to_contain_text("A draft is accepted with probability min(1, p/q)")
+    expect(details.locator(".about")).to_contain_text(
+        "accepted only because its neighbours count with it"
+    )
+    expect(details.locator(".about .rule")).to_contain_text(
+        "A draft is accepted with probability min(1, p/q)"
+    )
     expect(details.locator("svg.tree")).to_be_visible()
     expect(details.locator(".trial").first).to_be_hidden()
     details.locator(".record summary").click()
-    expect(details.locator(".trial.relaxed").first).to_contain_text("accepted only because its neighbours count with it")
+    expect(details.locator(".trial.relaxed").first).to_contain_text(
+        "accepted only because its neighbours count with it"
+    )
     page.get_by_label("Method to look at").select_option(label="EAGLE-1")
     grid = page.locator("#stage canvas.big")
     grid.focus()
     grid.press("Home")
     expect(details).to_contain_text("Token 1: row 1, column 1")
-    for key, place in (("ArrowRight", "row 1, column 2"), ("ArrowDown", "row 2, column 2"), ("ArrowLeft", "row 2, column 1")):
+    for key, place in (
+        ("ArrowRight", "row 1, column 2"),
+        ("ArrowDown", "row 2, column 2"),
+        ("ArrowLeft", "row 2, column 1"),
+    ):
         grid.press(key)
         expect(details.locator(".spoken")).to_contain_text(place)
     assert all(lit(page, lane, 16) for lane in LANES), "the same cell in all lanes"
@@ -230,9 +298,15 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     cards = page.locator("#stage .lanes").bounding_box()
     page.locator("#stage canvas.big").press("Escape")
     expect(grid).to_be_hidden()
-    assert page.locator("#stage .lanes").bounding_box()["height"] == cards["height"], "no white space comes with the look"
-    page.get_by_text(texts.WEB["lookTitle"], exact=True).click()  # by itself it begins with the method that changed most
-    changed = {name: entry["events"]["kinds"].count("r") for name, entry in recorded_runs()[1].record["methods"].items()}
+    assert page.locator("#stage .lanes").bounding_box()["height"] == cards["height"], (
+        "no white space comes with the look"
+    )
+    # by itself it begins with the method that changed most
+    page.get_by_text(texts.WEB["lookTitle"], exact=True).click()
+    changed = {
+        name: entry["events"]["kinds"].count("r")
+        for name, entry in recorded_runs()[1].record["methods"].items()
+    }
     most = METHODS[max(changed, key=lambda name: changed[name])].label
     expect(page.get_by_label("Method to look at").locator("option:checked")).to_have_text(most)
 
@@ -246,7 +320,12 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     page.get_by_role("button", name=texts.WEB["tour"]["open"]).press("Enter")
     box = page.locator(".tour")
     expect(box).to_be_visible()
-    row, column = map(int, re.findall(r"row (\d+), column (\d+)", page.locator("#stage .look .spoken").inner_text())[0])
+    row, column = map(
+        int,
+        re.findall(r"row (\d+), column (\d+)", page.locator("#stage .look .spoken").inner_text())[
+            0
+        ],
+    )
     at = (row - 1) * 16 + column - 1
     assert entry["events"]["kinds"][at] == "r"
 
@@ -258,12 +337,20 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     added = committed[step] - committed[step - 1]
     assert added == 3 or not any(committed[i] - committed[i - 1] == 3 for i in steps)
     drafts = len(entry["events"]["trees"][step]["tokens"]) - 1
-    facts = {"method": "LANTERN++", "drafts": drafts, "added": added, "changed": entry["events"]["kinds"].count("r"), "of": 256}
+    facts = {
+        "method": "LANTERN++",
+        "drafts": drafts,
+        "added": added,
+        "changed": entry["events"]["kinds"].count("r"),
+        "of": 256,
+    }
     shown = ["draft", "verify", "verify", "accept"]
     circles = page.locator("#stage svg.tree circle")
     expect(circles).to_have_count(drafts)
     expect(page.get_by_role("button", name=re.compile("^Next"))).to_have_count(1)
-    for number, (caption, phase) in enumerate(zip(texts.WEB["tour"]["captions"], shown, strict=True), 1):
+    for number, (caption, phase) in enumerate(
+        zip(texts.WEB["tour"]["captions"], shown, strict=True), 1
+    ):
         expect(box).to_contain_text(caption.format(**facts))
         expect(box).to_contain_text(f"{number} of 4")
         expect(page.locator("#stage .tree-box .tree")).to_have_attribute("data-phase", phase)
@@ -278,19 +365,26 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     for how in ("Escape", "Skip"):
         page.get_by_role("button", name=texts.WEB["tour"]["open"]).click()
         box.wait_for()
-        page.keyboard.press("Escape") if how == "Escape" else box.get_by_role("button", name=how).click()
+        page.keyboard.press("Escape") if how == "Escape" else box.get_by_role(
+            "button", name=how
+        ).click()
         expect(box).to_have_count(0)
         expect(page.locator("#stage .look-columns")).to_be_hidden()
 
 
 def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: Page) -> None:
-    """Cells of a token's mean colour come before any decoded picture. A clock that somebody picked stays for what comes."""
+    """Cells of a token's mean colour come before any decoded picture.
+
+    A clock that somebody picked stays for what comes.
+    """
     answer = page.request.get(f"{page.url}palettes/nothing-of-this-name")
     assert answer.status == 404
     only(page, "vanilla", "eagle1")
     page.keyboard.press("Escape")
     # Decoded pictures never arrive: what is seen then is painted from the tokens alone.
-    page.evaluate("Object.defineProperty(HTMLImageElement.prototype, 'src', { set() {}, configurable: true })")
+    page.evaluate(
+        "Object.defineProperty(HTMLImageElement.prototype, 'src', { set() {}, configurable: true })"
+    )
     with page.expect_response(re.compile("/palettes/")) as fetched:
         draw(page)
     body = fetched.value.body()
@@ -305,13 +399,20 @@ def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: P
     page.wait_for_function(f"({colours})() > 3")
     expect(page.locator("#stage .headline")).to_have_text(texts.WEB["racing"])
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
-    expect(page.get_by_role("button", name="Seconds", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Seconds", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     page.get_by_role("button", name="Passes", exact=True).click()
     draw(page)
     expect(page.locator("body.racing")).to_have_count(1)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
-    expect(page.get_by_role("button", name="Passes", exact=True)).to_have_attribute("aria-pressed", "true")
-    assert json.loads(page.evaluate("JSON.stringify(lanternRun.lanes.map((lane) => lane.id))")) == ["vanilla", "eagle1"]
+    expect(page.get_by_role("button", name="Passes", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    assert json.loads(page.evaluate("JSON.stringify(lanternRun.lanes.map((lane) => lane.id))")) == [
+        "vanilla",
+        "eagle1",
+    ]
 
 
 # -- the look at a token
@@ -325,20 +426,35 @@ def holds(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None
 
 
 def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
-    """Check what is shown of a trial that the model's own draw decided: [the token, where it stands]."""
+    """Check what is shown of a trial that the model's own draw decided: [the token, where it
+    stands].
+    """
     said = words["cases"][case]["said"]
     assert said.format(*facts) in told
-    assert (f"drew {facts[0]}" in told) == ("drew {0}" in said) and ("drew {0}" in said or case != "refused")
+    assert (f"drew {facts[0]}" in told) == ("drew {0}" in said) and (
+        "drew {0}" in said or case != "refused"
+    )
 
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])
 def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, noise: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    sharing = {name for name, method in METHODS.items() if not method.alone and held_against_draws(method, "shared", "sampled")}
+    sharing = {
+        name
+        for name, method in METHODS.items()
+        if not method.alone and held_against_draws(method, "shared", "sampled")
+    }
     # Those that do not share say with the same noise what they say with their own.
-    lanes = drawn(tab, server, [name for name in METHODS if noise == "independent" or name in sharing], noise=noise)
+    lanes = drawn(
+        tab,
+        server,
+        [name for name in METHODS if noise == "independent" or name in sharing],
+        noise=noise,
+    )
     compared = {name for name in METHODS if held_against_draws(METHODS[name], noise, "sampled")}
-    cards = tab.locator("#stage .lane").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    cards = tab.locator("#stage .lane").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().toJSON())"
+    )
     assert len({round(card["width"]) for card in cards}) == 1
     assert [card["y"] > cards[0]["y"] for card in cards] == [at >= 5 for at in range(len(cards))], (
         "a second row of the same cards"
@@ -362,28 +478,42 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
             expect(look.locator(".trial")).to_have_count(len(rows))
             assert len(rows) > 0 or kind == "t"
             expect(look.locator(".trial .balance")).to_have_count(bars * len(rows))
-            for (_, case, *facts), (told, classes, values) in zip(rows, tab.evaluate(TRIALS), strict=True):
+            for (_, case, *facts), (told, classes, values) in zip(
+                rows, tab.evaluate(TRIALS), strict=True
+            ):
                 assert words["cases"][case]["said"].format(*facts) in told
                 assert case in classes
                 check(words, case, facts, told)
                 assert "NaN" not in told and "undefined" not in told and "{" not in told
-                assert all(float(value) <= 1 for value in values if value[0].isdigit() and " " not in value)
+                assert all(
+                    float(value) <= 1 for value in values if value[0].isdigit() and " " not in value
+                )
 
 
 def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: str) -> None:
-    """What vanilla drew stands beside what a method drew, and the tree shows what its drafts look like, step by step."""
+    """What vanilla drew stands beside what a method drew, and the tree shows what its drafts look
+    like, step by step.
+    """
     vanilla, other = drawn(tab, server, ["vanilla", "lantern++"])
-    differs = next(at for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True)) if a != b)
+    differs = next(
+        at
+        for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True))
+        if a != b
+    )
     same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
     row = tab.locator("#stage .alike .patch-row").filter(has_text=texts.WEB["patchVanilla"])
     look_at(tab, "LANTERN++")
     for cell in (differs, same):
         click_cell(tab, cell)
-        expect(row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} at this position")).to_be_visible()
+        expect(
+            row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} at this position")
+        ).to_be_visible()
         expect(row.locator(".patch")).to_have_count(1)
         expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
         style = row.locator(".patch span").get_attribute("style") or ""
-        assert "data:image/webp" in style and "background-position: -" not in style, "its token is in the strip"
+        assert "data:image/webp" in style and "background-position: -" not in style, (
+            "its token is in the strip"
+        )
     tab.get_by_label("Method to look at").select_option("Vanilla")
     expect(tab.locator("#stage .alike .patch").first).to_be_visible()
     expect(row).to_have_count(0)
@@ -421,27 +551,46 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
 
 def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pictures where its model, the bundled one, is not loaded. Methods are listed in the order of the table."""
+    """Without pictures where its model, the bundled one, is not loaded.
+
+    Methods are listed in the order of the table.
+    """
     loaded = Service.loaded
-    monkeypatch.setattr(Service, "loaded", lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default])
+    monkeypatch.setattr(
+        Service,
+        "loaded",
+        lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default],
+    )
     show_example(page)
     look_at(page, "LANTERN++")
-    expect(page.locator("#stage .look h3").first).to_have_text("This token: a draft that its neighbours helped to be accepted")
+    expect(page.locator("#stage .look h3").first).to_have_text(
+        "This token: a draft that its neighbours helped to be accepted"
+    )
     page.locator("#stage .record summary").click()
     expect(page.locator("#stage .trial.relaxed").first).to_contain_text("times its own probability")
     expect(page.locator("#stage .drafted")).to_have_count(0)
-    expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
+    expect(page.locator("#stage .alike")).to_contain_text(
+        "The model of this run is not loaded here"
+    )
     expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeNote"])
     expect(page.locator("#stage .tree-box")).not_to_contain_text(texts.WEB["treePictures"])
-    lanes = page.evaluate("lanternRun.lanes.map(({ label, milliseconds }) => [label, milliseconds.at(-1)])")
+    lanes = page.evaluate(
+        "lanternRun.lanes.map(({ label, milliseconds }) => [label, milliseconds.at(-1)])"
+    )
     table = [METHODS[method].label for method in DEFAULT]
     assert [label for label, _ in sorted(lanes, key=lambda lane: lane[1])] != table
     assert page.get_by_label("Method to look at").locator("option").all_inner_texts() == table
 
 
-def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Browser, server: str) -> None:
-    """On a phone the canvas is 150 wide, and with two pixels to each its width is what a canvas has unasked: 300 x 150."""
-    page = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2, reduced_motion="reduce")
+def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(
+    browser: Browser, server: str
+) -> None:
+    """On a phone the canvas is 150 wide, and with two pixels to each its width is what a canvas has
+    unasked: 300 x 150.
+    """
+    page = browser.new_page(
+        viewport={"width": 390, "height": 844}, device_scale_factor=2, reduced_motion="reduce"
+    )
     open_page(page, server)
     look_at(page, "LANTERN++")
     sharp = "({ width, height, clientWidth }) => width === 2 * clientWidth && height === width && clientWidth >= 100"
@@ -455,7 +604,9 @@ def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Br
 def test_tokens_are_marked_by_what_they_are(browser: Browser) -> None:
     """A dot for the model's own, a ring for a draft, a diamond for what the method changed."""
     with scripts(browser, "dom", "grid") as page:
-        page.evaluate("document.body.innerHTML = '<canvas style=\"width: 200px; height: 200px\"></canvas>'")
+        page.evaluate(
+            "document.body.innerHTML = '<canvas style=\"width: 200px; height: 200px\"></canvas>'"
+        )
         for marks in (False, True):
             pixels = page.evaluate(
                 """(marks) => {
@@ -481,7 +632,8 @@ WINDOW = {
     "trees": [
         {"tokens": []},
         {"tokens": [1, 10, 20, 30]},  # places 1 to 3; 10 is refused, 11 drawn
-        {"tokens": [11, 12, 13, 20]},  # places 2 to 4; 12 and 13 are accepted, 20 is refused, 21 drawn
+        # places 2 to 4; 12 and 13 are accepted, 20 is refused, 21 drawn
+        {"tokens": [11, 12, 13, 20]},
         {"tokens": [21, 30, 41, 50]},  # places 5 to 7; 30 is refused, 31 drawn
         {"tokens": [31, 41, 52, 99]},  # places 6 to 8; 41 is accepted, 52 refused, 51 drawn
     ],
@@ -505,10 +657,19 @@ def test_how_often_a_token_was_drafted(browser: Browser) -> None:
         found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
         told = {token: page.evaluate(f"draftHistory(lane, {token}, words)") for token in DRAFTED}
         steps = page.evaluate("lane.tokens.map((_, token) => stepOf(lane, token))")
-    assert {token: [(draft["token"], draft["passes"]) for draft in drafts] for token, drafts in found.items()} == DRAFTED
+    assert {
+        token: [(draft["token"], draft["passes"]) for draft in drafts]
+        for token, drafts in found.items()
+    } == DRAFTED
     assert told[6] == "Drafted once; the draft stood for 2 passes and was accepted."
-    assert told[3] == "Drafted 2 times (30 \u2192 13); the last draft stood for 1 pass and was accepted."
-    assert told[7] == "Drafted 2 times (50 \u2192 52); the last draft stood for 1 pass and was refused: the model drew 51 itself."
+    assert (
+        told[3]
+        == "Drafted 2 times (30 \u2192 13); the last draft stood for 1 pass and was accepted."
+    )
+    assert (
+        told[7]
+        == "Drafted 2 times (50 \u2192 52); the last draft stood for 1 pass and was refused: the model drew 51 itself."
+    )
     assert told[0] == texts.WEB["neverDrafted"]
     assert steps == [0, 1, 2, 2, 2, 3, 4, 4]
 
@@ -516,7 +677,9 @@ def test_how_often_a_token_was_drafted(browser: Browser) -> None:
 def drafts_of(events: dict[str, Any], token: int) -> list[int]:
     """What the windows of a record held for a token, pass by pass."""
     found = []
-    for before, after, tree in zip(events["committed"], events["committed"][1:], events["trees"][1:], strict=True):
+    for before, after, tree in zip(
+        events["committed"], events["committed"][1:], events["trees"][1:], strict=True
+    ):
         if before <= token and token - before + 1 < len(tree["tokens"]):
             found.append(tree["tokens"][token - before + 1])
         if token < after:
@@ -524,12 +687,16 @@ def drafts_of(events: dict[str, Any], token: int) -> list[int]:
     return found
 
 
-def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(page: Page, tmp_path: Path) -> None:
+def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(
+    page: Page, tmp_path: Path
+) -> None:
     only(page, "vanilla", "sjd")
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
-    entry = json.loads(save(page, "#record", tmp_path / "run.json").read_text(encoding="utf-8"))["methods"]["sjd"]
+    entry = json.loads(save(page, "#record", tmp_path / "run.json").read_text(encoding="utf-8"))[
+        "methods"
+    ]["sjd"]
     look_at(page, "SJD")
     page.locator("#stage .record summary").click()
     grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .drafted")
@@ -546,10 +713,14 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(page: Page, 
             expect(details).to_contain_text("Drafted once;")
         else:
             arrow = " \u2192 "
-            expect(details).to_contain_text(f"Drafted {len(chain)} times ({arrow.join(map(str, chain))});")
+            expect(details).to_contain_text(
+                f"Drafted {len(chain)} times ({arrow.join(map(str, chain))});"
+            )
         refused = f"was refused: the model drew {entry['token_ids'][token]} itself."
         if chain:
-            expect(details).to_contain_text(refused if entry["events"]["kinds"][token] == "t" else "and was accepted.")
+            expect(details).to_contain_text(
+                refused if entry["events"]["kinds"][token] == "t" else "and was accepted."
+            )
 
     page.get_by_label("Method to look at").select_option(label="Vanilla")
     expect(details).to_have_count(0)
@@ -560,7 +731,8 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_drafted(page: Page, 
 
 def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> None:
     open_page(
-        tab, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
+        tab,
+        f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1",
     )
     expect(tab.locator("#status")).to_contain_text("Filled in from the link")
     expect(tab.locator("#stage .headline")).to_have_text(texts.NOT_DRAWN_YET)
@@ -573,11 +745,18 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     draw(tab)
     expect(tab.locator("#status")).to_contain_text("Done, with seed 42")
     link = link_of(tab)
-    expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=0\+1\+2\+00\+01\+10\+000"))
+    expect(link).to_have_value(
+        re.compile(
+            re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=0\+1\+2\+00\+01\+10\+000"
+        )
+    )
     open_page(tab, link.input_value())
     expect(tab.locator("#seed input")).to_have_value("42")
     for query, sentence in (
-        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of default, small, paper"),
+        (
+            "tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E",
+            "Draft tree must be one of default, small, paper",
+        ),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
         ("seed=-1&lanternpp_lambda=100", "LANTERN++ lambda must be a number between 1 and 40"),
     ):
@@ -602,7 +781,8 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     record["device"] = HOSTILE
     kept.write_text(json.dumps(record), encoding="utf-8")
     page.reload()
-    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)  # what comes later is shown later
+    # what comes later is shown later
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
     load(page, kept)
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#status")).not_to_contain_text("a colour level or two")
@@ -610,7 +790,9 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps(record), encoding="utf-8")
     load(page, other)
-    expect(page.locator("#status")).to_contain_text("number format or thread count may change a colour level or two")
+    expect(page.locator("#status")).to_contain_text(
+        "number format or thread count may change a colour level or two"
+    )
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#stage .source")).to_contain_text(HOSTILE)
     expect(page.locator("#stage .lane")).to_have_count(2)
@@ -624,7 +806,9 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(record | {"settings": {"seed": 1}}), encoding="utf-8")
     load(page, bad)
-    expect(page.get_by_role("alert")).to_contain_text("This file cannot be shown: settings: must be seed, temperature")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "This file cannot be shown: settings: must be seed, temperature"
+    )
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:
@@ -634,5 +818,7 @@ def test_the_explorer_fills_in_points(page: Page) -> None:
     expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
     expect(page.locator("#explore-told")).to_contain_text("Explored five values")
-    expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
+    expect(page.locator("#sweep figure svg").first).to_have_attribute(
+        "aria-label", re.compile("speedup")
+    )
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()

@@ -1,4 +1,6 @@
-"""The same request gives the same tokens: in another process, after and beside others, in any order."""
+"""The same request gives the same tokens: in another process, after and beside others, in any
+order.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,25 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
     """All methods together, in the table's order, in this process."""
-    return [{m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)} for knobs in SETTINGS]
+    return [
+        {m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)}
+        for knobs in SETTINGS
+    ]
 
 
 @pytest.mark.slow
 def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     request, root = json.dumps([str(folder), PROMPT, SETTINGS]), Path(__file__).parent.parent
-    done = ran(sys.executable, "-c", PROGRAM, request, cwd=root, env=os.environ | {"PYTHONHASHSEED": "random"}, check=True)
+    done = ran(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        request,
+        cwd=root,
+        env=os.environ | {"PYTHONHASHSEED": "random"},
+        check=True,
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 
@@ -69,12 +82,18 @@ def test_after_requests_that_were_refused_left_or_broken(
         frames = service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
         assert not any(isinstance(item, Generation) for item in frames)
     request = service.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
-    found = {item.method: item.tokens for item in service.frames(request, True) if isinstance(item, Generation)}
+    found = {
+        item.method: item.tokens
+        for item in service.frames(request, True)
+        if isinstance(item, Generation)
+    }
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 
 @pytest.mark.slow
-def test_nothing_else_that_draws_at_random_matters(pipe: Pipeline, right: list[dict[str, list[int]]]) -> None:
+def test_nothing_else_that_draws_at_random_matters(
+    pipe: Pipeline, right: list[dict[str, list[int]]]
+) -> None:
     """Nor does a run touch what others draw from."""
     import random
 

@@ -1,5 +1,6 @@
-"""The table of all runners: a model's networks, the same joined as on an accelerator, and a processor's fused models make one
-run, and exact methods draw vanilla's tokens on each."""
+"""The table of all runners: a model's networks, the same joined as on an accelerator, and a
+processor's fused models make one run, and exact methods draw vanilla's tokens on each.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for m
 
 @pytest.mark.parametrize(
     ("model", "method", "ways"),
-    [pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guided" in case[0])) for case in CASES],
+    [
+        pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guided" in case[0]))
+        for case in CASES
+    ],
 )
 def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
     model: str, method: str, ways: dict[str, dict[str, Any]]
@@ -49,7 +53,11 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
 
 @pytest.mark.parametrize("method", ["vanilla", "lantern++"])
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4))
+    monkeypatch.setattr(
+        graphs.Runner, "ahead", property(lambda runner: 1 if runner.steps.exact else 4)
+    )
     of = model_of("llamagen")
     for how in ({}, {"num_tokens": 3}):
-        assert summary(of.run(of.joined, method, **how)) == summary(of.run(of.modules, method, **how))
+        assert summary(of.run(of.joined, method, **how)) == summary(
+            of.run(of.modules, method, **how)
+        )

@@ -37,8 +37,13 @@ def test_draw_is_the_inverse_cdf() -> None:
     u = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
     assert draw(probs.expand(6, -1), u).tolist() == [1, 1, 3, 3, 4, 4]
     generator = torch.Generator().manual_seed(1)
-    probs, u = torch.rand(200, 9, generator=generator).double(), torch.rand(200, generator=generator).double()
-    wanted = [reference.vanilla(row, at) for row, at in zip(probs.tolist(), u.tolist(), strict=True)]
+    probs, u = (
+        torch.rand(200, 9, generator=generator).double(),
+        torch.rand(200, generator=generator).double(),
+    )
+    wanted = [
+        reference.vanilla(row, at) for row, at in zip(probs.tolist(), u.tolist(), strict=True)
+    ]
     assert draw(probs, u).tolist() == wanted
 
 
@@ -48,7 +53,10 @@ def test_draw_never_returns_probability_zero() -> None:
     probs[torch.rand(probs.shape, generator=generator) < 0.7] = 0.0
     probs[:, 7] += 1e-6
     extremes = torch.tensor([0.0, 1 - 2**-24, 1 - 2**-23])
-    for u in (torch.rand(20_000, generator=generator), *(value.expand(20_000) for value in extremes)):
+    for u in (
+        torch.rand(20_000, generator=generator),
+        *(value.expand(20_000) for value in extremes),
+    ):
         token = draw(probs, u)
         assert bool((probs.gather(1, token.unsqueeze(1)) > 0).all())
 
@@ -74,7 +82,9 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
     probs = torch.rand(1, 40, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(sampling.running_sums(probs), real(probs.double(), -1))
     torch.testing.assert_close(sampling.running_sums(probs[0]), real(probs[0].double(), -1))
-    torch.testing.assert_close(sampling.running_sums(probs.expand(3, -1)), real(probs.double(), -1).expand(3, -1))
+    torch.testing.assert_close(
+        sampling.running_sums(probs.expand(3, -1)), real(probs.double(), -1).expand(3, -1)
+    )
     sampling.draw(probs, torch.rand(1))
     draw_without_replacement(probs, torch.rand(1, 3))
     assert len(scanned) == 7 and min(scanned) > 1
@@ -84,7 +94,9 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
     logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
     probs = probabilities(logits, Sampling(temperature=temperature))
-    torch.testing.assert_close(probs, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]))
+    torch.testing.assert_close(
+        probs, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]])
+    )
     assert draw(probs[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
 
 
@@ -93,16 +105,24 @@ def test_a_cool_temperature_is_what_it_says() -> None:
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 1e-3
     for temperature in (9.9e-4, 1.01e-3, 0.02):
         want = (logits.double() / temperature).softmax(-1).float()
-        torch.testing.assert_close(probabilities(logits, Sampling(temperature=temperature)), want, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(
+            probabilities(logits, Sampling(temperature=temperature)), want, atol=1e-5, rtol=1e-3
+        )
 
 
 def test_one_token_left() -> None:
     logits = torch.randn(6, 30, generator=torch.Generator().manual_seed(1))
     best = torch.nn.functional.one_hot(logits.argmax(-1), 30).float()
-    for one in (Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(top_k=1, top_p=0.05), Sampling(0.01, top_k=1)):
+    for one in (
+        Sampling(top_k=1),
+        Sampling(top_p=1e-9),
+        Sampling(top_k=1, top_p=0.05),
+        Sampling(0.01, top_k=1),
+    ):
         torch.testing.assert_close(probabilities(logits, one), best)
     equal = torch.zeros(1, 4)
-    torch.testing.assert_close(probabilities(equal, Sampling(top_k=1)), torch.full((1, 4), 0.25))  # ties all stay
+    # ties all stay
+    torch.testing.assert_close(probabilities(equal, Sampling(top_k=1)), torch.full((1, 4), 0.25))
     assert probabilities(equal, Sampling(top_p=0.05)).tolist() == [[1.0, 0.0, 0.0, 0.0]]
 
 
@@ -112,7 +132,9 @@ def test_masses_that_underflow_are_never_drawn_nor_lost() -> None:
     assert float(probs[0, 0]) == 1 and float(probs.sum()) == 1
     for u in (0.0, 0.5, 1 - 2**-24):
         assert draw(probs, torch.tensor([u])).tolist() == [0]
-    rows = draw_without_replacement(torch.tensor([[1.0, 1e-42, 0.0]]), torch.tensor([[0.3, 0.9, 0.9]]))
+    rows = draw_without_replacement(
+        torch.tensor([[1.0, 1e-42, 0.0]]), torch.tensor([[0.3, 0.9, 0.9]])
+    )
     assert rows[0, 0] == 0 and rows[0, 2] == -1 and 2 not in rows
 
 
@@ -122,7 +144,9 @@ def sharp_probs(vocabulary: int, seed: int) -> Tensor:
     spread = torch.tensor([1.0, 3.0, 10.0, 30.0, 60.0, 100.0]).repeat(4).unsqueeze(1)
     logits = spread * torch.rand(24, vocabulary, generator=generator)
     logits[:, 3] += spread[:, 0]  # a gap behind the best
-    logits[12:] = logits[12:].masked_fill(torch.rand(12, vocabulary, generator=generator) < 0.5, -torch.inf)
+    logits[12:] = logits[12:].masked_fill(
+        torch.rand(12, vocabulary, generator=generator) < 0.5, -torch.inf
+    )
     return logits.softmax(-1)
 
 
@@ -132,7 +156,9 @@ def test_every_draw_follows_what_is_left(vocabulary: int) -> None:
     worst, draws = 0.0, 5
     for seed in range(3):
         q = sharp_probs(vocabulary, seed)
-        tokens = draw_without_replacement(q, torch.rand(24, draws, generator=torch.Generator().manual_seed(seed)))
+        tokens = draw_without_replacement(
+            q, torch.rand(24, draws, generator=torch.Generator().manual_seed(seed))
+        )
         for probs, row in zip(q, tokens, strict=True):
             for i in range(draws):
                 history = row[:i].view(1, -1)
@@ -145,7 +171,10 @@ def test_every_draw_follows_what_is_left(vocabulary: int) -> None:
 
 
 def test_draws_behind_a_sure_one() -> None:
-    """First and second draw are next to sure, the second by 1 - 7e-18. Then three tokens as 1 to 2 to 4, against enumeration."""
+    """First and second draw are next to sure, the second by 1 - 7e-18.
+
+    Then three tokens as 1 to 2 to 4, against enumeration.
+    """
     q = torch.tensor([1e-36, 1e-18, 2e-36, 1.0, 0.0, 4e-36])
     u = torch.rand(20_000, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     tokens = draw_without_replacement(q.expand(20_000, -1), u)
@@ -153,12 +182,18 @@ def test_draws_behind_a_sure_one() -> None:
     rest = q.double()[[0, 2, 5]] / q.double()[[0, 2, 5]].sum()
     pairs = (rest.unsqueeze(1) * rest / (1 - rest.unsqueeze(1))).fill_diagonal_(0.0)
     cell = torch.tensor([0, -1, 1, -1, -1, 2])
-    assert chi_square_p((cell[tokens[:, 2]] * 3 + cell[tokens[:, 3]]).bincount(minlength=9), pairs) > 1e-5
+    assert (
+        chi_square_p((cell[tokens[:, 2]] * 3 + cell[tokens[:, 3]]).bincount(minlength=9), pairs)
+        > 1e-5
+    )
     assert bool((tokens.sort(1).values == torch.tensor([0, 1, 2, 3, 5])).all())
 
 
 def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
-    assert draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
+    assert (
+        draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist()
+        == [[-1] * 3] * 2
+    )
     for vocabulary in (2, 5, 300):
         q = sharp_probs(max(vocabulary, 4), 7)[:, :vocabulary]
         for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
@@ -166,11 +201,15 @@ def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
             for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
                 found = [token for token in row if token >= 0]
                 assert len(set(found)) == len(found) == min(len(row), int((probs > 0).sum()))
-                assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (len(row) - len(found))
+                assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (
+                    len(row) - len(found)
+                )
 
 
 def test_a_tail_of_a_large_vocabulary_is_drawn() -> None:
-    """16,000 tokens of 1e-9 each behind one that has the rest: with heights from 0 to 1 - 2^-24, what a float32 sum loses."""
+    """16,000 tokens of 1e-9 each behind one that has the rest: with heights from 0 to 1 - 2^-24,
+    what a float32 sum loses.
+    """
     p = torch.full((16_384,), 1e-9)
     p[100] = 1.0
     tail = float(p[101:].double().sum() / p.double().sum())
@@ -199,4 +238,7 @@ def test_uniforms_are_finer_than_a_float32() -> None:
     assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST
     assert torch.equal((rows * 2.0**48).floor(), rows * 2.0**48)
     fine = (rows * 2.0**24).frac()
-    assert chi_square_p((fine * 16).long().flatten().bincount(minlength=16), torch.full((16,), 1 / 16)) > 1e-5
+    assert (
+        chi_square_p((fine * 16).long().flatten().bincount(minlength=16), torch.full((16,), 1 / 16))
+        > 1e-5
+    )

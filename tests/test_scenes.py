@@ -15,11 +15,21 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from examples.make_bundled_model.lanterns import HORIZON, SIZE, Scenes, _edge, _line, caption, render, sample_scenes
+from examples.make_bundled_model.lanterns import (
+    HORIZON,
+    SIZE,
+    Scenes,
+    _edge,
+    _line,
+    caption,
+    render,
+    sample_scenes,
+)
 from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo.scenes import ATTRIBUTES, COLOURS, SHAPES, TIMES, full_caption, vocabulary
 
-# What each attribute may be called, written down here by itself so that a slip in the renderer's own lists is seen.
+# What each attribute may be called, written down here by itself so that a slip in the renderer's
+# own lists is seen.
 WORDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (("one", "a", "an", "a single"), ("two", "a pair of"), ("three",), ("four",)),
     "colour": (
@@ -33,7 +43,10 @@ WORDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "shape": (("round", "globe"), ("box", "square"), ("sky", "floating")),
     "place": (("lake", "water"), ("hills", "mountains"), ("plain", "fields", "meadow", "field")),
     "time": (("dusk", "sunset", "evening"), ("night", "midnight"), ("dawn", "sunrise", "morning")),
-    "moon": (("without a moon", "no moon", "moonless"), ("full moon", "the moon", "with a moon", "moonlight")),
+    "moon": (
+        ("without a moon", "no moon", "moonless"),
+        ("full moon", "the moon", "with a moon", "moonlight"),
+    ),
 }
 
 
@@ -49,12 +62,17 @@ def test_scenes_are_seeded_in_range_and_of_all_attributes() -> None:
     render(scenes.rows(slice(1)))
     assert torch.equal(torch.rand(3), wanted), "the global generator is left alone"
     assert all(torch.equal(getattr(scenes, f.name), getattr(again, f.name)) for f in fields(Scenes))
-    assert not torch.equal(scenes.centre, other.centre) and not torch.equal(scenes.phase, other.phase)
+    assert not torch.equal(scenes.centre, other.centre) and not torch.equal(
+        scenes.phase, other.phase
+    )
     assert list(scenes.attributes()) == list(ATTRIBUTES)
     for name, classes in ATTRIBUTES.items():
         share = torch.bincount(scenes.attributes()[name], minlength=len(classes)) / 600
         # five standard deviations around an even share
-        assert len(share) == len(classes) and ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all(), name
+        assert (
+            len(share) == len(classes)
+            and ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all()
+        ), name
     assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1) and scenes.radius.max() < 0.35
     assert HORIZON[0] <= scenes.horizon.min() and scenes.horizon.max() <= HORIZON[1]
     for row in range(300):  # lanterns are in the picture, and apart
@@ -67,7 +85,11 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
     """Not on the batch; a larger one shows the same scene."""
     scenes = sample_scenes(5, 4)
     pictures, large = render(scenes), render(scenes, 256)
-    assert pictures.shape == (5, 3, SIZE, SIZE) and pictures.dtype == torch.float32 and large.shape == (5, 3, 256, 256)
+    assert (
+        pictures.shape == (5, 3, SIZE, SIZE)
+        and pictures.dtype == torch.float32
+        and large.shape == (5, 3, 256, 256)
+    )
     for drawn in (pictures, large):
         assert drawn.isfinite().all() and drawn.min() >= 0 and drawn.max() <= 1
     order = torch.tensor([4, 2])
@@ -78,9 +100,16 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
 
 
 def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
-    """On which the tokenizer was trained. A machine's own exponentials may move a pixel by a level of 255."""
-    kept = torch.from_numpy(numpy.array(Image.open(Path(__file__).with_name("scenes128.png")))).int()
-    drawn = (torch.cat(tuple(render(sample_scenes(6, 2026))), -1).permute(1, 2, 0) * 255).round().int()
+    """On which the tokenizer was trained.
+
+    A machine's own exponentials may move a pixel by a level of 255.
+    """
+    kept = torch.from_numpy(
+        numpy.array(Image.open(Path(__file__).with_name("scenes128.png")))
+    ).int()
+    drawn = (
+        (torch.cat(tuple(render(sample_scenes(6, 2026))), -1).permute(1, 2, 0) * 255).round().int()
+    )
     assert (drawn - kept).abs().max() <= 1
     # and what depends on the size is, at 128, bit for bit what it was
     g = torch.Generator().manual_seed(0)
@@ -92,12 +121,16 @@ def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
 
 def changed(scenes: Scenes, **values: int) -> Scenes:
     kept = {f.name: getattr(scenes, f.name) for f in fields(Scenes)}
-    return Scenes(**{**kept, **{name: torch.full_like(kept[name], value) for name, value in values.items()}})
+    return Scenes(
+        **{**kept, **{name: torch.full_like(kept[name], value) for name, value in values.items()}}
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name != "count"])
 def test_every_attribute_shows(name: str) -> None:
-    """Pictures that differ in one attribute alone differ visibly; the count is part of the geometry and tested above."""
+    """Pictures that differ in one attribute alone differ visibly; the count is part of the geometry
+    and tested above.
+    """
     base = sample_scenes(1, 6)
     pictures = [render(changed(base, **{name: value})) for value in range(len(ATTRIBUTES[name]))]
     for i, picture in enumerate(pictures):
@@ -106,9 +139,15 @@ def test_every_attribute_shows(name: str) -> None:
 
 
 def test_lanterns_have_their_colour() -> None:
-    hue = {"red": (0, 2), "green": (1, 0), "blue": (2, 0)}  # the channel that leads, and one that is behind
+    # the channel that leads, and one that is behind
+    hue = {"red": (0, 2), "green": (1, 0), "blue": (2, 0)}
     for name, (leads, behind) in hue.items():
-        scenes = changed(sample_scenes(2, 7), colour=COLOURS.index(name), shape=SHAPES.index("round"), time=TIMES.index("night"))
+        scenes = changed(
+            sample_scenes(2, 7),
+            colour=COLOURS.index(name),
+            shape=SHAPES.index("round"),
+            time=TIMES.index("night"),
+        )
         pictures = render(scenes)
         for row in range(2):
             patch = around(pictures[row], scenes.centre[row, 0], float(scenes.radius[row, 0]) * 0.8)
@@ -117,7 +156,9 @@ def test_lanterns_have_their_colour() -> None:
 
 def around(picture: Tensor, centre: Tensor, radius: float) -> Tensor:
     """The square [3, ., .] of a picture around a centre in [-1, 1]."""
-    (left, top), (right, bottom) = (((centre + sign * radius + 1) / 2 * SIZE).long().tolist() for sign in (-1, 1))
+    (left, top), (right, bottom) = (
+        ((centre + sign * radius + 1) / 2 * SIZE).long().tolist() for sign in (-1, 1)
+    )
     return picture[:, top:bottom, left:right]
 
 
@@ -132,9 +173,18 @@ def test_captions_name_what_is_drawn_and_can_leave_it_unsaid() -> None:
             assert set(text.replace(",", " ,").split()) <= words, text
             for name, value in values.items():
                 assert says(text, WORDS[name][value]), (text, name)
-                others = [phrase for i, phrases in enumerate(WORDS[name]) if i != value for phrase in phrases]
-                if name not in ("count", "moon"):  # "a" goes with other nouns too, and "without a moon" holds "a moon"
-                    assert not says(text.replace("moonless sky", "moonless"), tuple(others)), (text, name)
+                others = [
+                    phrase
+                    for i, phrases in enumerate(WORDS[name])
+                    if i != value
+                    for phrase in phrases
+                ]
+                # "a" goes with other nouns too, and "without a moon" holds "a moon"
+                if name not in ("count", "moon"):
+                    assert not says(text.replace("moonless sky", "moonless"), tuple(others)), (
+                        text,
+                        name,
+                    )
             assert says(text, ("lanterns",) if values["count"] else ("lantern",)), text
         text = caption(scenes, row, rng, omit=1.0)
         assert says(text, WORDS["count"][values["count"]])
@@ -145,7 +195,9 @@ def test_captions_name_what_is_drawn_and_can_leave_it_unsaid() -> None:
 
 def test_full_captions_name_everything_with_known_words() -> None:
     words, seen = vocabulary(), set()
-    assert words == sorted(set(words)) and all(word == word.lower() and " " not in word for word in words)
+    assert words == sorted(set(words)) and all(
+        word == word.lower() and " " not in word for word in words
+    )
     sizes = [len(classes) for classes in ATTRIBUTES.values()]
     for values in itertools.product(*map(range, sizes)):
         text = full_caption(*values)

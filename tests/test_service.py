@@ -1,4 +1,6 @@
-"""The service behind page and API: one thread computes, whoever asks; and what a visitor is told while a run is made ready."""
+"""The service behind page and API: one thread computes, whoever asks; and what a visitor is told
+while a run is made ready.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import PROMPT, Frame, Service
 
 
-def test_one_thread_computes_whichever_asks(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_computes_whichever_asks(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads: list[str] = []
     run = Pipeline.run
 

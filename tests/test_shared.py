@@ -36,20 +36,38 @@ def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> li
     return run(way["method"].id, tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
-@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 34), marks=pytest.mark.slow)], ids=["few", "204 in all"])
+@pytest.mark.parametrize(
+    "seeds",
+    [range(4), pytest.param(range(4, 34), marks=pytest.mark.slow)],
+    ids=["few", "204 in all"],
+)
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:
     for seed in seeds:
         wanted = tokens_of(EXACT["vanilla"], 18, seed, sampling=sampling)
-        assert all(tokens_of(EXACT["vanilla"], count, seed, sampling=sampling) == wanted[:count] for count in range(1, 6))
+        assert all(
+            tokens_of(EXACT["vanilla"], count, seed, sampling=sampling) == wanted[:count]
+            for count in range(1, 6)
+        )
         for number, (name, way) in enumerate(EXACT.items()):
-            if Config(num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, noise="shared", **way).noise_used != "independent":
+            if (
+                Config(
+                    num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, noise="shared", **way
+                ).noise_used
+                != "independent"
+            ):
                 assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (name, seed)
                 count = 1 + (number + seed) % 5
-                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], (name, seed, "at a picture's end")
+                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], (
+                    name,
+                    seed,
+                    "at a picture's end",
+                )
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name in EXACT and not METHODS[name].alone])
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name in EXACT and not METHODS[name].alone]
+)
 def test_drafts_are_accepted_all_the_same(method: str) -> None:
     """Or the identity would hold of a method that refuses everything."""
     lengths = [run(method, 30, seed, noise="shared")[1].mean_accepted_length for seed in range(5)]
@@ -72,9 +90,14 @@ def test_which_noise_a_run_has() -> None:
     """Exact rules share it; relaxed ones run as published, and a window has no other."""
 
     def used(method: str, noise: str = "shared", **changes: Any) -> str:
-        return Config(num_tokens=8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "noise": noise, **changes}).noise_used
+        return Config(
+            num_tokens=8,
+            **{"neighbours": NEIGHBOURS, **SETTINGS[method], "noise": noise, **changes},
+        ).noise_used
 
-    assert {method for method in ALL if used(method) == "shared"} == {name for name in ALL if METHODS[name].lossless}
+    assert {method for method in ALL if used(method) == "shared"} == {
+        name for name in ALL if METHODS[name].lossless
+    }
     assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "shared", "it relaxes nothing"
     assert {method for method in ALL if used(method, "independent") == "shared"} == {"sjd"}
     assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
@@ -86,8 +109,13 @@ def test_which_noise_a_run_has() -> None:
 def test_where_there_is_one_kind_of_noise_nothing_changes(method: str) -> None:
     """Of methods that have no other way, and at temperature 0."""
     shared = run(method, 30, 3, noise="shared")[1].tokens
-    assert (shared == run(method, 30, 3, noise="independent")[1].tokens) == (method == "sjd" or not METHODS[method].lossless)
-    greedy = {noise: run(method, 30, 3, sampling=Sampling(0), noise=noise)[1] for noise in ("shared", "independent")}
+    assert (shared == run(method, 30, 3, noise="independent")[1].tokens) == (
+        method == "sjd" or not METHODS[method].lossless
+    )
+    greedy = {
+        noise: run(method, 30, 3, sampling=Sampling(0), noise=noise)[1]
+        for noise in ("shared", "independent")
+    }
     assert greedy["shared"].tokens == greedy["independent"].tokens
     assert greedy["shared"].accepted_lengths == greedy["independent"].accepted_lengths
 
@@ -97,7 +125,10 @@ def test_the_bundled_models_pictures_are_vanillas() -> None:
     pipe = load("lantern-scenes", "cpu")
     lossless = [method.id for method in METHODS.values() if method.lossless]
     knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
-    drawn = {tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens) for name in lossless}
+    drawn = {
+        tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens)
+        for name in lossless
+    }
     assert len(drawn) == 1 and len(lossless) > 3
 
 
@@ -116,12 +147,25 @@ def test_acceptance_with_shared_noise_equals_its_reference() -> None:
 
 
 def test_records_say_it(pipe: Pipeline) -> None:
-    written = json.loads(json.dumps(pipe.generate("a lantern", "eagle2", tree="small", noise="shared").record))
+    written = json.loads(
+        json.dumps(pipe.generate("a lantern", "eagle2", tree="small", noise="shared").record)
+    )
     entry = written["methods"]["eagle2"]
-    assert pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
-    assert written["settings"]["noise"] == entry["noise"] == "shared" and any(entry["events"]["compared"])
+    assert (
+        pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
+    )
+    assert written["settings"]["noise"] == entry["noise"] == "shared" and any(
+        entry["events"]["compared"]
+    )
     assert parsed(written) == written
-    for spoilt in ([[99, 1, 0, 1]], [[1, 1, 0]], [[1, 1, -2, 1]], [[1, 1, 0, 0]], [[1, 1.5, 0, 1]], 3):
+    for spoilt in (
+        [[99, 1, 0, 1]],
+        [[1, 1, 0]],
+        [[1, 1, -2, 1]],
+        [[1, 1, 0, 0]],
+        [[1, 1.5, 0, 1]],
+        3,
+    ):
         entry["events"]["compared"][1] = spoilt
         with pytest.raises(ValueError, match="compared"):
             parsed(written)

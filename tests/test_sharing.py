@@ -1,4 +1,6 @@
-"""What is kept and shared: records read back, links, files that say what they are, and the recorded examples."""
+"""What is kept and shared: records read back, links, files that say what they are, and the recorded
+examples.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +62,14 @@ def test_a_record_is_read_as_it_was_written(record: dict[str, Any], pipe: Pipeli
     assert read_record(json.dumps(record).encode()) == json.loads(json.dumps(record))
     written = pipe.generate("a lantern", "sjd", window=3).record
     assert written["methods"]["sjd"]["tree_settings"] == {"window": 3}
-    assert read_record(json.dumps(merge_records([written])).encode()) == json.loads(json.dumps(written))
+    assert read_record(json.dumps(merge_records([written])).encode()) == json.loads(
+        json.dumps(written)
+    )
     for gone in ("zipar", "opt-tree"):
         named = {**written, "order": [gone], "methods": {gone: written["methods"]["sjd"]}}
-        with pytest.raises(ValueError, match=f"methods: '{gone}' is no method of this program, which has vanilla, "):
+        with pytest.raises(
+            ValueError, match=f"methods: '{gone}' is no method of this program, which has vanilla, "
+        ):
             read_record(json.dumps(named).encode())
 
 
@@ -71,7 +77,10 @@ def test_a_record_of_another_version_is_refused(record: dict[str, Any]) -> None:
     patched = ".".join(__version__.split(".")[:2]) + ".77"
     assert parsed({**record, "lantern_demo": patched})["lantern_demo"] == patched
     for other in ("0.1.0", "0.3.0", "1.0.0", "nonsense", ""):
-        with pytest.raises(ValueError, match=f"lantern_demo: the record is of version '{other}', and this program has"):
+        with pytest.raises(
+            ValueError,
+            match=f"lantern_demo: the record is of version '{other}', and this program has",
+        ):
             parsed({**record, "lantern_demo": other})
 
 
@@ -101,26 +110,54 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("settings", "tree"), "<img>", "tree must be one of"),
     (("settings", "seed"), float("nan"), "not a JSON file that can be read"),
     (("methods", "vanilla", "tokens"), 255, "tokens of a square picture"),
-    (("methods", "vanilla", "token_ids"), [1, 2], "methods.vanilla: token_ids must have 256 entries"),
-    (("methods", "vanilla", "token_ids", 0), -1, "methods.vanilla.token_ids.0: must be greater than or equal to 0"),
+    (
+        ("methods", "vanilla", "token_ids"),
+        [1, 2],
+        "methods.vanilla: token_ids must have 256 entries",
+    ),
+    (
+        ("methods", "vanilla", "token_ids", 0),
+        -1,
+        "methods.vanilla.token_ids.0: must be greater than or equal to 0",
+    ),
     (("methods", "vanilla", "token_ids", 0), True, "token_ids.0: must be a whole number"),
-    (("methods", "vanilla", "decode_seconds"), 0, "methods.vanilla.decode_seconds: must be greater than 0"),
+    (
+        ("methods", "vanilla", "decode_seconds"),
+        0,
+        "methods.vanilla.decode_seconds: must be greater than 0",
+    ),
     (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds: must be a number"),
     (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
     (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of .*, tree, "),
-    (("methods", "vanilla", "tree_settings"), {"window": 99}, "window must be a whole number between 0 and 64"),
+    (
+        ("methods", "vanilla", "tree_settings"),
+        {"window": 99},
+        "window must be a whole number between 0 and 64",
+    ),
     (("methods", "vanilla", "events"), None, "methods.vanilla.events: must be an object"),
     (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
-    (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees.1: must list parents before their children"),
+    (
+        ("methods", "lantern", "events", "trees", 1, "parents"),
+        [7] * 8,
+        "trees.1: must list parents before their children",
+    ),
     (
         ("methods", "lantern", "events", "trees", 1, "path"),
         [0, 99],
         "trees.1: must list parents before their children, and a path",
     ),
-    (("methods", "lantern", "events", "trials", 1), [[1, 0.5]], "trials must list a node of the tree"),
-    (("methods", "lantern", "events", "trials", 1), [[99, 0.5, 0, 0]], "trials must list a node of the tree"),
+    (
+        ("methods", "lantern", "events", "trials", 1),
+        [[1, 0.5]],
+        "trials must list a node of the tree",
+    ),
+    (
+        ("methods", "lantern", "events", "trials", 1),
+        [[99, 0.5, 0, 0]],
+        "trials must list a node of the tree",
+    ),
     (("prompt",), "a \ud800", "prompt: must be text without control characters"),
     (("device",), "a\x1b[31m", "device: must be text without control characters"),
     (("unknown_words",), ["\x00"], "unknown_words.0: must be text without control characters"),
@@ -135,9 +172,13 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "sentence"), SPOILT, ids=lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else ""
+    ("path", "value", "sentence"),
+    SPOILT,
+    ids=lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else "",
 )
-def test_a_spoilt_record_is_refused(record: dict[str, Any], path: tuple[Any, ...], value: Any, sentence: str) -> None:
+def test_a_spoilt_record_is_refused(
+    record: dict[str, Any], path: tuple[Any, ...], value: Any, sentence: str
+) -> None:
     spoilt = copy.deepcopy(record)
     *way, last = path
     inner: Any = spoilt
@@ -153,7 +194,10 @@ def test_what_is_no_record_is_refused() -> None:
         with pytest.raises(ValueError, match="this is not a run record"):
             read_record(data)
     for data in (b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'):
-        with pytest.raises(ValueError, match="this is not a run record, which has lantern_demo, model, prompt, settings, order"):
+        with pytest.raises(
+            ValueError,
+            match="this is not a run record, which has lantern_demo, model, prompt, settings, order",
+        ):
             read_record(data)
     with pytest.raises(ValueError, match="at most 4 are allowed"):
         read_record(b" " * (MEGABYTES * 2**20 + 1))
@@ -161,20 +205,37 @@ def test_what_is_no_record_is_refused() -> None:
 
 def test_a_record_of_an_unknown_method_is_refused(record: dict[str, Any]) -> None:
     vanilla = record["methods"]["vanilla"]
-    with pytest.raises(ValueError, match="methods: 'scd' is no method of this program, which has vanilla, "):
-        parsed({**record, "order": ["vanilla", "scd"], "methods": {"vanilla": vanilla, "scd": {**vanilla, "method": "scd"}}})
+    with pytest.raises(
+        ValueError, match="methods: 'scd' is no method of this program, which has vanilla, "
+    ):
+        parsed(
+            {
+                **record,
+                "order": ["vanilla", "scd"],
+                "methods": {"vanilla": vanilla, "scd": {**vanilla, "method": "scd"}},
+            }
+        )
 
 
 def test_a_picture_says_what_it_shows(runs: list[Generation], tmp_path: Path) -> None:
     with Image.open(write_picture(tmp_path, runs[2])) as picture:
         told = picture.info
-    assert (told["prompt"], told["seed"], told["method"], told["model"]) == ("a lantern \u706f", "5", "lantern++", "tiny")
+    assert (told["prompt"], told["seed"], told["method"], told["model"]) == (
+        "a lantern \u706f",
+        "5",
+        "lantern++",
+        "tiny",
+    )
     settings = json.loads(told["settings"])
-    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", "the tree that ran"
+    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", (
+        "the tree that ran"
+    )
     assert told["version"] == runs[2].record["lantern_demo"]
 
 
-def test_the_contact_sheet_holds_every_picture(runs: list[Generation], record: dict[str, Any]) -> None:
+def test_the_contact_sheet_holds_every_picture(
+    runs: list[Generation], record: dict[str, Any]
+) -> None:
     pictures = {run.method: run.image for run in runs}
     with Image.open(io.BytesIO(contact_sheet(record, pictures))) as sheet:
         assert sheet.width > 3 * 256 and sheet.height > 256
@@ -189,14 +250,21 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
     asked = link.read(dict(parse_qsl(text[1:])), "tiny", TINY)
     assert asked is not None and asked.refused == {}
     assert (asked.prompt, asked.methods, asked.seeded) == (record["prompt"], record["order"], True)
-    assert asked.settings.as_dict() == record["settings"] | {"tree": "0 1 2 00 01 10 000", **DYNAMIC}
+    assert asked.settings.as_dict() == record["settings"] | {
+        "tree": "0 1 2 00 01 10 000",
+        **DYNAMIC,
+    }
     assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", TINY) is None
     unseeded = link.read({"noise": "independent"}, "tiny", TINY)
     assert unseeded is not None and unseeded.settings.noise == "independent" and not unseeded.seeded
 
 
-def test_a_link_draws_its_pictures_where_other_trees_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by itself."""
+def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by
+    itself.
+    """
     pipe = load(write_tiny_model(tmp_path / "tiny"), "cpu")
     methods = ["lantern", "lantern++", "sjd"]  # one of each kind of drafts
 
@@ -221,13 +289,20 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(tmp_path: Path, 
     again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
     for name, run in runs.items():
         assert again[name].tokens == run.tokens, name
-        assert again[name].stats.tree_settings == run.stats.tree_settings != without[name].stats.tree_settings
+        assert (
+            again[name].stats.tree_settings
+            == run.stats.tree_settings
+            != without[name].stats.tree_settings
+        )
     for name in ("lantern", "lantern++"):
         assert without[name].tokens != runs[name].tokens, "the trees matter"
 
 
 def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -> None:
-    """Its paths would take hundreds of characters. A preset may name it: another version may have another preset."""
+    """Its paths would take hundreds of characters.
+
+    A preset may name it: another version may have another preset.
+    """
     run = copy.deepcopy(record)
     published = StaticTree(STATIC_TREES["naive_extend_57"])
     run["methods"]["lantern++"]["tree_settings"] = settings_of(published)
@@ -235,7 +310,9 @@ def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -
         asked = link.read(dict(parse_qsl(link.query(run, preset)[1:])), "tiny", TINY)
         assert asked is not None and asked.settings.tree == "naive_extend_57"
         assert choice_of(StaticTree, asked.settings).policy == published
-    assert "tree" not in link.query(pipe.generate("a lantern", seed=5).record, pipe.defaults), "vanilla has none"
+    assert "tree" not in link.query(pipe.generate("a lantern", seed=5).record, pipe.defaults), (
+        "vanilla has none"
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,7 +327,10 @@ def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -
         ({"temperature": "[1]"}, "temperature must be a number"),
         ({"temperature": "[" * 50_000}, "temperature must be a number"),
         ({"lanternpp_lambda": "1000"}, "lanternpp_lambda must be a number between 1 and"),
-        ({"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"}, "draft_nodes must be at most 7"),
+        (
+            {"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"},
+            "draft_nodes must be at most 7",
+        ),
         ({"model": "../../etc"}, "model must be one of tiny"),
         ({"methods": ""}, "method must be one of"),
         ({"neighbours": "none"}, "neighbours must be one of"),
@@ -258,14 +338,18 @@ def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -
         ({"prompt": "x" * 5000}, "prompt has 5000 characters, at most 200 are allowed"),
     ],
 )
-def test_what_is_bad_in_a_link_is_left_out_with_a_sentence(parameters: dict[str, str], sentence: str) -> None:
+def test_what_is_bad_in_a_link_is_left_out_with_a_sentence(
+    parameters: dict[str, str], sentence: str
+) -> None:
     asked = link.read({"top_p": "0.5", **parameters}, "tiny", TINY)
     assert asked is not None and list(asked.refused) == list(parameters)[:1]
     assert re.search(sentence, asked.refused[next(iter(parameters))])
     assert asked.settings.top_p == 0.5 and not asked.seeded, "all else is taken"
 
 
-def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: dict[str, Any]) -> None:
+def test_the_view_has_all_that_the_scripts_need(
+    runs: list[Generation], record: dict[str, Any]
+) -> None:
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
@@ -279,14 +363,26 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text(encoding="utf-8"))["trained"]
-    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
+    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text(encoding="utf-8"))[
+        "trained"
+    ]
+    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(
+        texts.EXAMPLES
+    )
     for run in found:
-        assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]
+        assert (
+            run.record["order"]
+            == list(run.pictures)
+            == [m.id for m in METHODS.values() if m.default]
+        )
         assert run.record["model"]["id"] == "lantern-scenes"
         assert same_decoder(run.record["model"]["trained"], trained)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
         assert [sweep["knob"] for sweep in run.sweeps] == list(RECORDED)
-        assert all(len(sweep["points"]) == len(SWEEPS[sweep["knob"]].values) for sweep in run.sweeps)
-        assert all(address.startswith("data:image/webp;base64,") for address in run.pictures.values())
+        assert all(
+            len(sweep["points"]) == len(SWEEPS[sweep["knob"]].values) for sweep in run.sweeps
+        )
+        assert all(
+            address.startswith("data:image/webp;base64,") for address in run.pictures.values()
+        )
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000

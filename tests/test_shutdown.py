@@ -15,9 +15,18 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = {
     "waits": ("time.sleep(60)", ""),
     "cleans up": ("try: time.sleep(60)\n        finally: print('cleaned')", "cleaned\n"),
-    "waits for threads": ("with ThreadPoolExecutor() as pool: list(pool.map(time.sleep, [60, 60]))", ""),
-    "waits for a process": ("with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))", ""),
-    "holds on": ("while True:\n            try: time.sleep(60)\n            except KeyboardInterrupt: pass", ""),
+    "waits for threads": (
+        "with ThreadPoolExecutor() as pool: list(pool.map(time.sleep, [60, 60]))",
+        "",
+    ),
+    "waits for a process": (
+        "with ProcessPoolExecutor(1) as pool: list(pool.map(time.sleep, [60]))",
+        "",
+    ),
+    "holds on": (
+        "while True:\n            try: time.sleep(60)\n            except KeyboardInterrupt: pass",
+        "",
+    ),
 }
 PROGRAM = """
 import atexit, signal, sys, time
@@ -33,13 +42,19 @@ if __name__ == "__main__":
 """
 
 
-def stopped(tmp_path: Path, block: str, number: int, code: str = "", handler: str = "default_int_handler") -> tuple[int, str]:
+def stopped(
+    tmp_path: Path, block: str, number: int, code: str = "", handler: str = "default_int_handler"
+) -> tuple[int, str]:
     """Run a program, send it a signal -> its exit code and what it said after `begun`."""
     file = tmp_path / "program.py"
-    file.write_text(PROGRAM.format(block=block, code=code, handler=f"signal.{handler}"), encoding="utf-8")
+    file.write_text(
+        PROGRAM.format(block=block, code=code, handler=f"signal.{handler}"), encoding="utf-8"
+    )
     command = [sys.executable, str(file)]
     path, out = {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
-    with subprocess.Popen(command, env=path, stdout=out, stderr=subprocess.STDOUT, text=True, encoding="utf-8") as running:
+    with subprocess.Popen(
+        command, env=path, stdout=out, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    ) as running:
         assert running.stdout is not None and running.stdout.readline() == "begun\n"
         time.sleep(0.3)  # until the block waits
         running.send_signal(number)
@@ -67,4 +82,7 @@ def test_a_program_ends_though_nobody_reads_what_it_says(tmp_path: Path) -> None
 
 def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
     """As shells ask of the background commands of a script."""
-    assert stopped(tmp_path, "time.sleep(1); print('done')", signal.SIGINT, handler="SIG_IGN") == (0, "done\nat exit\n")
+    assert stopped(tmp_path, "time.sleep(1); print('done')", signal.SIGINT, handler="SIG_IGN") == (
+        0,
+        "done\nat exit\n",
+    )

@@ -1,5 +1,7 @@
-"""The program as a Space starts it: `python app.py` with a Space's variables and without root's rights, in a home that cannot be
-written to but for the cache, asked under the Space's public address as the Hub's proxy asks."""
+"""The program as a Space starts it: `python app.py` with a Space's variables and without root's
+rights, in a home that cannot be written to but for the cache, asked under the Space's public
+address as the Hub's proxy asks.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,28 @@ SECONDS = 300  # of patience: a test machine may be busy, and trees are measured
 
 
 def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What to put before a command, and options of `subprocess`, so that root's rights do not count."""
+    """What to put before a command, and options of `subprocess`, so that root's rights do not
+    count.
+    """
     if os.geteuid():
         return [], {}
     user = {"user": USER, "group": USER, "extra_groups": []}
     with contextlib.suppress(OSError):
         command = [sys.executable, "-c", "import gradio, torch"]
-        if not subprocess.run(command, cwd=folder, capture_output=True, check=False, **user).returncode:
+        if not subprocess.run(
+            command, cwd=folder, capture_output=True, check=False, **user
+        ).returncode:
             return [], user
-    return (["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []), {}
+    return (
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []
+    ), {}
 
 
 @contextlib.contextmanager
 def running() -> Iterator[tuple[httpx.Client, int, Path]]:
-    """The program -> a client that asks as the Hub's proxy does, the port, and the folder with all that it writes."""
+    """The program -> a client that asks as the Hub's proxy does, the port, and the folder with all
+    that it writes.
+    """
     with tempfile.TemporaryDirectory(prefix="lantern-space-") as name:
         folder, port = Path(name), free_port()
         folder.chmod(0o755)
@@ -50,14 +60,29 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
             (folder / part).mkdir(parents=True)
         for open_to_all in ("home/.cache", "tmp"):
             (folder / open_to_all).chmod(0o777)
-        shutil.copytree(ROOT / "lantern_demo", folder / "app" / "lantern_demo", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "lantern_demo",
+            folder / "app" / "lantern_demo",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         shutil.copy(ROOT / "app.py", folder / "app")
         (folder / "home").chmod(0o555)
         node = folder / "node"
-        node.write_text(f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n", encoding="utf-8")
+        node.write_text(
+            f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n", encoding="utf-8"
+        )
         node.chmod(0o755)
-        own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GRADIO_NODE_PATH": str(node), "PYTHONUNBUFFERED": "1"}
-        kept = {key: value for key, value in os.environ.items() if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)}
+        own = {
+            "HOME": f"{folder}/home",
+            "TMPDIR": f"{folder}/tmp",
+            "GRADIO_NODE_PATH": str(node),
+            "PYTHONUNBUFFERED": "1",
+        }
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)
+        }
         with (folder / "log").open("w", encoding="utf-8") as log:
             program = subprocess.Popen(
                 [*before, sys.executable, "app.py"],
@@ -68,7 +93,9 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
                 **options,
             )
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS) as http:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS
+            ) as http:
                 yield http, port, folder
         finally:
             program.terminate()
@@ -77,7 +104,9 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
 
 @pytest.mark.slow  # a program of its own
 def test_a_visitor_draws_under_the_public_address() -> None:
-    """A Space asks Gradio for pages made by Node; this page was tested without, and is served without."""
+    """A Space asks Gradio for pages made by Node; this page was tested without, and is served
+    without.
+    """
     with running() as (http, port, folder):
         end = time.monotonic() + SECONDS
         told: dict[str, Any] = {}
@@ -88,7 +117,11 @@ def test_a_visitor_draws_under_the_public_address() -> None:
         assert told.get("ready"), (folder / "log").read_text(encoding="utf-8")[-3000:]
         assert told["model"] == "lantern-scenes"
 
-        drawing = http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()
+        drawing = (
+            http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"})
+            .raise_for_status()
+            .json()
+        )
         answer = http.get(f"/gradio_api/call/draw/{drawing['event_id']}").text
         picture, numbers = json.loads(answer.rpartition("event: complete\ndata: ")[2])
         assert numbers["model"] == "lantern-scenes", answer
@@ -99,9 +132,13 @@ def test_a_visitor_draws_under_the_public_address() -> None:
         named = Tags(http.get("/").raise_for_status().text).named
         assert named["og:url"] == [f"https://{HOST}/"]
         (picture,) = named["og:image"]
-        assert picture.startswith((f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/"))
+        assert picture.startswith(
+            (f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/")
+        )
 
         log = (folder / "log").read_text(encoding="utf-8")
         assert f"http://0.0.0.0:{port}" in log, "all interfaces are listened to"
         assert not (folder / "tmp" / "node-asked").exists() and "SSR" not in log
-        assert [path.name for path in (folder / "home").iterdir()] == [".cache"], "the home holds the cache alone"
+        assert [path.name for path in (folder / "home").iterdir()] == [".cache"], (
+            "the home holds the cache alone"
+        )

@@ -1,10 +1,10 @@
-"""pip resolves what a Space installs, for every Python of README: what `pre-requirements.txt` says, then the one command of the
-Spaces' builder, then what ZeroGPU adds; and what README's own command installs. `python -m pytest -m registry` asks; other runs
-leave these tests out.
+"""pip resolves what a Space installs, for every Python of README: what `pre-requirements.txt` says,
+then the one command of the Spaces' builder, then what ZeroGPU adds; and what README's own command
+installs. `python -m pytest -m registry` asks; other runs leave these tests out.
 
-pip reads metadata from within wheels that stay in the registry (`fast-deps`): PyTorch and its CUDA libraries, gigabytes in all,
-are resolved like the rest, and nothing of them is fetched. The two lines for a Space without a GPU name PyTorch's own registry,
-and are not asked for here.
+pip reads metadata from within wheels that stay in the registry (`fast-deps`): PyTorch and its CUDA
+libraries, gigabytes in all, are resolved like the rest, and nothing of them is fetched. The two
+lines for a Space without a GPU name PyTorch's own registry, and are not asked for here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 
 PIP = "pip==26.3"  # older ones fetch all wheels, also for a dry run
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-ZERO_GPU_SPACES = ("0.48.3", "0.50.4")  # versions of `spaces` that ZeroGPU might choose beside the newest
+# versions of `spaces` that ZeroGPU might choose beside the newest
+ZERO_GPU_SPACES = ("0.48.3", "0.50.4")
 ALONE = ("-r", str(ROOT / "requirements.txt"))
 
 Resolve = Callable[..., dict[str, str]]  # a Python and what is wanted -> versions by name
@@ -35,36 +36,62 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     """Asks pip what it would install for a Python; fails with pip's words."""
     folder = tmp_path_factory.mktemp("pip")
     # Where pip caps PyTorch by a file of its own, a Space has no such cap.
-    environment = os.environ | {"PYTHONPATH": str(folder), "PIP_CONSTRAINT": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(folder),
+        "PIP_CONSTRAINT": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
 
     def pip(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pip", "install", "--retries", "1", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False, timeout=600)
+        return subprocess.run(
+            command, env=env, capture_output=True, encoding="utf-8", check=False, timeout=600
+        )
 
     fetched = pip("--quiet", "--target", str(folder), PIP)
     if fetched.returncode:
-        pytest.skip(f"no package registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}")
+        pytest.skip(
+            f"no package registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}"
+        )
 
     def resolved(python: str, *wanted: str) -> dict[str, str]:
         report = tmp_path_factory.mktemp("report") / "report.json"
         aim = ("--python-version", python, "--only-binary=:all:", "--target", str(folder / "none"))
-        options = ("--dry-run", "--ignore-installed", "--use-feature=fast-deps", "--report", str(report))
+        options = (
+            "--dry-run",
+            "--ignore-installed",
+            "--use-feature=fast-deps",
+            "--report",
+            str(report),
+        )
         done = pip(*options, *aim, *wanted, env=environment)
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        found = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
+        found = [
+            item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]
+        ]
         return {item["name"].lower().replace("_", "-"): item["version"] for item in found}
 
     return resolved
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_what_a_space_and_a_reader_of_readme_install_resolves(resolve: Resolve, python: str, tmp_path: Path) -> None:
+def test_what_a_space_and_a_reader_of_readme_install_resolves(
+    resolve: Resolve, python: str, tmp_path: Path
+) -> None:
     version = front_matter()["sdk_version"]
     torch = resolve(python, "-r", str(ROOT / "pre-requirements.txt"))["torch"]
     assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
     kept = tmp_path / "kept.txt"
-    kept.write_text(f"torch=={torch}\n", encoding="utf-8")  # pip keeps what is there, where that suffices
-    added = ("-c", str(kept), *ALONE, f"gradio[oauth,mcp]=={version}", "uvicorn>=0.14.0", "websockets>=10.4")
+    # pip keeps what is there, where that suffices
+    kept.write_text(f"torch=={torch}\n", encoding="utf-8")
+    added = (
+        "-c",
+        str(kept),
+        *ALONE,
+        f"gradio[oauth,mcp]=={version}",
+        "uvicorn>=0.14.0",
+        "websockets>=10.4",
+    )
     own = ZERO_GPU_SPACES if python == front_matter()["python_version"] else ()
     for spaces in ("spaces", *(f"spaces=={version}" for version in own)):
         space = resolve(python, *added, spaces)

@@ -1,4 +1,6 @@
-"""What strangers cannot do: read files, have any fetched, write outside the cache, or bring markup or code along."""
+"""What strangers cannot do: read files, have any fetched, write outside the cache, or bring markup
+or code along.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,33 @@ from lantern_demo.ui.components import SCRIPTS, status_html
 from lantern_demo.ui.recorded import read_record
 
 ROOT = Path(__file__).parent.parent
-NAMES = ["README.md", "LICENSE", "requirements.txt", "docs/api.md", "lantern_demo/ui/page.py", "lantern_demo/ui/web/stage.js"]
-OUTSIDE = [f"{up}{file}" for up in ("../", "../../../../../..", "..%2f", "%2e%2e/") for file in ("etc/passwd", "README.md")]
+NAMES = [
+    "README.md",
+    "LICENSE",
+    "requirements.txt",
+    "docs/api.md",
+    "lantern_demo/ui/page.py",
+    "lantern_demo/ui/web/stage.js",
+]
+OUTSIDE = [
+    f"{up}{file}"
+    for up in ("../", "../../../../../..", "..%2f", "%2e%2e/")
+    for file in ("etc/passwd", "README.md")
+]
 PATHS = [
     "files",
-    *(f"{place}{name}" for place in ("", "files/", "docs/", "static/", "assets/", "extras/") for name in NAMES),
+    *(
+        f"{place}{name}"
+        for place in ("", "files/", "docs/", "static/", "assets/", "extras/")
+        for name in NAMES
+    ),
     *(f"{place}{name}" for place in ("gradio_api/file=", "gradio_api/file/") for name in NAMES),
     *(f"gradio_api/file={ROOT / name}" for name in NAMES),
-    *(f"{place}{name}" for place in ("", "static/", "assets/", "svelte/", "gradio_api/file=", "recorded/") for name in OUTSIDE),
+    *(
+        f"{place}{name}"
+        for place in ("", "static/", "assets/", "svelte/", "gradio_api/file=", "recorded/")
+        for name in OUTSIDE
+    ),
     "gradio_api/file=/etc/passwd",
     "gradio_api/file=//etc/passwd",
     "gradio_api/file=\\\\host\\share",
@@ -59,7 +80,9 @@ def test_no_file_of_the_machine_is_handed_out(server: str) -> None:
         body = answer.read()
         connection.close()
         assert answer.status in (403, 404), (path, body[:200])
-        assert not any(text in body for text in (b"import annotations", b"root:", b"# LANTERN", b"def main")), path
+        assert not any(
+            text in body for text in (b"import annotations", b"root:", b"# LANTERN", b"def main")
+        ), path
 
 
 @pytest.fixture
@@ -84,7 +107,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_no_event_fetches_a_file(server: str, connections: list[str], address: str) -> None:
-    """Of every event every input is tried, also those that take no file, and the events that pass the queue by."""
+    """Of every event every input is tried, also those that take no file, and the events that pass
+    the queue by.
+    """
     config = httpx.get(f"{server}config").json()
     kinds = {component["id"]: component["type"] for component in config["components"]}
     file = {"path": address, "url": address, "meta": {"_type": "gradio.FileData"}}
@@ -95,15 +120,25 @@ def test_no_event_fetches_a_file(server: str, connections: list[str], address: s
             continue
         uploads, tried = uploads + ("uploadbutton" in taken), tried + 1
         session = f"files-{event['id']}"
-        body = {"fn_index": event["id"], "data": [None if kind == "state" else file for kind in taken], "session_hash": session}
+        body = {
+            "fn_index": event["id"],
+            "data": [None if kind == "state" else file for kind in taken],
+            "session_hash": session,
+        }
         if event["queue"]:
             joined = httpx.post(f"{server}gradio_api/queue/join", json=body)
             if joined.status_code == 400:  # of a public one
                 assert "must not be a file" in joined.json()["detail"]
                 continue
-            stream = httpx.get(f"{server}gradio_api/queue/data", params={"session_hash": session}, timeout=60).text
-            told = [json.loads(line.removeprefix("data: ")) for line in stream.strip().split("\n\n")]
-            (answer,) = [message["output"] for message in told if message["msg"] == "process_completed"]
+            stream = httpx.get(
+                f"{server}gradio_api/queue/data", params={"session_hash": session}, timeout=60
+            ).text
+            told = [
+                json.loads(line.removeprefix("data: ")) for line in stream.strip().split("\n\n")
+            ]
+            (answer,) = [
+                message["output"] for message in told if message["msg"] == "process_completed"
+            ]
         else:
             answer = httpx.post(f"{server}gradio_api/run/predict", json=body, timeout=60).json()
         assert answer["error"] == texts.NO_ADDRESS, event
@@ -122,9 +157,15 @@ def test_no_path_leads_to_another_host(server: str, connections: list[str], addr
 def test_the_foot_links_the_papers_and_a_spaces_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
     foot = served._foot()
-    assert all(f'href="{address}" target="_blank"' in foot for address in texts.PAPERS.values()) and foot.count("<a ") == 2
+    assert (
+        all(f'href="{address}" target="_blank"' in foot for address in texts.PAPERS.values())
+        and foot.count("<a ") == 2
+    )
     monkeypatch.setenv("SPACE_ID", "someone/lanterns")
-    assert 'href="https://huggingface.co/spaces/someone/lanterns/tree/main" target="_blank"' in served._foot()
+    assert (
+        'href="https://huggingface.co/spaces/someone/lanterns/tree/main" target="_blank"'
+        in served._foot()
+    )
 
 
 def test_what_is_not_needed_is_off(server: str) -> None:
@@ -133,7 +174,10 @@ def test_what_is_not_needed_is_off(server: str) -> None:
     for path in ("runs", "mcp/"):  # the second only with GRADIO_MCP_SERVER=True
         assert httpx.get(f"{server}gradio_api/{path}").status_code == 404
     assert httpx.post(f"{server}gradio_api/mcp/", json={}).status_code in (404, 405)
-    assert httpx.get(f"{server}docs").status_code == 404 or "swagger" not in httpx.get(f"{server}docs").text.lower()
+    assert (
+        httpx.get(f"{server}docs").status_code == 404
+        or "swagger" not in httpx.get(f"{server}docs").text.lower()
+    )
 
 
 @pytest.fixture
@@ -150,7 +194,15 @@ def written() -> Iterator[list[str]]:
             by_flags = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
             if by_flags or (isinstance(mode, str) and set(mode) & set("wax+")):
                 paths.append(os.fsdecode(path))
-        elif event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "shutil.copyfile"):
+        elif event in (
+            "os.mkdir",
+            "os.rename",
+            "os.remove",
+            "os.rmdir",
+            "os.link",
+            "os.symlink",
+            "shutil.copyfile",
+        ):
             paths.extend(os.fsdecode(a) for a in arguments[:2] if isinstance(a, (str, bytes)))
 
     sys.addaudithook(hook)  # there is no way to take it off again
@@ -161,9 +213,24 @@ def written() -> Iterator[list[str]]:
 @pytest.mark.slow
 def test_nothing_is_written_outside_the_cache(server: str, written: list[str]) -> None:
     client = Client(server, verbose=False, download_files=False)
-    client.predict("../../etc/x\u2028 <b>", methods=["vanilla", "lantern"], seed=1, tree="small", api_name="/compare")
-    allowed = [Path(tempfile.gettempdir()).resolve(), root().resolve(), Path("/dev"), Path("/proc/self")]
-    outside = [p for p in written if Path(p).is_absolute() and not any(Path(p).resolve().is_relative_to(a) for a in allowed)]
+    client.predict(
+        "../../etc/x\u2028 <b>",
+        methods=["vanilla", "lantern"],
+        seed=1,
+        tree="small",
+        api_name="/compare",
+    )
+    allowed = [
+        Path(tempfile.gettempdir()).resolve(),
+        root().resolve(),
+        Path("/dev"),
+        Path("/proc/self"),
+    ]
+    outside = [
+        p
+        for p in written
+        if Path(p).is_absolute() and not any(Path(p).resolve().is_relative_to(a) for a in allowed)
+    ]
     assert [p for p in outside if "__pycache__" not in p] == []
     assert any("vanilla.png" in p for p in written), "the run's own files were seen"
     assert not any("etc" in Path(p).parts for p in written)
@@ -180,11 +247,14 @@ def test_uploads_are_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_markup_stays_text() -> None:
-    """The page's HTML is made of escaped texts, and its scripts only make text of what a visitor types."""
+    """The page's HTML is made of escaped texts, and its scripts only make text of what a visitor
+    types.
+    """
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
     html = status_html(evil, "error", [evil])
     assert "<img" not in html and "&lt;img" in html
     for script in SCRIPTS.rglob("*.js"):
         assert not re.search(
-            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text(encoding="utf-8")
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b",
+            script.read_text(encoding="utf-8"),
         ), script.name

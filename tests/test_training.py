@@ -1,4 +1,6 @@
-"""The trainers: what they teach is what decoding does, and a run that is stopped goes on where it was."""
+"""The trainers: what they teach is what decoding does, and a run that is stopped goes on where it
+was.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,22 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
-    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64)).eval()
+    target = LlamaGen(
+        LlamaGenConfig(
+            dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64
+        )
+    ).eval()
     nn.init.normal_(target.output.weight, std=0.3)
     encoded = text.encode("two red lanterns")
     cache = target.new_cache(2, 8)
-    cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
+    cond, uncond = target.head(
+        target.prefill(target.condition(encoded.features, encoded.mask, True), cache)
+    )[:, -1]
     probs = (uncond + 2.0 * (cond - uncond)).softmax(-1)
     given = encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu"))
-    first = torch.cat([sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(8)])
+    first = torch.cat(
+        [sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(8)]
+    )
     assert chi_square_p(torch.bincount(first, minlength=12), probs) > 1e-4
 
 
@@ -89,27 +99,55 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     whole = train_line(tmp_path / "whole", 12, 12, muon)
     train_line(tmp_path / "parts", 6, 12, muon)
     resumed = train_line(tmp_path / "parts", 12, 12, muon)
-    assert torch.equal(whole.weight, resumed.weight) and torch.equal(whole.turn.weight, resumed.turn.weight)
+    assert torch.equal(whole.weight, resumed.weight) and torch.equal(
+        whole.turn.weight, resumed.turn.weight
+    )
     assert whole.weight.abs().sum() > 0
-    lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "parts" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert lines[-1]["step"] == 12 and "held_out" in lines[-1]
 
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
-    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False, minutes=60.0)
+    opts = run.Options(
+        tmp_path,
+        1000,
+        1,
+        1.0,
+        10,
+        0,
+        500,
+        500,
+        0.9,
+        torch.device("cpu"),
+        False,
+        False,
+        minutes=60.0,
+    )
     assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
     assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
     assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
     assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
     opts.minutes = 0.0
     weight = nn.Linear(1, 1)
-    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    run.train(
+        weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0}
+    )
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
-def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is drawn larger and reduced."""
+def test_the_classifier_learns_from_pictures_of_both_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is
+    drawn larger and reduced.
+    """
     sizes, given = [], []
 
     def drawn(scenes: Scenes, size: int = SIZE) -> Tensor:
@@ -117,14 +155,28 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
         return render(scenes, size)
 
     monkeypatch.setattr(classifier, "render", drawn)
-    monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
-    command(classifier, "--out", tmp_path, "--start-from", BUNDLED / "lantern-scenes", "--batch", 4, "--device", "cpu")
+    monkeypatch.setattr(
+        run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3))
+    )
+    command(
+        classifier,
+        "--out",
+        tmp_path,
+        "--start-from",
+        BUNDLED / "lantern-scenes",
+        "--batch",
+        4,
+        "--device",
+        "cpu",
+    )
     assert sizes == [(2, 128), (2, 256)]
     assert given[0][1]["accuracy"] > 0.8
 
 
 def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 times the square of the speck times the error, in the mean over pixels; what is wider than a speck has none."""
+    """20 times the square of the speck times the error, in the mean over pixels; what is wider than
+    a speck has none.
+    """
     for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
         dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
         wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
@@ -138,13 +190,23 @@ def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
-    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (target, "CHUNK"), (drafter, "SHARD")):
+    for module, name in (
+        (tokenizer, "BATCH"),
+        (palette, "BATCH"),
+        (picture, "CHUNK"),
+        (target, "CHUNK"),
+        (drafter, "SHARD"),
+    ):
         monkeypatch.setattr(module, name, 2)
     for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
         monkeypatch.setattr(module, "VALIDATED", count)
     monkeypatch.setattr(tokenizer, "FITTED", 1)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 is slow on most processors
-    runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
+    # bfloat16 is slow on most processors
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    runs = {
+        part: tmp_path / part
+        for part in ("tokenizer", "target", "drafter", "picture", "classifier")
+    }
     folder = tmp_path / "model"
 
     def make(maker: ModuleType, part: str, *more: object, count: int = 1, batch: int = 1) -> None:
@@ -153,22 +215,57 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
     make(tokenizer, "tokenizer", "--codebook", 64, "--free", 1, count=2)
-    make(target, "target", "--tokenizer", runs["tokenizer"], "--scenes", 8, "--layers", 2, "--dim", 64)
+    make(
+        target,
+        "target",
+        "--tokenizer",
+        runs["tokenizer"],
+        "--scenes",
+        8,
+        "--layers",
+        2,
+        "--dim",
+        64,
+    )
     make(drafter, "drafter", "--target", runs["target"], "--ffn", 64, "--guided", "--own", 2)
     make(picture, "picture", "--tokenizer", runs["tokenizer"], "--scenes", 1)
     make(classifier, "classifier", batch=2)
-    command(export, *(word for part in runs for word in (f"--{part}", runs[part])), "--out", folder, "--machine", "a test")
+    command(
+        export,
+        *(word for part in runs for word in (f"--{part}", runs[part])),
+        "--out",
+        folder,
+        "--machine",
+        "a test",
+    )
     command(palette, "--model", folder, "--scenes", 1)
     pipe = load(folder, "cpu")
     told, drawn = pipe.networks.trained, pipe.networks.picture
-    assert set(told) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
+    assert (
+        set(told) > {"tokenizer", "target", "drafter", "picture"}
+        and pipe.networks.drafter is not None
+    )
     assert drawn is not None and told["picture"]["held_out_psnr"] > 3
     average = torch.load(runs["picture"] / "last.pt", weights_only=True)["average"]
     for name, weight in drawn.state_dict().items():
-        torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)  # the folder has float16
+        # the folder has float16
+        torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)
     assert (folder / "palette.safetensors").is_file() and (folder / "classifier").is_dir()
     assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
     begun: list[nn.Module] = []
     monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    command(picture, "--tokenizer", folder, "--out", tmp_path / "more", "--scenes", 1, "--start-from", folder)
-    assert all(torch.equal(weight, drawn.state_dict()[name]) for name, weight in begun[0].state_dict().items())
+    command(
+        picture,
+        "--tokenizer",
+        folder,
+        "--out",
+        tmp_path / "more",
+        "--scenes",
+        1,
+        "--start-from",
+        folder,
+    )
+    assert all(
+        torch.equal(weight, drawn.state_dict()[name])
+        for name, weight in begun[0].state_dict().items()
+    )

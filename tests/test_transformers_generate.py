@@ -1,4 +1,6 @@
-"""examples/transformers_generate: decoding inside transformers' `generate`, on tiny models of transformers' own classes."""
+"""examples/transformers_generate: decoding inside transformers' `generate`, on tiny models of
+transformers' own classes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn(model: Any, drafter: Path | None = None, **asked: Any) -> Any:
     """`generate` by the function."""
-    given = ASKED | {"custom_generate": decode_with, "lantern_drafter": drafter, "return_dict_in_generate": True}
+    given = ASKED | {
+        "custom_generate": decode_with,
+        "lantern_drafter": drafter,
+        "return_dict_in_generate": True,
+    }
     return model.generate(PROMPT, **given | asked)
 
 
@@ -56,46 +62,89 @@ def test_the_folders_name_is_enough(
     by_name = {"custom_generate": str(FOLDER), "trust_remote_code": True}
     plain = models["llama"].generate(PROMPT, do_sample=False, **ASKED)
     out = drawn(models["llama"], drafter, do_sample=False, lantern_method="eagle1", **by_name)
-    assert out.sequences.tolist() == plain.tolist() and type(out).__module__.startswith("transformers_modules")
+    assert out.sequences.tolist() == plain.tolist() and type(out).__module__.startswith(
+        "transformers_modules"
+    )
     told = out.speculative_decoding
     assert told["steps"] < 29 and told["mean_acceptance_length"] > 1
     mask = torch.ones_like(PROMPT)  # of a Janus picture the guidance comes by its own name
-    image = models["janus"].generate(PROMPT, attention_mask=mask, generation_mode="image", do_sample=False, guidance_scale=4.0)
-    asked = {"lantern_image": True, "guidance_scale": 4.0, "attention_mask": mask, "lantern_drafter": drafter}
+    image = models["janus"].generate(
+        PROMPT, attention_mask=mask, generation_mode="image", do_sample=False, guidance_scale=4.0
+    )
+    asked = {
+        "lantern_image": True,
+        "guidance_scale": 4.0,
+        "attention_mask": mask,
+        "lantern_drafter": drafter,
+    }
     for method in EXACT:
-        found = models["janus"].generate(PROMPT, do_sample=False, lantern_method=method, **by_name, **asked)
+        found = models["janus"].generate(
+            PROMPT, do_sample=False, lantern_method=method, **by_name, **asked
+        )
         assert found.tolist() == image.tolist() and image.shape == (1, 16), method
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("method", EXACT)
-def test_greedy_tokens_are_those_of_generate(models: dict[str, Any], drafter: Path, method: str, attention: str) -> None:
+def test_greedy_tokens_are_those_of_generate(
+    models: dict[str, Any], drafter: Path, method: str, attention: str
+) -> None:
     """With padding, guidance, processors that read the tokens before, and an end."""
     llama = models["llama"]
     prompt, mask = torch.tensor([[0, 0, 5, 9, 3, 11]]), torch.tensor([[0, 0, 1, 1, 1, 1]])
-    asked: dict[str, Any] = {"attention_mask": mask, "do_sample": False, "repetition_penalty": 1.5, "no_repeat_ngram_size": 3}
-    asked |= ASKED | {"guidance_scale": 1.7, "negative_prompt_ids": torch.tensor([[5, 1, 1, 1, 1, 1, 2]])}
+    asked: dict[str, Any] = {
+        "attention_mask": mask,
+        "do_sample": False,
+        "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 3,
+    }
+    asked |= ASKED | {
+        "guidance_scale": 1.7,
+        "negative_prompt_ids": torch.tensor([[5, 1, 1, 1, 1, 1, 2]]),
+    }
     asked["eos_token_id"] = int(llama.generate(prompt, **asked)[0, 14])
     plain = llama.generate(prompt, **asked)
     assert plain.shape[1] < prompt.shape[1] + 30
     llama.set_attn_implementation(attention)
     try:
-        found = llama.generate(prompt, custom_generate=decode_with, lantern_method=method, lantern_drafter=drafter, **asked)
+        found = llama.generate(
+            prompt,
+            custom_generate=decode_with,
+            lantern_method=method,
+            lantern_drafter=drafter,
+            **asked,
+        )
     finally:
         llama.set_attn_implementation("sdpa")
     assert found.tolist() == plain.tolist()
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_with_shared_noise_exact_methods_draw_vanillas_tokens(models: dict[str, Any], drafter: Path, model: str) -> None:
-    asked: dict[str, Any] = {"do_sample": True, "lantern_seed": 7, "lantern_image": model != "llama", "top_k": 12}
+def test_with_shared_noise_exact_methods_draw_vanillas_tokens(
+    models: dict[str, Any], drafter: Path, model: str
+) -> None:
+    asked: dict[str, Any] = {
+        "do_sample": True,
+        "lantern_seed": 7,
+        "lantern_image": model != "llama",
+        "top_k": 12,
+    }
     if model != "janus":
-        asked |= {"guidance_scale": 1.7, "negative_prompt_ids": torch.tensor([[5, 1]]), "repetition_penalty": 1.2}
-    vanilla, *others = (drawn(models[model], drafter, lantern_method=method, **asked) for method in EXACT)
+        asked |= {
+            "guidance_scale": 1.7,
+            "negative_prompt_ids": torch.tensor([[5, 1]]),
+            "repetition_penalty": 1.2,
+        }
+    vanilla, *others = (
+        drawn(models[model], drafter, lantern_method=method, **asked) for method in EXACT
+    )
     for other in others:
         assert other.sequences.tolist() == vanilla.sequences.tolist()
         assert other.speculative_decoding["steps"] < vanilla.speculative_decoding["steps"]
-    assert drawn(models[model], **asked | {"lantern_seed": 8}).sequences.tolist() != vanilla.sequences.tolist()
+    assert (
+        drawn(models[model], **asked | {"lantern_seed": 8}).sequences.tolist()
+        != vanilla.sequences.tolist()
+    )
     if model == "chameleon":
         assert ((vanilla.sequences[0, 4:] >= 16) & (vanilla.sequences[0, 4:] < 32)).all()
 
@@ -108,7 +157,9 @@ def probs(model: Any, ids: Tensor) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [*EXACT, *LOOSE])
-def test_rejection_sampling_follows_the_models_distribution(models: dict[str, Any], drafter: Path, method: str) -> None:
+def test_rejection_sampling_follows_the_models_distribution(
+    models: dict[str, Any], drafter: Path, method: str
+) -> None:
     """LANTERN's rules too, where they relax nothing."""
     llama, counts, expected = models["llama"], torch.zeros(VOCABULARY), torch.zeros(VOCABULARY)
     for token, p in enumerate(probs(llama, PROMPT).tolist()):
@@ -122,33 +173,52 @@ def test_rejection_sampling_follows_the_models_distribution(models: dict[str, An
 
 
 @pytest.mark.parametrize("method", LOOSE)
-def test_lantern_reads_the_models_codebook(models: dict[str, Any], drafter: Path, method: str) -> None:
+def test_lantern_reads_the_models_codebook(
+    models: dict[str, Any], drafter: Path, method: str
+) -> None:
     for model in ("chameleon", "janus"):
         asked: dict[str, Any] = {"do_sample": True, "lantern_image": True, "lantern_method": method}
         steps = []
-        for relaxed in ({"lantern_k": 0}, {"lantern_k": 10, "lantern_delta": 0.9, "lantern_lambda": 30.0}):
-            outs = [drawn(models[model], drafter, lantern_seed=seed, **asked, **relaxed) for seed in range(3)]
+        for relaxed in (
+            {"lantern_k": 0},
+            {"lantern_k": 10, "lantern_delta": 0.9, "lantern_lambda": 30.0},
+        ):
+            outs = [
+                drawn(models[model], drafter, lantern_seed=seed, **asked, **relaxed)
+                for seed in range(3)
+            ]
             steps.append(sum(out.speculative_decoding["steps"] for out in outs))
         assert steps[1] < steps[0]
     asked = {"do_sample": True, "lantern_seed": 3, "lantern_method": method, "lantern_k": 10}
     table = neighbour_table(torch.randn(VOCABULARY, 4), 10)
-    assert drawn(models["llama"], drafter, lantern_neighbours=table, **asked).sequences.shape == (1, 34)
-    with pytest.raises(ValueError, match=r"^lantern_neighbours is None, and what is drawn has no codebook"):
+    assert drawn(models["llama"], drafter, lantern_neighbours=table, **asked).sequences.shape == (
+        1,
+        34,
+    )
+    with pytest.raises(
+        ValueError, match=r"^lantern_neighbours is None, and what is drawn has no codebook"
+    ):
         drawn(models["llama"], drafter, **asked)
 
 
 @pytest.mark.parametrize("kind", [{"norms": True, "own": True}, {"bias": False}])
-def test_all_published_kinds_of_drafters_are_read(models: dict[str, Any], tmp_path: Path, kind: dict[str, bool]) -> None:
+def test_all_published_kinds_of_drafters_are_read(
+    models: dict[str, Any], tmp_path: Path, kind: dict[str, bool]
+) -> None:
     torch.save(library_models.drafter(**kind), tmp_path / "pytorch_model.bin")
     asked: dict[str, Any] = {"do_sample": True, "lantern_seed": 2, "lantern_image": True}
     vanilla = drawn(models["chameleon"], lantern_method="vanilla", **asked)
-    out = drawn(models["chameleon"], tmp_path / "pytorch_model.bin", lantern_method="eagle1", **asked)
+    out = drawn(
+        models["chameleon"], tmp_path / "pytorch_model.bin", lantern_method="eagle1", **asked
+    )
     assert out.sequences.tolist() == vanilla.sequences.tolist()
 
 
 @torch.inference_mode()
 def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
-    """With a norm before attention, and an fc that hands on embeddings, it is a LLaMA of one layer without a last norm."""
+    """With a norm before attention, and an fc that hands on embeddings, it is a LLaMA of one layer
+    without a last norm.
+    """
     torch.manual_seed(8)
     config = transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER | {"num_hidden_layers": 1})
     other = transformers.LlamaForCausalLM(config).eval().model
@@ -156,7 +226,9 @@ def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
     weights = {name: x for name, x in other.state_dict().items() if not name.startswith("norm")}
     weights["fc.weight"] = torch.cat((torch.eye(32), torch.zeros(32, 32)), 1)
     save_file(weights, tmp_path / "model.safetensors")
-    reader, _ = reader_of(models["llama"], PROMPT, transformers.LogitsProcessorList(), {}, False, None)
+    reader, _ = reader_of(
+        models["llama"], PROMPT, transformers.LogitsProcessorList(), {}, False, None
+    )
     drafter = EagleDrafter(read_weights(tmp_path, reader), reader, 24)
     cache, token = drafter.new_cache(1, 20), torch.tensor([7])
     states = torch.randn(1, 4, 72)
@@ -171,8 +243,14 @@ def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"lantern_method": "zipar"}, "lantern_method is 'zipar'; allowed are vanilla, sjd, eagle1, lantern++, lantern"),
-        ({"lantern_method": "eagle1"}, "lantern_drafter is None; lantern_method 'eagle1' needs the path of a drafter"),
+        (
+            {"lantern_method": "zipar"},
+            "lantern_method is 'zipar'; allowed are vanilla, sjd, eagle1, lantern++, lantern",
+        ),
+        (
+            {"lantern_method": "eagle1"},
+            "lantern_drafter is None; lantern_method 'eagle1' needs the path of a drafter",
+        ),
         (
             {"lantern_method": "eagle1", "lantern_drafter": "nowhere"},
             "lantern_drafter is 'nowhere'; it must be a file of tensors",
@@ -185,11 +263,19 @@ def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
         ({"lantern_k": -1}, "rule k is -1; it must be a whole number, 0 or more"),
         ({"lantern_lambda": 0.5}, "lambda is 0.5; it must be a finite number, 1 or more"),
         ({"lantern_seed": -1}, "seed is -1; it must be between 0 and 4294967295"),
-        ({"lantern_image": True}, "lantern_image is True for a llama model; allowed are janus and chameleon"),
-        ({"num_return_sequences": 2, "do_sample": True}, "input_ids has 2 rows; allowed is one prompt"),
+        (
+            {"lantern_image": True},
+            "lantern_image is True for a llama model; allowed are janus and chameleon",
+        ),
+        (
+            {"num_return_sequences": 2, "do_sample": True},
+            "input_ids has 2 rows; allowed is one prompt",
+        ),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_a_sentence(models: dict[str, Any], asked: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_decoded_is_refused_by_a_sentence(
+    models: dict[str, Any], asked: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         drawn(models["llama"], **asked)
 
@@ -199,7 +285,10 @@ def test_what_cannot_be_decoded_is_refused_by_a_sentence(models: dict[str, Any],
     [
         ({"fc.weight": None}, r"is not of EAGLE-1's format: it lacks or has fc\.weight"),
         ({"d2t": torch.zeros(3)}, r"is not of EAGLE-1's format: it lacks or has d2t"),
-        ({"fc.weight": torch.zeros(32, 60)}, r"whose fc has shape \[32, 60\]; for this model it must be \[32, 64\]"),
+        (
+            {"fc.weight": torch.zeros(32, 60)},
+            r"whose fc has shape \[32, 60\]; for this model it must be \[32, 64\]",
+        ),
     ],
 )
 def test_another_models_drafter_is_refused(
@@ -210,11 +299,17 @@ def test_another_models_drafter_is_refused(
     with pytest.raises(ValueError, match=f"^lantern_drafter is .*{sentence}"):
         drawn(models["llama"], tmp_path, lantern_method="eagle1")
     (tmp_path / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(ValueError, match=r"^lantern_drafter is .*, which cannot be read as \.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"^lantern_drafter is .*, which cannot be read as \.safetensors"
+    ):
         drawn(models["llama"], tmp_path, lantern_method="eagle1")
 
 
 def test_a_cache_that_forgets_is_refused() -> None:
-    config = transformers.MistralConfig(vocab_size=VOCABULARY, sliding_window=8, head_dim=8, **DECODER)
-    with pytest.raises(ValueError, match=r"DynamicSlidingWindowLayer; allowed are layers that keep all positions"):
+    config = transformers.MistralConfig(
+        vocab_size=VOCABULARY, sliding_window=8, head_dim=8, **DECODER
+    )
+    with pytest.raises(
+        ValueError, match=r"DynamicSlidingWindowLayer; allowed are layers that keep all positions"
+    ):
         drawn(transformers.MistralForCausalLM(config))

@@ -51,7 +51,9 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
 
 
 def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], float]:
-    """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs` gives log-probabilities."""
+    """Obvious reference: all proposals by their token path, the best ones with ancestors; `probs`
+    gives log-probabilities.
+    """
     top = probs(()).topk(policy.top_k)
     pool = {(int(t),): float(s) for s, t in zip(top.values, top.indices, strict=True)}
     beam = dict(pool)
@@ -100,7 +102,9 @@ def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
     return paths
 
 
-@pytest.mark.parametrize(("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)])
+@pytest.mark.parametrize(
+    ("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)]
+)
 def test_growth_equals_its_slow_reference(top_k: int, depth: int, nodes: int) -> None:
     policy = DynamicTree(top_k, depth, nodes)
     for seed in range(5):
@@ -137,7 +141,11 @@ def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None
         seen = tree.mask[node].nonzero()[:, 0].tolist()
         assert [paths[other] for other in seen] == [path[:i] for i in range(len(path) + 1)]
         children = [child for child in tree.children[node].tolist() if child >= 0]
-        want = [child for child in range(1, tree.size) if tree.parents[child] == node and paths[child] in reachable]
+        want = [
+            child
+            for child in range(1, tree.size)
+            if tree.parents[child] == node and paths[child] in reachable
+        ]
         assert children == want
 
 

@@ -23,7 +23,9 @@ TREES: dict[str, list[dict[str, Any]]] = {
 
 
 def alike(pipe: Pipeline, method: str, seeds: range) -> list[int]:
-    """How many tokens each run shares with its twin, after asserting that these are all before the first loan."""
+    """How many tokens each run shares with its twin, after asserting that these are all before the
+    first loan.
+    """
     shared = []
     for settings in TREES[method]:
         for seed in seeds:
@@ -33,7 +35,9 @@ def alike(pipe: Pipeline, method: str, seeds: range) -> list[int]:
             assert done.record == before and twin.stats.changed == 0
             assert twin.stats.tree_settings == done.stats.tree_settings
             events = done.record["methods"][method]["events"]
-            lent = [any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]]
+            lent = [
+                any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]
+            ]
             safe = events["committed"][lent.index(True) - 1] if any(lent) else len(done.tokens)
             assert twin.tokens[:safe] == done.tokens[:safe]
             pairs = zip(twin.tokens, done.tokens, strict=True)
@@ -46,7 +50,7 @@ def alike(pipe: Pipeline, method: str, seeds: range) -> list[int]:
 def test_a_twin_is_the_run_up_to_the_first_loan(method: str) -> None:
     pipe = load("lantern-scenes", "cpu")
     shared = alike(pipe, method, range(4))
-    assert 1 < max(shared) and min(shared) < 256, "a relaxation that never matters shows nothing"
+    assert max(shared) > 1 and min(shared) < 256, "a relaxation that never matters shows nothing"
 
 
 @pytest.mark.parametrize("method", TREES)
@@ -58,5 +62,7 @@ def test_what_has_no_twin_is_refused(pipe: Pipeline) -> None:
     record = pipe.generate(PROMPT, "lantern", tree="small").record
     with pytest.raises(ValueError, match="method must be a relaxed one, got 'eagle1'"):
         pipe.twin(record, "eagle1")
-    with pytest.raises(ValueError, match=r"method must be one of the record's, lantern, got 'lantern\+\+'"):
+    with pytest.raises(
+        ValueError, match=r"method must be one of the record's, lantern, got 'lantern\+\+'"
+    ):
         pipe.twin(record, "lantern++")

@@ -1,4 +1,6 @@
-"""The loop of examples/zipar.py: its plan against the rule played through, and its tokens against vanilla's."""
+"""The loop of examples/zipar.py: its plan against the rule played through, and its tokens against
+vanilla's.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,34 @@ from examples import zipar
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.runs.pipeline import Pipeline
 
-SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
+SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [
+    (14, 4, 1),
+    (14, 4, 3),
+    (5, 2, 1),
+    (3, 4, 2),
+    (256, 16, 5),
+]
 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
 def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int) -> None:
-    """A row is open from when the row above has `window` tokens, or all of its own, until it is full."""
+    """A row is open from when the row above has `window` tokens, or all of its own, until it is
+    full.
+    """
     sizes = [min(row, tokens - first) for first in range(0, tokens, row)]
     counts, number = [1] + [0] * (len(sizes) - 1), 0
     while counts != sizes:
         number += 1
         ready = [r == 0 or counts[r - 1] >= min(window, sizes[r - 1]) for r in range(len(sizes))]
-        drawn = [r * row + counts[r] for r in range(len(sizes)) if ready[r] and counts[r] < sizes[r]]
+        drawn = [
+            r * row + counts[r] for r in range(len(sizes)) if ready[r] and counts[r] < sizes[r]
+        ]
         nodes = zipar.nodes_of(number, tokens, row, window)
         assert [place for *_, place in nodes if place < tokens] == drawn
         for read, at, place in nodes:
-            assert read // row < len(sizes) and read % row < counts[read // row], "what is read has been drawn"
+            assert read // row < len(sizes) and read % row < counts[read // row], (
+                "what is read has been drawn"
+            )
             assert place == tokens or at == place - 1
         for place in drawn:
             counts[place // row] += 1
@@ -42,12 +56,18 @@ def test_a_window_of_a_row_is_vanilla_and_a_smaller_one_takes_fewer_passes(pipe:
 
 
 def test_changed_tokens_are_those_that_the_model_draws_otherwise(pipe: Pipeline) -> None:
-    """Of vanilla's picture one token is replaced: it is counted, and all that follow from it are judged after it."""
+    """Of vanilla's picture one token is replaced: it is counted, and all that follow from it are
+    judged after it.
+    """
     sampling, encoded = pipe.defaults.sampling(), pipe.read("two red lanterns").encoded
     with torch.inference_mode():
-        condition = pipe.networks.target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1)
+        condition = pipe.networks.target.condition(
+            encoded.features, encoded.mask, sampling.cfg_scale != 1
+        )
     tokens = pipe.generate("two red lanterns", "vanilla", seed=3).tokens
     noise = gumbel_(torch.empty(len(tokens), pipe.target.vocab_size), 3)
     assert zipar.changed(pipe.target, condition, sampling, noise, tokens) == 0
     tokens[-1] = (tokens[-1] + 1) % pipe.target.vocab_size
-    assert zipar.changed(pipe.target, condition, sampling, noise, tokens) == pytest.approx(1 / len(tokens))
+    assert zipar.changed(pipe.target, condition, sampling, noise, tokens) == pytest.approx(
+        1 / len(tokens)
+    )

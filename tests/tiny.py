@@ -1,4 +1,6 @@
-"""A complete model folder with small random weights: the whole program runs on it in moments, its pictures are noise."""
+"""A complete model folder with small random weights: the whole program runs on it in moments, its
+pictures are noise.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ if TYPE_CHECKING:
 
 
 def vq_config(
-    channels: int, multipliers: Sequence[int], blocks: int, latent: int, dim: int, codebook: int, **more: int
+    channels: int,
+    multipliers: Sequence[int],
+    blocks: int,
+    latent: int,
+    dim: int,
+    codebook: int,
+    **more: int,
 ) -> JanusVQVAEConfig:
     """The configuration of an image tokenizer of these sizes, in the order of `TokenizerSizes`."""
     return JanusVQVAEConfig(
@@ -45,12 +53,18 @@ def vq_config(
     )
 
 
-def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
-    """Write a model of grid x grid tokens to `folder` and return it, always with the same weights; with a `scale` above 1 it
-    has a picture decoder, whose pictures are so many times as wide as the tokenizer's."""
+def write_tiny_model(
+    folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1
+) -> Path:
+    """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
+    with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
+    tokenizer's.
+    """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
-    target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
+    target = LlamaGenConfig(
+        dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64
+    )
     drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
@@ -64,9 +78,13 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
         for name, weight in part.named_parameters():
             if weight.dim() > 1:
                 # Strong enough that the distributions are not flat and prompts matter.
-                torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+                torch.nn.init.normal_(
+                    weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
+                )
     if scale > 1:
-        networks.picture = PictureDecoder(JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2}))
+        networks.picture = PictureDecoder(
+            JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2})
+        )
     bundled.save(folder, networks, torch.float32)
     return folder
 
@@ -79,18 +97,29 @@ class Evil:
 
 
 def same_picture(one: Image.Image, other: Image.Image) -> bool:
-    """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and thread counts may make them."""
-    return one.size == other.size and all(high <= 2 for _, high in ImageChops.difference(one, other).getextrema())
+    """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and
+    thread counts may make them.
+    """
+    return one.size == other.size and all(
+        high <= 2 for _, high in ImageChops.difference(one, other).getextrema()
+    )
 
 
 @contextmanager
-def served(model: str | Path, device: str = "cpu", folder: Path | None = None) -> Iterator[tuple[str, Any]]:
-    """The demo, served from this process: its address and its page. `folder` has the files of a published model."""
+def served(
+    model: str | Path, device: str = "cpu", folder: Path | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The demo, served from this process: its address and its page.
+
+    `folder` has the files of a published model.
+    """
     from lantern_demo.ui.page import build, launch, wait_for_model
 
     page = build(model, device, folder=folder)
     wait_for_model(page)
-    _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
+    _, url, _ = launch(
+        page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True
+    )
     try:
         yield url, page
     finally:
@@ -107,7 +136,12 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
 
 def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
-    options = {"capture_output": True, "encoding": "utf-8", "check": False, "timeout": 300} | options
+    options = {
+        "capture_output": True,
+        "encoding": "utf-8",
+        "check": False,
+        "timeout": 300,
+    } | options
     return subprocess.run(list(map(str, command)), **options)
 
 
@@ -120,7 +154,9 @@ def command(module: Any, *words: object) -> None:
 def trained(trainer: Any, out: Path, *words: object) -> list[dict[str, float]]:
     """Run a trainer's command line -> the lines of its log."""
     command(trainer, "--out", out, *words)
-    return [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:

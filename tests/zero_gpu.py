@@ -1,8 +1,10 @@
-"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a Space would, with the
-variables that it has and a stand-in for the service that lends GPUs, and prints what became of it as one line of JSON.
+"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a
+Space would, with the variables that it has and a stand-in for the service that lends GPUs, and
+prints what became of it as one line of JSON.
 
-The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used up, or lets the visitor wait.
-PyTorch's CPU build lacks a few things that `spaces` looks for; they get a stand-in.
+The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used
+up, or lets the visitor wait. PyTorch's CPU build lacks a few things that `spaces` looks for; they
+get a stand-in.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Asked(BaseHTTPRequestHandler):
 
 
 def token_of(visitor: str) -> str:
-    """What the Hub's proxy puts into a visitor's requests: a token of three parts, of which the second tells who it is."""
+    """What the Hub's proxy puts into a visitor's requests: a token of three parts, of which the
+    second tells who it is.
+    """
     return f"header.{base64.urlsafe_b64encode(json.dumps({'visitor': visitor}).encode()).decode().rstrip('=')}.signature"
 
 
@@ -92,7 +96,9 @@ def visitor_of(token: str) -> str:
 
 
 def no_fork() -> bool:
-    """Stands in for `torch.cuda._is_in_bad_fork`, which in a CPU build has no name that a child process could call it by."""
+    """Stands in for `torch.cuda._is_in_bad_fork`, which in a CPU build has no name that a child
+    process could call it by.
+    """
     return False
 
 
@@ -135,14 +141,26 @@ def opens(url: str) -> str:
     with httpx.Client(base_url=url, headers=space.PROXY, timeout=SECONDS) as http:
         told = [http.get("/").raise_for_status().text]
         for event in http.get("/config").raise_for_status().json()["dependencies"]:
-            if not (event["backend_fn"] and any(trigger == "load" for _, trigger in event["targets"])):
+            if not (
+                event["backend_fn"] and any(trigger == "load" for _, trigger in event["targets"])
+            ):
                 continue
-            asked = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": "visitor"}
+            asked = {
+                "data": [None] * len(event["inputs"]),
+                "fn_index": event["id"],
+                "session_hash": "visitor",
+            }
             if event["queue"] is False:
-                told.append(http.post("/gradio_api/run/predict", json=asked).raise_for_status().text)
+                told.append(
+                    http.post("/gradio_api/run/predict", json=asked).raise_for_status().text
+                )
             else:
                 http.post("/gradio_api/queue/join", json=asked).raise_for_status()
-                told.append(http.get("/gradio_api/queue/data", params={"session_hash": "visitor"}).raise_for_status().text)
+                told.append(
+                    http.get("/gradio_api/queue/data", params={"session_hash": "visitor"})
+                    .raise_for_status()
+                    .text
+                )
     return "\n".join(told)
 
 
@@ -152,7 +170,9 @@ def hangs_up(url: str, visitor: str, lender: Lender) -> bool:
 
     headers = {"X-IP-Token": token_of(visitor)}
     call = f"{url}gradio_api/call"
-    event = httpx.post(f"{call}/v2/compare", json={"prompt": "a lantern"}, headers=headers).json()["event_id"]
+    event = httpx.post(f"{call}/v2/compare", json={"prompt": "a lantern"}, headers=headers).json()[
+        "event_id"
+    ]
     with httpx.stream("GET", f"{call}/compare/{event}", headers=headers, timeout=SECONDS):
         lender.waiting.wait(SECONDS)
     return lender.left.wait(SECONDS)
@@ -175,7 +195,10 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
         "asked": list(lender.asked),
         "factor": spaces.zero.config.get_config()["duration_factor"],
-        "other": [asks(url, "one", model="lantern-scenes"), asks(url, "one", model="llamagen-t2i-256")],
+        "other": [
+            asks(url, "one", model="lantern-scenes"),
+            asks(url, "one", model="llamagen-t2i-256"),
+        ],
         "asked_for_others": len(lender.asked) - 2,
         "loaded": len(page.lantern_service.loaded()),
         "told_of_leaving": hangs_up(url, PATIENT, lender),

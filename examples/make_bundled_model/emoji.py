@@ -69,7 +69,12 @@ def fitted(picture: Image.Image, crop: float) -> Tensor:
     width, height = (max(1, round(side * scale)) for side in picture.size)
     rgba = numpy.asarray(picture, numpy.float32) / 255
     rgba = numpy.concatenate((rgba[..., :3] * rgba[..., 3:], rgba[..., 3:]), -1)
-    channels = [numpy.asarray(Image.fromarray(rgba[..., c]).resize((width, height), Image.Resampling.LANCZOS)) for c in range(4)]
+    channels = [
+        numpy.asarray(
+            Image.fromarray(rgba[..., c]).resize((width, height), Image.Resampling.LANCZOS)
+        )
+        for c in range(4)
+    ]
     sprite = torch.zeros(4, SPRITE, SPRITE, dtype=torch.uint8)
     x, y = (SPRITE - width) // 2, SPRITE - MARGIN - height
     values = (numpy.stack(channels).clip(0, 1) * 255).round().astype(numpy.uint8)

@@ -1,4 +1,5 @@
-"""The networks of the bundled model in training, how they begin, and how they become a model folder.
+"""The networks of the bundled model in training, how they begin, and how they become a model
+folder.
 
 python examples/make_bundled_model/networks.py --run runs/model --out FOLDER
 """
@@ -71,7 +72,9 @@ def _start_text(text: TextEncoder, old: TextEncoder) -> None:
     for word, row in text.tokenizer.get_vocab().items():
         if word in known:
             table[row] = state["shared.weight"][known[word]]
-    state |= {name: table for name in state if name in ("shared.weight", "encoder.embed_tokens.weight")}
+    state |= {
+        name: table for name in state if name in ("shared.weight", "encoder.embed_tokens.weight")
+    }
     text.encoder.load_state_dict(state)
 
 
@@ -117,9 +120,13 @@ def read(folder: Path, model: Model) -> bool:
     return bool(found)
 
 
-def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks[TextEncoder, LlamaGen, Drafter]:
+def assemble(
+    model: Model, facts: dict[str, Any]
+) -> bundled.Networks[TextEncoder, LlamaGen, Drafter]:
     """Return the networks of a model folder."""
-    return bundled.Networks(model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture)
+    return bundled.Networks(
+        model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture
+    )
 
 
 def main() -> None:

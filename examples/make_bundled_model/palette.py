@@ -1,6 +1,7 @@
 """Add the mean colour of each token over rendered scenes to a model folder.
 
-A token's colour depends on its neighbours. Its mean over many pictures paints a picture that is still being drawn.
+A token's colour depends on its neighbours. Its mean over many pictures paints a picture that is
+still being drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ BATCH = 32
 
 @torch.inference_mode()
 def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
-    """Compute the mean colour [V, 3] int32 of each token over rendered scenes, and the number of tokens seen.
+    """Compute the mean colour [V, 3] int32 of each token over rendered scenes, and the number of
+    tokens seen.
 
     Unseen tokens have their colour in `token_colours`."""
     book = tokenizer.codebook_size
@@ -38,7 +40,13 @@ def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
     for batch in tqdm(range(-(-scenes // BATCH)), unit="batch"):
         pictures = render(sample_scenes(BATCH, batch), tokenizer.size)
         tokens = tokenizer.encode(pictures).flatten()
-        colours = pictures.unflatten(3, (-1, cell)).unflatten(2, (-1, cell)).mean((3, 5)).permute(0, 2, 3, 1).reshape(-1, 3)
+        colours = (
+            pictures.unflatten(3, (-1, cell))
+            .unflatten(2, (-1, cell))
+            .mean((3, 5))
+            .permute(0, 2, 3, 1)
+            .reshape(-1, 3)
+        )
         total.index_add_(0, tokens, colours.double())
         seen.index_add_(0, tokens, torch.ones_like(tokens, dtype=torch.float64))
     mean = (255 * total / seen.clamp(min=1)[:, None]).round().to(torch.int32)
@@ -48,9 +56,14 @@ def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--model", type=user_path, default=BUNDLED / "lantern-scenes", help="the model's folder (default: the bundled one)"
+        "--model",
+        type=user_path,
+        default=BUNDLED / "lantern-scenes",
+        help="the model's folder (default: the bundled one)",
     )
-    parser.add_argument("--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)")
+    parser.add_argument(
+        "--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)"
+    )
     args = parser.parse_args()
     tokenizer = load(args.model, "cpu").networks.tokenizer
     colours, seen = mean_colours(tokenizer, args.scenes)

@@ -52,7 +52,8 @@ class Scenes:
 
 
 def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
-    """Draw the parameters of `batch` scenes that know the first `things` things, 0 for lanterns alone.
+    """Draw the parameters of `batch` scenes that know the first `things` things, 0 for lanterns
+    alone.
 
     The same seed gives the same scenes on every machine (CPU generator).
     """
@@ -76,7 +77,9 @@ def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
     lift = torch.where(AIR[thing], uniform(0.12, 0.15, batch), 0.0)
     foot = torch.stack((x, (ground - lift)[:, None].expand(-1, MOST_THINGS)), -1)
     # A moon keeps away from a single thing, which may be tall.
-    apart = torch.where(lantern, back.moon_at[:, 0], back.moon_at[:, 0].sign() * uniform(0.6, 0.82, batch))
+    apart = torch.where(
+        lantern, back.moon_at[:, 0], back.moon_at[:, 0].sign() * uniform(0.6, 0.82, batch)
+    )
     moon_at = torch.stack((apart, back.moon_at[:, 1]), -1)
     radius = torch.where(lantern[:, None], back.radius, 0.0)
     return Scenes(replace(back, radius=radius, moon_at=moon_at), thing, count, foot, side, ground)
@@ -96,8 +99,9 @@ class Renderer:
 
     @torch.no_grad()
     def __call__(self, scenes: Scenes) -> Tensor:
-        """Draw scenes -> [B, 4, SIZE, SIZE] float32 in [0, 1]: a picture, and the share of each pixel
-        that things cover."""
+        """Draw scenes -> [B, 4, SIZE, SIZE] float32 in [0, 1]: a picture, and the share of each
+        pixel that things cover.
+        """
         s = scenes.to(self.sprites.device)
         picture = torch.empty(len(s.thing), 3, SIZE, SIZE, device=self.sprites.device)
         for rows in ((s.thing == 0).nonzero()[:, 0], s.thing.nonzero()[:, 0]):
@@ -113,7 +117,9 @@ class Renderer:
                 picture[rows], cover[rows] = drawn, torch.maximum(cover[rows], alpha)
         return torch.cat((picture, cover), 1).clamp(0, 1)
 
-    def _thing(self, s: Scenes, rows: Tensor, i: int, x: Tensor, y: Tensor, under: Tensor) -> tuple[Tensor, Tensor]:
+    def _thing(
+        self, s: Scenes, rows: Tensor, i: int, x: Tensor, y: Tensor, under: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Draw sprite i of some scenes over pictures [R, 3, H, W]. Return these and its opacity."""
         side, foot, ground = s.side[rows, i], s.foot[rows, i], _column(s.ground[rows])
         place = s.back.place[rows]
@@ -135,7 +141,9 @@ class Renderer:
         alpha = sprite[:, 3:]
         return under * (1 - alpha) + 0.97 * sprite[:, :3], alpha
 
-    def _sample(self, s: Scenes, rows: Tensor, side: Tensor, foot: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def _sample(
+        self, s: Scenes, rows: Tensor, side: Tensor, foot: Tensor, x: Tensor, y: Tensor
+    ) -> Tensor:
         """Read sprites at points (x, y) -> [R, 4, H, W], colours multiplied by opacity."""
         scale = 2 * (SPRITE - 2 * MARGIN) / SPRITE
         across = scale * (x - _column(foot[:, 0])) / _column(side)

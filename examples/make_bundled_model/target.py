@@ -1,6 +1,7 @@
 """Train the target on lantern scenes, together with the text encoder.
 
-The scenes are drawn and tokenised once and kept in the run's folder. Every step words the captions again.
+The scenes are drawn and tokenised once and kept in the run's folder. Every step words the captions
+again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class TextToTokens(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
-        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without caption)."""
+        """Compute logits [B, N, V] from ids [B, T], tokens [B, N] and drop [B] bool (rows without
+        caption).
+        """
         features, mask = self.text(ids, ids_mask)
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
@@ -61,7 +64,10 @@ class TextToTokens(nn.Module):
 def scene_tokens(
     tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Draw and tokenise `count` scenes. Return ids [count, N] int16 and the scenes' attributes, on the CPU."""
+    """Draw and tokenise `count` scenes.
+
+    Return ids [count, N] int16 and the scenes' attributes, on the CPU.
+    """
     draw = torch.compile(render) if compiled else render
     ids, attributes = [], []
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
@@ -73,8 +79,12 @@ def scene_tokens(
     return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
 
 
-def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return this process's tokenised scenes as `scene_tokens` does; make them if `folder` does not hold them yet."""
+def training_scenes(
+    folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return this process's tokenised scenes as `scene_tokens` does; make them if `folder` does not
+    hold them yet.
+    """
     store = folder / f"scenes{opts.rank}.pt"
     if not store.exists():
         seed = 10_000_019 + opts.rank * count
@@ -91,14 +101,28 @@ class Captions:
 
     def __call__(self, rows: Tensor, rng: random.Random) -> list[str]:
         chosen = {k: v[rows] for k, v in self.attributes.items()}
-        scenes = Scenes(**chosen, **dict.fromkeys(("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)))
+        scenes = Scenes(
+            **chosen,
+            **dict.fromkeys(
+                ("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)
+            ),
+        )
         return [caption(scenes, i, rng, omit=0.06) for i in range(len(rows))]
 
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
-    parser.add_argument("--tokenizer", type=user_path, required=True, help="folder of a tokenizer run, or a model folder")
-    parser.add_argument("--start-from", type=user_path, help="a model folder whose text encoder and target to train further")
+    parser.add_argument(
+        "--tokenizer",
+        type=user_path,
+        required=True,
+        help="folder of a tokenizer run, or a model folder",
+    )
+    parser.add_argument(
+        "--start-from",
+        type=user_path,
+        help="a model folder whose text encoder and target to train further",
+    )
     parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
@@ -124,7 +148,9 @@ def main() -> None:
     forward = torch.compile(model) if opts.compile else model
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
-    def nll(call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
+    def nll(
+        call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor
+    ) -> Tensor:
         text, mask = model.text.ids(captions)
         tokens = tokens.long().to(opts.device)
         with cast:
@@ -141,7 +167,10 @@ def main() -> None:
     def validate() -> dict[str, float]:
         rng, rows = random.Random(0), torch.arange(len(held_ids))
         parts = [
-            nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)
+            nll(
+                model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)
+            ).item()
+            for r in rows.split(50)
         ]
         return {"held_out_nll": sum(parts) / len(parts)}
 

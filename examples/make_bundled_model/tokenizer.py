@@ -24,7 +24,9 @@ BATCH = 32  # of them at a time
 
 
 def config(codebook: int = 2048) -> JanusVQVAEConfig:
-    """Return the configuration of a narrow VQ network of LlamaGen: 128 px to 16 x 16 tokens of 8 dimensions."""
+    """Return the configuration of a narrow VQ network of LlamaGen: 128 px to 16 x 16 tokens of 8
+    dimensions.
+    """
     return JanusVQVAEConfig(
         base_channels=32,
         channel_multiplier=[1, 2, 2, 4],
@@ -37,7 +39,10 @@ def config(codebook: int = 2048) -> JanusVQVAEConfig:
 
 
 class Quantiser(torch.nn.Module):
-    """A codebook of unit vectors that follows the encoder by running means. Unused entries restart at random vectors."""
+    """A codebook of unit vectors that follows the encoder by running means.
+
+    Unused entries restart at random vectors.
+    """
 
     count: Tensor
     total: Tensor
@@ -57,7 +62,9 @@ class Quantiser(torch.nn.Module):
             nearest = torch.cat([(part @ book.t()).argmax(-1) for part in vectors.split(8192)])
             total = torch.zeros_like(book).index_add_(0, nearest, vectors)
             empty = total.norm(dim=-1) == 0
-            total[empty] = vectors[torch.randint(len(vectors), (int(empty.sum()),), device=vectors.device)]
+            total[empty] = vectors[
+                torch.randint(len(vectors), (int(empty.sum()),), device=vectors.device)
+            ]
             book = F.normalize(total, dim=-1)
         self.total.copy_(book)
         self.count.fill_(1.0)
@@ -82,10 +89,14 @@ class Quantiser(torch.nn.Module):
 
 
 def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
-    """Return a weighted sum of L1, L2 and errors of differences over 1 and 2 pixels, which keep ribs and ripples."""
+    """Return a weighted sum of L1, L2 and errors of differences over 1 and 2 pixels, which keep
+    ribs and ripples.
+    """
     error = output - image
     slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
-    wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()
+    wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (
+        error[..., 2:, :] - error[..., :-2, :]
+    ).abs().mean()
     return error.abs().mean() + 6 * error.square().mean() + 2 * slopes + 2 * wide
 
 
@@ -106,7 +117,9 @@ def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
 
 
 @torch.no_grad()
-def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
+def some_vectors(
+    model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]
+) -> list[Tensor]:
     """Return the encoder's vectors [n, 8] of FITTED batches, to fit a codebook to."""
     found = []
     for extra in range(FITTED):
@@ -118,22 +131,31 @@ def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scene
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=3000, batch=12, lr=1.2e-3)
     parser.add_argument("--codebook", type=int, default=2048, help="entries of the codebook")
-    parser.add_argument("--free", type=int, default=200, help="first steps without quantisation, before the codebook is fitted")
-    parser.add_argument("--decoder-only", action="store_true", help="keep encoder and codebook, improve the decoder")
+    parser.add_argument(
+        "--free",
+        type=int,
+        default=200,
+        help="first steps without quantisation, before the codebook is fitted",
+    )
+    parser.add_argument(
+        "--decoder-only", action="store_true", help="keep encoder and codebook, improve the decoder"
+    )
     args = parser.parse_args()
     opts = run.options(args)
     model = ImageTokenizer(config(args.codebook)).to(opts.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for module in model.modules():
         if isinstance(module, torch.nn.Conv2d):
-            module.reset_parameters()  # the library starts convolutions too small to learn from scratch
+            # the library starts convolutions too small to learn from scratch
+            module.reset_parameters()
     quantiser = Quantiser(args.codebook, 8).to(opts.device)
     model.add_module("quantiser", quantiser)  # so that a checkpoint holds it
     if args.decoder_only:
         for part in (model.vq.encoder, model.vq.quant_conv):
             part.requires_grad_(False)
     book = model.vq.quantize.embedding.weight.requires_grad_(False)
-    # Only the renderer is compiled. With torch 2.13 on a CPU, a compiled VQ network had zero gradients.
+    # Only the renderer is compiled. With torch 2.13 on a CPU, a compiled VQ network had zero
+    # gradients.
     draw = torch.compile(render) if opts.compile else render
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
@@ -160,7 +182,9 @@ def main() -> None:
         with cast:
             output = model.decode_raw(z)
         loss = reconstruction_loss(output.float(), image * 2 - 1)
-        return loss + 2.0 * commit, {"psnr": psnr((output.detach().float().clamp(-1, 1) + 1) / 2, image).mean().item()}
+        return loss + 2.0 * commit, {
+            "psnr": psnr((output.detach().float().clamp(-1, 1) + 1) / 2, image).mean().item()
+        }
 
     def validate() -> dict[str, float]:
         used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
@@ -170,7 +194,10 @@ def main() -> None:
             ids = model.encode(image)
             used[ids.flatten().cpu()] = True
             quality.append(psnr(model.decode(ids), image))
-        return {"held_out_psnr": torch.cat(quality).mean().item(), "codes_used": used.sum().item() / args.codebook}
+        return {
+            "held_out_psnr": torch.cat(quality).mean().item(),
+            "codes_used": used.sum().item() / args.codebook,
+        }
 
     run.train(model, opts, batch_loss, validate)
 

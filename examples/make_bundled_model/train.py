@@ -5,9 +5,9 @@
 
 The stages share the time: image tokenizer, scenes, target, guidance, own pictures, drafter, check,
 race.
-Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is cut
-off still leaves something. A run that finds such files in --out, or in --start-from, continues with
-their weights. `networks.py` turns the folder into a model folder.
+Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is
+cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
+with their weights. `networks.py` turns the folder into a model folder.
 
 The world is lanterns and the first --things of `world.THINGS`. A drafter learns few things better
 than many.
@@ -53,11 +53,14 @@ SHARES = {
     "check": 0.03,
     "race": 0.04,
 }
-NEEDS = {"target": "scenes", "guidance": "scenes", "drafter": "pictures"}  # what a stage learns from
+# what a stage learns from
+NEEDS = {"target": "scenes", "guidance": "scenes", "drafter": "pictures"}
 HELD_OUT = 900_000_007  # seed of scenes that no stage learns from
 SHARD = 15_000_000  # most bytes of a file
-STRIP, BELOW = 8, 4  # most rows of a strip of another picture, and the first row that it may begin at
-FOREIGN, DROPPED = 0.25, 0.1  # shares of pictures that get such a strip, and that lose their caption
+# most rows of a strip of another picture, and the first row that it may begin at
+STRIP, BELOW = 8, 4
+# shares of pictures that get such a strip, and that lose their caption
+FOREIGN, DROPPED = 0.25, 0.1
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of the caption alone and of the thing
 PASSES = (1.0, 0.8, 0.6, 0.5)  # weights of a drafter's outputs at depth 0 to 3
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and SmoothL1 beside the total variation
@@ -81,7 +84,11 @@ class Run:
         """Start the clock of a stage. Return False if it is left out."""
         if stage not in self.args.stages:
             return False
-        left = [s for s in SHARES if s in self.args.stages and list(SHARES).index(s) >= list(SHARES).index(stage)]
+        left = [
+            s
+            for s in SHARES
+            if s in self.args.stages and list(SHARES).index(s) >= list(SHARES).index(stage)
+        ]
         time_left = self.began + 60 * self.args.minutes - time.monotonic()
         self.ends = time.monotonic() + time_left * SHARES[stage] / sum(SHARES[s] for s in left)
         self.stage, self.stage_began = stage, time.monotonic()
@@ -115,28 +122,46 @@ class Run:
             part = self.args.out / "part"
             torch.save(shard, part)
             part.replace(self.args.out / f"weights-{number}.pt")
-        (self.args.out / "facts.json").write_text(json.dumps(self.facts, indent=1), encoding="utf-8")
+        (self.args.out / "facts.json").write_text(
+            json.dumps(self.facts, indent=1), encoding="utf-8"
+        )
         self.saved = time.monotonic()
 
 
-def fit(run: Run, parts: dict[str, nn.Module], loss_of: Callable[[int], dict[str, Tensor]], lr: float) -> None:
-    """Train networks until the stage ends. `loss_of(step)` returns losses, of which "loss" is minimised.
+def fit(
+    run: Run, parts: dict[str, nn.Module], loss_of: Callable[[int], dict[str, Tensor]], lr: float
+) -> None:
+    """Train networks until the stage ends.
+
+    `loss_of(step)` returns losses, of which "loss" is minimised.
 
     Matrices between embedding and head learn by Muon. At the end the networks have the running
     average of their weights.
     """
-    named = [(f"{part}.{name}", p) for part, net in parts.items() for name, p in net.named_parameters()]
+    named = [
+        (f"{part}.{name}", p) for part, net in parts.items() for name, p in net.named_parameters()
+    ]
     learnt = [p for _, p in named if p.requires_grad]
-    linear = {id(m.weight) for net in parts.values() for m in net.modules() if isinstance(m, nn.Linear)}
+    linear = {
+        id(m.weight) for net in parts.values() for m in net.modules() if isinstance(m, nn.Linear)
+    }
     heads = ("text.", "output.weight", "cap_proj", "_head")
-    inner = [p for n, p in named if p.requires_grad and id(p) in linear and not any(h in n for h in heads)]
+    inner = [
+        p
+        for n, p in named
+        if p.requires_grad and id(p) in linear and not any(h in n for h in heads)
+    ]
     if not multiplies_bfloat16(run.device):  # in which Muon computes
         inner = []
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, lr, (0.9, 0.98), weight_decay=0.02)]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(rest, lr, (0.9, 0.98), weight_decay=0.02)
+    ]
     if inner:
-        muon = torch.optim.Muon(inner, lr * MUON, weight_decay=0.02 / MUON, adjust_lr_fn="match_rms_adamw")
+        muon = torch.optim.Muon(
+            inner, lr * MUON, weight_decay=0.02 / MUON, adjust_lr_fn="match_rms_adamw"
+        )
         optimizers.append(muon)
     peaks = [lr, lr * MUON]
     average = [p.detach().float().clone() for p in learnt]
@@ -153,7 +178,9 @@ def fit(run: Run, parts: dict[str, nn.Module], loss_of: Callable[[int], dict[str
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        torch._foreach_lerp_(average, [p.detach().float() for p in learnt], 1 - min(0.995, (step + 1) / (step + 20)))
+        torch._foreach_lerp_(
+            average, [p.detach().float() for p in learnt], 1 - min(0.995, (step + 1) / (step + 20))
+        )
         if step % run.args.log_every == 0:
             run.tell(step=step, **{name: loss.item() for name, loss in losses.items()})
         if time.monotonic() - run.saved > 60:
@@ -196,7 +223,9 @@ class World:
         with cast(self.device):
             return self.model.tokenizer.encode(F.avg_pool2d(pictures[:, :3].float() / 255, 2))
 
-    def said(self, attributes: dict[str, Tensor], seed: int, omit: bool = True) -> tuple[Tensor, Tensor]:
+    def said(
+        self, attributes: dict[str, Tensor], seed: int, omit: bool = True
+    ) -> tuple[Tensor, Tensor]:
         """Caption scenes -> ids [B, PREFIX] with an end mark, and their mask."""
         ids = F.pad(self.captions(attributes, seed, omit), (0, 1), value=PAD)
         length = (ids != PAD).sum(1, keepdim=True)
@@ -267,13 +296,20 @@ def picture_loss(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
         part = error if factor == 1 else F.avg_pool2d(error, factor)
         heavy = weight if factor == 1 else F.avg_pool2d(weight, factor)
         across, down = part.diff(dim=-1).abs(), part.diff(dim=-2).abs()
-        loss = loss + share * (heavy[..., 1:] * across).mean() + share * (heavy[..., 1:, :] * down).mean()
+        loss = (
+            loss
+            + share * (heavy[..., 1:] * across).mean()
+            + share * (heavy[..., 1:, :] * down).mean()
+        )
     return loss + 10 * (_steepness(output) - _steepness(picture)).abs().mean()
 
 
 def _steepness(picture: Tensor) -> Tensor:
     """Return the root mean square slope in windows of 8 pixels. A blurred picture lacks it."""
-    slopes = F.pad(picture.diff(dim=-1), (0, 1)).square() + F.pad(picture.diff(dim=-2), (0, 0, 0, 1)).square()
+    slopes = (
+        F.pad(picture.diff(dim=-1), (0, 1)).square()
+        + F.pad(picture.diff(dim=-2), (0, 0, 0, 1)).square()
+    )
     return (F.avg_pool2d(slopes, 8, 4) + 1e-5).sqrt()
 
 
@@ -316,7 +352,9 @@ def with_strips(ids: Tensor, g: torch.Generator) -> Tensor:
     return torch.where(foreign & (row >= first) & (row < first + high), ids.roll(1, 0), ids)
 
 
-def target_states(model: Model, target: LlamaGen, said: tuple[Tensor, Tensor], seen: Tensor, drop: Tensor) -> Tensor:
+def target_states(
+    model: Model, target: LlamaGen, said: tuple[Tensor, Tensor], seen: Tensor, drop: Tensor
+) -> Tensor:
     """Return hidden states [B, N, (1 + F) H] that predict tokens, the caption hidden where `drop`."""
     features, mask = model.text(*said)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
@@ -347,9 +385,19 @@ def train_target(run: Run, world: World, scenes: Scenes, held: Scenes) -> None:
         words = -alone.log_softmax(-1).gather(1, tokens).mean()
         named = -names.log_softmax(-1).mean(1).gather(1, chosen["thing"][:, None])[:, 0]
         named = (named * ~drop).sum() / (~drop).sum().clamp(min=1)
-        return {"loss": nll + WORDS * words + NAMES * named, "nll": nll, "words": words, "names": named}
+        return {
+            "loss": nll + WORDS * words + NAMES * named,
+            "nll": nll,
+            "words": words,
+            "names": named,
+        }
 
-    parts = {"text": model.text, "target": model.target, "words_head": model.words_head, "names_head": model.names_head}
+    parts = {
+        "text": model.text,
+        "target": model.target,
+        "words_head": model.words_head,
+        "names_head": model.names_head,
+    }
     fit(run, parts, loss_of, 1.5e-3)
     run.tell(held_out_nll=held_out(run, world, held))
 
@@ -369,7 +417,9 @@ def held_out(run: Run, world: World, held: Scenes, skipped: int | None = None) -
         with cast(run.device):
             hidden = target_states(model, model.target, said, tokens, nobody)
             logits = model.target.output(hidden[..., : model.target.config.dim])
-        total += F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten(), reduction="sum").item()
+        total += F.cross_entropy(
+            logits.float().flatten(0, 1), tokens.flatten(), reduction="sum"
+        ).item()
     model.target.layers = layers
     return total / held[0].numel()
 
@@ -396,9 +446,13 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
         with cast(device), torch.no_grad():
             features, mask = reader(*said)
             nothing = teacher.no_caption().to(features.dtype).expand_as(features)
-            both = teacher.train_hidden(seen[:, :-1].repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1))
+            both = teacher.train_hidden(
+                seen[:, :-1].repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1)
+            )
             cond, uncond = teacher.output(both[:, PREFIX - 1 :]).float().chunk(2)
-            wanted = torch.where(drop[:, None, None], uncond, uncond + scale * (cond - uncond)).softmax(-1)
+            wanted = torch.where(
+                drop[:, None, None], uncond, uncond + scale * (cond - uncond)
+            ).softmax(-1)
         with cast(device):
             logits = model.target.output(target_states(model, model.target, said, seen, drop))
         guess = logits.float().log_softmax(-1)
@@ -411,7 +465,9 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
 
 
 @torch.inference_mode()
-def drawn_by(target: LlamaGen, features: Tensor, mask: Tensor, sampling: Sampling, seed: int) -> Tensor:
+def drawn_by(
+    target: LlamaGen, features: Tensor, mask: Tensor, sampling: Sampling, seed: int
+) -> Tensor:
     """Draw a picture per prompt, one row each -> token ids [B, N] int64 on the device."""
     count, b, device = target.config.tokens, len(features), features.device
     cache = target.new_cache(b, count)
@@ -428,7 +484,10 @@ def drawn_by(target: LlamaGen, features: Tensor, mask: Tensor, sampling: Samplin
 
 
 def own_pictures(run: Run, world: World) -> Scenes:
-    """Let the target draw captions of new scenes until the stage ends. The first group is held out."""
+    """Let the target draw captions of new scenes until the stage ends.
+
+    The first group is held out.
+    """
     half = copy.deepcopy(world.model.target)
     half.feature_layers = ()
     if run.device.type == "cuda":
@@ -463,7 +522,9 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
         with cast(device):
             with torch.no_grad():
                 features, mask = model.text(*world.said(chosen, seed))
-                hidden = target.train_hidden(tokens, features, mask)[:, -(lead + 1 + tokens.shape[1]) :].float()
+                hidden = target.train_hidden(tokens, features, mask)[
+                    :, -(lead + 1 + tokens.shape[1]) :
+                ].float()
                 final = hidden[..., :dim]
                 probs = target.output(final[:, lead + 1 : -1]).float().softmax(-1)
             shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
@@ -475,8 +536,12 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
                 p = probs[:, t:]
                 overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
                 entropy = -(p * guess).sum(-1).mean()
-                distance = F.smooth_l1_loss(output[:, lead + t : -1].float(), final[:, lead + t + 1 : -1])
-                found.append(((1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()))
+                distance = F.smooth_l1_loss(
+                    output[:, lead + t : -1].float(), final[:, lead + t + 1 : -1]
+                )
+                found.append(
+                    ((1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach())
+                )
         return found
 
     def loss_of(step: int) -> dict[str, Tensor]:
@@ -484,7 +549,10 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
         rows = kept + torch.randint(len(ids) - kept, (run.args.batch,), generator=g, device=device)
         found = overlaps(rows, 0.2, step)
         total = sum(weight * loss for weight, (loss, _) in zip(PASSES, found, strict=True))
-        return {"loss": torch.as_tensor(total), **{f"overlap{t}": o for t, (_, o) in enumerate(found)}}
+        return {
+            "loss": torch.as_tensor(total),
+            **{f"overlap{t}": o for t, (_, o) in enumerate(found)},
+        }
 
     fit(run, {"drafter": drafter}, loss_of, 1.5e-3)
     with torch.no_grad():
@@ -540,31 +608,57 @@ def race(run: Run, world: World) -> None:
 
 
 def command_line() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--out", type=Path, required=True, help="folder of weights, facts and a sheet of pictures")
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument(
+        "--out", type=Path, required=True, help="folder of weights, facts and a sheet of pictures"
+    )
     p.add_argument("--minutes", type=float, default=12.0, help="of all stages together")
-    p.add_argument("--start-from", type=Path, help="an earlier run's --out whose weights to begin with")
-    p.add_argument("--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out")
-    p.add_argument("--sprites", type=Path, default=Path("runs/sprites.npz"), help="what emoji.py wrote")
-    p.add_argument("--things", type=int, default=len(THINGS), help="everyday things; 0 for lanterns alone")
+    p.add_argument(
+        "--start-from", type=Path, help="an earlier run's --out whose weights to begin with"
+    )
+    p.add_argument(
+        "--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out"
+    )
+    p.add_argument(
+        "--sprites", type=Path, default=Path("runs/sprites.npz"), help="what emoji.py wrote"
+    )
+    p.add_argument(
+        "--things", type=int, default=len(THINGS), help="everyday things; 0 for lanterns alone"
+    )
     p.add_argument("--layers", type=int, default=24, help="of the target")
     p.add_argument("--ffn", type=int, default=1536, help="width of the drafter's feed-forward half")
-    p.add_argument("--cfg-scale", type=float, default=3.0, help="guidance that the target learns to draw with")
+    p.add_argument(
+        "--cfg-scale", type=float, default=3.0, help="guidance that the target learns to draw with"
+    )
     p.add_argument("--batch", type=int, default=384, help="pictures of a step")
-    p.add_argument("--pictures-batch", type=int, default=96, help="pictures of a step of the tokenizer")
-    p.add_argument("--bank", type=int, default=16_384, help="pictures that the tokenizer learns from")
-    p.add_argument("--scenes", type=int, default=150_000, help="most scenes that the target learns from")
-    p.add_argument("--own", type=int, default=65_536, help="most pictures that the drafter learns from")
+    p.add_argument(
+        "--pictures-batch", type=int, default=96, help="pictures of a step of the tokenizer"
+    )
+    p.add_argument(
+        "--bank", type=int, default=16_384, help="pictures that the tokenizer learns from"
+    )
+    p.add_argument(
+        "--scenes", type=int, default=150_000, help="most scenes that the target learns from"
+    )
+    p.add_argument(
+        "--own", type=int, default=65_536, help="most pictures that the drafter learns from"
+    )
     p.add_argument("--held-out", type=int, default=512, help="scenes that measure the loss")
     p.add_argument("--log-every", type=int, default=50, help="steps between lines of the log")
-    p.add_argument("--compile", action="store_true", help="compile the target's blocks; worth it on a GPU")
+    p.add_argument(
+        "--compile", action="store_true", help="compile the target's blocks; worth it on a GPU"
+    )
     args = p.parse_args()
     if not 0 <= args.things <= len(THINGS):
         p.error(f"--things must be between 0 and {len(THINGS)}, got {args.things}")
     if not args.minutes > 0:
         p.error(f"--minutes must be above 0, got {args.minutes:g}")
     if not args.sprites.exists():
-        p.error(f"{args.sprites} does not exist: run examples/make_bundled_model/emoji.py --out {args.sprites}")
+        p.error(
+            f"{args.sprites} does not exist: run examples/make_bundled_model/emoji.py --out {args.sprites}"
+        )
     wanted = {*args.stages, *(NEEDS[stage] for stage in args.stages if stage in NEEDS)}
     args.stages = [stage for stage in SHARES if stage in wanted]
     return args

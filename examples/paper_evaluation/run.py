@@ -1,16 +1,18 @@
 """Evaluate a text-to-image model as papers do. Run it from the repository's root:
 
-    python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 --methods eagle1 lantern lantern++ \\
+    python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 --methods eagle1 lantern
+    lantern++ \\
       --captions captions_val2017.json --real val2017 --out runs/coco5k
 
-All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always runs too. The folder --out
-holds the pictures by method and their tokens in drawn-*.jsonl. manifest.json describes the run. coco5k.json and coco5k.md have
-the scores. An interrupted command continues when it is run again.
+All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always
+runs too. The folder --out holds the pictures by method and their tokens in drawn-*.jsonl.
+manifest.json describes the run. coco5k.json and coco5k.md have the scores. An interrupted command
+continues when it is run again.
 
-coco5k: one picture for the longest caption of each of 5,000 images of MS-COCO 2017 val, in the order of their ids. From a text
-file it uses the first 5,000 lines. geneval: four pictures for each prompt of GenEval (Ghosh et al. 2023), from
-evaluation_metadata.jsonl of its repository, in the layout of its scorer. That scorer is not a package, so the report only
-describes how to run it.
+coco5k: one picture for the longest caption of each of 5,000 images of MS-COCO 2017 val, in the
+order of their ids. From a text file it uses the first 5,000 lines. geneval: four pictures for each
+prompt of GenEval (Ghosh et al. 2023), from evaluation_metadata.jsonl of its repository, in the
+layout of its scorer. That scorer is not a package, so the report only describes how to run it.
 """
 
 from __future__ import annotations
@@ -56,14 +58,17 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """An evaluation: its file and reader, number of prompts (None: all), pictures of each, scorers, and file layout."""
+    """An evaluation: its file and reader, number of prompts (None: all), pictures of each, scorers,
+    and file layout.
+    """
 
     file: str
     read: Callable[[Path], list[Prompt]]
     prompts: int | None
     seeds: int
     scorers: tuple[Callable[..., scorers.Scorer], ...]
-    place: Callable[[int, int], Path]  # of picture `seed` of prompt `number`, in the folder of a method
+    # of picture `seed` of prompt `number`, in the folder of a method
+    place: Callable[[int, int], Path]
 
 
 def lines_of(file: Path) -> list[str]:
@@ -72,7 +77,8 @@ def lines_of(file: Path) -> list[str]:
 
 
 def read_coco(file: Path) -> list[Prompt]:
-    """Read the longest caption of every image of a COCO captions file (.json), by image id, or the lines of a text file.
+    """Read the longest caption of every image of a COCO captions file (.json), by image id, or the
+    lines of a text file.
 
     Raises ValueError for another file.
     """
@@ -93,7 +99,10 @@ def read_coco(file: Path) -> list[Prompt]:
 
 
 def read_geneval(file: Path) -> list[Prompt]:
-    """Read the lines of GenEval's evaluation_metadata.jsonl. Raises ValueError that names an invalid line."""
+    """Read the lines of GenEval's evaluation_metadata.jsonl.
+
+    Raises ValueError that names an invalid line.
+    """
     found = []
     for place, line in enumerate(lines_of(file)):
         try:
@@ -126,48 +135,78 @@ PROTOCOLS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("protocol", choices=list(PROTOCOLS), help="which evaluation")
     add_model(p)
-    p.add_argument("--out", type=user_path, required=True, help="a folder for everything that is drawn and scored")
+    p.add_argument(
+        "--out",
+        type=user_path,
+        required=True,
+        help="a folder for everything that is drawn and scored",
+    )
     files = "; ".join(f"{name}: {one.file}" for name, one in PROTOCOLS.items())
     p.add_argument("--captions", type=user_path, required=True, help=files)
-    p.add_argument("--real", type=user_path, help="a folder of real pictures, to measure distances to")
-    p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="only these, and vanilla")
+    p.add_argument(
+        "--real", type=user_path, help="a folder of real pictures, to measure distances to"
+    )
+    p.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS),
+        default=list(METHODS),
+        help="only these, and vanilla",
+    )
     closer = 'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other seeds: the noise floor'
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
     p.add_argument("--pictures", type=at_least(1), help="of every point (default: the protocol's)")
-    p.add_argument("--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)")
+    p.add_argument(
+        "--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)"
+    )
     p.add_argument("--tree", default="paper", help="draft tree of all points (default: paper)")
     p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing")
     return p
 
 
 def evaluated(args: argparse.Namespace) -> Report:
-    """Draw, score and return the report. Raises ValueError for invalid arguments, OSError for a missing file."""
+    """Draw, score and return the report.
+
+    Raises ValueError for invalid arguments, OSError for a missing file.
+    """
     protocol = PROTOCOLS[args.protocol]
     prompts, seeds = protocol.read(args.captions), args.seeds or protocol.seeds
     wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
     if not prompts[:wanted] or len(prompts) < (wanted or 0):
-        raise ValueError(f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer")
+        raise ValueError(
+            f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer"
+        )
     prompts = prompts[:wanted]
     pipe = load(args.model, args.device, args.dtype)
     points = points_of(pipe, args.methods, args.tree)
     others = [point.name for point in points if point.group != "main"]
     for name in args.candidates:
         if name not in others:
-            raise ValueError(f"--candidates must name points among {', '.join(others)}, got {name!r}")
+            raise ValueError(
+                f"--candidates must name points among {', '.join(others)}, got {name!r}"
+            )
     points = [point for point in points if point.group == "main" or point.name in args.candidates]
     for prompt in prompts:
         pipe.check_prompt(prompt.text)
     captions = [prompt.text for prompt in prompts for _ in range(seeds)]
     counts = {point.name: len(captions) for point in points}
     digest = hashlib.sha256(json.dumps(captions).encode()).hexdigest()[:16]
-    said = {"protocol": args.protocol, "seeds": seeds, "captions": digest, "sources": pipe.networks.sources}
+    said = {
+        "protocol": args.protocol,
+        "seeds": seeds,
+        "captions": digest,
+        "sources": pipe.networks.sources,
+    }
     identity = drawing.identity_of(pipe, points, said)
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
     put(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
-    put(args.out / "captions.json", json.dumps(captions) + "\n")  # the input format of LANTERN's own scorers
+    # the input format of LANTERN's own scorers
+    put(args.out / "captions.json", json.dumps(captions) + "\n")
     jobs = drawing.jobs_of(points, counts, captions)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
@@ -177,7 +216,9 @@ def evaluated(args: argparse.Namespace) -> Report:
     rows = []
     for point in tqdm(points, desc="scoring", unit="method"):
         records, folder = drawn[point.name], args.out / point.name
-        files = [folder / protocol.place(*divmod(picture, seeds)) for picture in range(len(records))]
+        files = [
+            folder / protocol.place(*divmod(picture, seeds)) for picture in range(len(records))
+        ]
         for picture, (record, file) in enumerate(zip(records, files, strict=True)):
             save(pipe, record["tokens"], file, prompts[picture // seeds])
         scores = {key: value for score in found for key, value in score(files, captions).items()}
@@ -197,13 +238,18 @@ def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
 
 def row_of(point: Point, records: list[drawing.Record]) -> Report:
     """Return a point with its tokens per step."""
-    steps, tokens = sum(record["steps"] for record in records), sum(len(record["tokens"]) - 1 for record in records)
+    steps, tokens = (
+        sum(record["steps"] for record in records),
+        sum(len(record["tokens"]) - 1 for record in records),
+    )
     told = {"name": point.name, "label": point.label, "settings": point.settings}
     return told | {"pictures": len(records), "tokens_per_step": tokens / steps}
 
 
 def markdown(report: Report) -> str:
-    """Return the table of an evaluation, its missing scores, and the commands for a scorer that is not a package."""
+    """Return the table of an evaluation, its missing scores, and the commands for a scorer that is
+    not a package.
+    """
     rows, told = report["rows"], report["command"]
     shown = [key for key in scorers.COLUMNS if any(key in row["scores"] for row in rows)]
     lines = [
@@ -217,8 +263,20 @@ def markdown(report: Report) -> str:
     ]
     model = f"{report['model']['id']} ({report['dtype']})"
     head = f"{told['protocol']}, {model}, {told['seeds']} of each caption, {report['created'][:10]}"
-    scores = table(["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)], lines)
-    return "\n\n".join([head, scores, *report["missing"], *([GENEVAL] if told["protocol"] == "geneval" else [])]) + "\n"
+    scores = table(
+        ["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)], lines
+    )
+    return (
+        "\n\n".join(
+            [
+                head,
+                scores,
+                *report["missing"],
+                *([GENEVAL] if told["protocol"] == "geneval" else []),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,8 +1,10 @@
-"""Compute the measures of papers' tables with the usual packages, if these and their weights are installed.
+"""Compute the measures of papers' tables with the usual packages, if these and their weights are
+installed.
 
-Nothing is downloaded. FID and KID use Inception's features, precision and recall VGG16's, both of torch-fidelity. Their
-pictures are cropped to a square and resized to 256. CLIP is OpenAI's ViT-B/32 in transformers. HPSv2 is version 2.1 in hpsv2.
-Harnesses differ in resizing and weights: compare only numbers of one harness at one number of pictures.
+Nothing is downloaded. FID and KID use Inception's features, precision and recall VGG16's, both of
+torch-fidelity. Their pictures are cropped to a square and resized to 256. CLIP is OpenAI's ViT-B/32
+in transformers. HPSv2 is version 2.1 in hpsv2. Harnesses differ in resizing and weights: compare
+only numbers of one harness at one number of pictures.
 """
 
 from __future__ import annotations
@@ -24,21 +26,39 @@ from examples.paper_evaluation.distances import frechet, kernel, precision_recal
 Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
 
-COLUMNS = {"fid": "FID", "kid": "KID", "precision": "precision", "recall": "recall", "clip": "CLIP", "hpsv2": "HPSv2"}
+COLUMNS = {
+    "fid": "FID",
+    "kid": "KID",
+    "precision": "precision",
+    "recall": "recall",
+    "clip": "CLIP",
+    "hpsv2": "HPSv2",
+}
 SIZE = 256  # pixels a side of the networks' inputs
 BATCH = 32
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 CLIP = "openai/clip-vit-base-patch32"
-PREFIX = "A photo depicts "  # before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
+# before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
+PREFIX = "A photo depicts "
 HPS = ("xswu/HPSv2", "HPS_v2.1_compressed.pt")
-HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")  # base weights that hpsv2 loads first
+# base weights that hpsv2 loads first
+HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")
 
 
 def real_files(folder: Path) -> list[Path]:
-    """Return the picture files in a folder, by name. Raises ValueError for a folder without pictures."""
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    """Return the picture files in a folder, by name.
+
+    Raises ValueError for a folder without pictures.
+    """
+    files = (
+        sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        if folder.is_dir()
+        else []
+    )
     if not files:
-        raise ValueError(f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}")
+        raise ValueError(
+            f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}"
+        )
     return files
 
 
@@ -52,7 +72,9 @@ def opened(file: Path) -> Image.Image:
 
 
 def prepare(image: Image.Image, size: int = SIZE) -> Tensor:
-    """Crop an RGB picture to its largest central square and resize it with Pillow's Lanczos filter -> [3, size, size] uint8."""
+    """Crop an RGB picture to its largest central square and resize it with Pillow's Lanczos filter
+    -> [3, size, size] uint8.
+    """
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     square = image.crop((left, top, left + side, top + side))
@@ -68,7 +90,10 @@ def batches(count: int) -> list[slice]:
 
 @torch.inference_mode()
 def features_of(network: nn.Module, files: Sequence[Path], device: torch.device) -> Tensor:
-    """Compute features [N, D] float32 of picture files, on the CPU. Raises ValueError that names an unreadable file."""
+    """Compute features [N, D] float32 of picture files, on the CPU.
+
+    Raises ValueError that names an unreadable file.
+    """
     network, found = network.to(device).eval(), []
     for part in batches(len(files)):
         seen = network(torch.stack([prepare(opened(file)) for file in files[part]]).to(device))
@@ -84,14 +109,18 @@ def _imported(measure: str, module: str, install: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingError(f"{measure} needs {error.name or module}, which is not installed: pip install {install}") from error
+        raise MissingError(
+            f"{measure} needs {error.name or module}, which is not installed: pip install {install}"
+        ) from error
 
 
 def _in_torch_hub(measure: str, source: str) -> str:
     """Return the file of weights that a package keeps in torch's hub folder."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / source.rpartition("/")[2]
     if not file.is_file():
-        raise MissingError(f"{measure} needs the weights {file}, which are not there: put there {source}")
+        raise MissingError(
+            f"{measure} needs the weights {file}, which are not there: put there {source}"
+        )
     return str(file)
 
 
@@ -110,15 +139,23 @@ def inception() -> nn.Module:
     """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 2048]."""
     package = _imported("FID", "torch_fidelity.feature_extractor_inceptionv3", "torch-fidelity")
     weights = _in_torch_hub("FID", package.URL_INCEPTION_V3)
-    return package.FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
+    return package.FeatureExtractorInceptionV3(
+        "inception-v3-compat", ["2048"], feature_extractor_weights_path=weights
+    )
 
 
 def vgg() -> nn.Module:
-    """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 4096] (Kynkäänniemi et al. 2019)."""
+    """Return a network that maps [B, 3, H, W] uint8 to a tuple with features [B, 4096]
+    (Kynkäänniemi et al. 2019).
+    """
     measure = "precision (and recall)"
-    package = _imported(measure, "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
+    package = _imported(
+        measure, "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision'
+    )
     weights = _in_torch_hub(measure, "https://download.pytorch.org/models/vgg16-397923af.pth")
-    return package.FeatureExtractorVGG16("vgg16", ["fc2_relu"], feature_extractor_weights_path=weights)
+    return package.FeatureExtractorVGG16(
+        "vgg16", ["fc2_relu"], feature_extractor_weights_path=weights
+    )
 
 
 def clip() -> tuple[Any, Any]:
@@ -130,7 +167,9 @@ def clip() -> tuple[Any, Any]:
         network = transformers.CLIPModel.from_pretrained(CLIP, **options).eval()
         return network, transformers.CLIPProcessor.from_pretrained(CLIP, **options)
     except OSError as error:
-        raise MissingError(f"the CLIP score needs {CLIP}, which is not in Hugging Face's cache: hf download {CLIP}") from error
+        raise MissingError(
+            f"the CLIP score needs {CLIP}, which is not in Hugging Face's cache: hf download {CLIP}"
+        ) from error
 
 
 def hps() -> tuple[nn.Module, Any, Any]:
@@ -140,12 +179,16 @@ def hps() -> tuple[nn.Module, Any, Any]:
     _in_hub_cache("HPSv2", *HPS_BASE)
     package.initialize_model()
     network = package.model_dict["model"]
-    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True)["state_dict"])
+    network.load_state_dict(
+        torch.load(weights, map_location="cpu", weights_only=True)["state_dict"]
+    )
     return network.eval(), package.model_dict["preprocess_val"], package.get_tokenizer("ViT-H-14")
 
 
 def of_distances(real: Path | None, device: torch.device) -> Scorer:
-    """Return a scorer of FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
+    """Return a scorer of FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures
+    in a folder.
+    """
     features = partial(features_of, inception(), device=device)
     truth = features(_real(real))
 
@@ -162,13 +205,17 @@ def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
     truth = features(_real(real))
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        return dict(zip(("precision", "recall"), precision_recall(truth, features(pictures)), strict=True))
+        return dict(
+            zip(("precision", "recall"), precision_recall(truth, features(pictures)), strict=True)
+        )
 
     return score
 
 
 def of_clip(real: Path | None, device: torch.device) -> Scorer:
-    """Return a scorer of the mean of 100 cos(picture, PREFIX + caption), at least 0 (Hessel et al. 2021)."""
+    """Return a scorer of the mean of 100 cos(picture, PREFIX + caption), at least 0 (Hessel et al.
+    2021).
+    """
     network, processor = clip()
     network.to(device)
 
@@ -176,10 +223,17 @@ def of_clip(real: Path | None, device: torch.device) -> Scorer:
     def score(pictures: list[Path], captions: list[str]) -> Scores:
         found: list[float] = []
         for part in batches(len(pictures)):
-            texts, images = [PREFIX + caption for caption in captions[part]], [opened(file) for file in pictures[part]]
-            given = processor(text=texts, images=images, return_tensors="pt", padding=True, truncation=True)
+            texts, images = (
+                [PREFIX + caption for caption in captions[part]],
+                [opened(file) for file in pictures[part]],
+            )
+            given = processor(
+                text=texts, images=images, return_tensors="pt", padding=True, truncation=True
+            )
             seen = network(**given.to(device))
-            found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
+            found += torch.nn.functional.cosine_similarity(
+                seen.image_embeds, seen.text_embeds
+            ).tolist()
         return {"clip": max(0.0, 100 * sum(found) / len(found))}
 
     return score
@@ -205,12 +259,16 @@ def of_hps(real: Path | None, device: torch.device) -> Scorer:
 
 def _real(folder: Path | None) -> list[Path]:
     if folder is None:
-        raise MissingError("FID, KID, precision and recall need real pictures to compare with: --real FOLDER")
+        raise MissingError(
+            "FID, KID, precision and recall need real pictures to compare with: --real FOLDER"
+        )
     return real_files(folder)
 
 
 def at_hand(
-    makers: Iterable[Callable[[Path | None, torch.device], Scorer]], real: Path | None, device: torch.device
+    makers: Iterable[Callable[[Path | None, torch.device], Scorer]],
+    real: Path | None,
+    device: torch.device,
 ) -> tuple[list[Scorer], list[str]]:
     """Return the available scorers, and a sentence for each missing dependency.
 

@@ -1,4 +1,7 @@
-"""The classifier of attributes of lantern scene pictures. `examples/make_bundled_model/classifier.py` trains it."""
+"""The classifier of attributes of lantern scene pictures.
+
+`examples/make_bundled_model/classifier.py` trains it.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,18 @@ class AttributeClassifier(nn.Module):
         channels = 3
         for stage in range(4):
             out = width * min(4, 2**stage)
-            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+            layers += [
+                nn.Conv2d(channels, out, 3, stride=2, padding=1),
+                nn.BatchNorm2d(out),
+                nn.ReLU(),
+            ]
             layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
             channels = out
         self.body = nn.Sequential(*layers)
         self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
-        self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
+        self.heads = nn.ModuleDict(
+            {name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()}
+        )
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         seen = self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
@@ -54,5 +63,7 @@ def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
     if (folder / "config.json").exists():
         bundled.load_part(folder / "classifier", model)
         return model.eval()
-    model.load_state_dict(torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"])
+    model.load_state_dict(
+        torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    )
     return model.eval()

@@ -1,4 +1,7 @@
-"""Draw the pictures of every point as token ids. Each is saved immediately, so that hours of drawing can be interrupted."""
+"""Draw the pictures of every point as token ids.
+
+Each is saved immediately, so that hours of drawing can be interrupted.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,16 @@ PACKAGE = Path(lantern_demo.__file__).parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; 0 for absent points
-Record = dict[str, Any]  # of a picture: its point, its number there, its tokens and how many steps they took
+# of a picture: its point, its number there, its tokens and how many steps they took
+Record = dict[str, Any]
 Model = tuple[str, str, str]  # id, device and format of the model that a process loads
 
 
 class Job(NamedTuple):
-    """Picture number `picture` of a point. Its seed depends only on this number and on whether the point is the floor."""
+    """Picture number `picture` of a point.
+
+    Its seed depends only on this number and on whether the point is the floor.
+    """
 
     point: Point
     picture: int
@@ -43,7 +50,9 @@ class Job(NamedTuple):
 
 
 def jobs_of(points: list[Point], counts: Counts, prompts: list[str]) -> list[Job]:
-    """Return all pictures to draw, ordered so that an interrupted run has equally many of every point."""
+    """Return all pictures to draw, ordered so that an interrupted run has equally many of every
+    point.
+    """
     jobs = [Job(point, n, prompts[n]) for point in points for n in range(counts.get(point.name, 0))]
     return sorted(jobs, key=lambda job: job.picture)
 
@@ -53,23 +62,37 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
     folder = pipe.info.folder
     return {
         "command": {**command, "points": {p.name: p.settings for p in points}},
-        "model": {"id": pipe.info.id, "files": folder and digest_of(folder, *(f"{part}/*.safetensors" for part in DRAWN))},
+        "model": {
+            "id": pipe.info.id,
+            "files": folder and digest_of(folder, *(f"{part}/*.safetensors" for part in DRAWN)),
+        },
         "settings": pipe.defaults.as_dict(),
         "dtype": pipe.dtype,
-        "versions": {"torch": torch.__version__, "decoding": digest_of(PACKAGE / "decoding", "*.py")},
+        "versions": {
+            "torch": torch.__version__,
+            "decoding": digest_of(PACKAGE / "decoding", "*.py"),
+        },
     }
 
 
 def file_of(folder: Path, identity: Record) -> Path:
-    """Return the file for the pictures of an identity. Another code, model or command has another file."""
-    return folder / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
+    """Return the file for the pictures of an identity.
+
+    Another code, model or command has another file.
+    """
+    return (
+        folder
+        / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
+    )
 
 
-def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1) -> list[Record]:
+def draw(
+    pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1
+) -> list[Record]:
     """Draw the jobs that `file` lacks and return all its records.
 
-    One process draws with `pipe`, several load `model` themselves. Each picture is saved immediately, so that an interrupted
-    command can continue. If `file` is None, nothing is saved.
+    One process draws with `pipe`, several load `model` themselves. Each picture is saved
+    immediately, so that an interrupted command can continue. If `file` is None, nothing is saved.
     """
     records: list[Record] = []
     if file is not None and file.exists():
@@ -102,10 +125,17 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     """Draw a picture without warm-up or previews, which do not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
-    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, choice_of(method.drafts, knobs).policy)
+    config, condition = pipe.asked_for(
+        method, knobs, encoded, pipe.info.tokens, choice_of(method.drafts, knobs).policy
+    )
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
-    return {"point": job.point.name, "picture": job.picture, "tokens": last.tokens, "steps": last.steps}
+    return {
+        "point": job.point.name,
+        "picture": job.picture,
+        "tokens": last.tokens,
+        "steps": last.steps,
+    }
 
 
 def by_point(records: list[Record], jobs: list[Job]) -> dict[str, list[Record]]:

@@ -1,8 +1,10 @@
-"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses of its pictures.
+"""Compute the rows of the report from pictures and rounds: the gains of every point, and the losses
+of its pictures.
 
-The reference is vanilla's pictures of the same seeds, and the floor is vanilla's pictures with other seeds. The loss by a measure
-is its value less the reference's, with the bootstrap interval over captions. With shared noise, a picture and vanilla's of its
-seed form a pair: their difference varies far less than either.
+The reference is vanilla's pictures of the same seeds, and the floor is vanilla's pictures with
+other seeds. The loss by a measure is its value less the reference's, with the bootstrap interval
+over captions. With shared noise, a picture and vanilla's of its seed form a pair: their difference
+varies far less than either.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from lantern_demo.scenes import ATTRIBUTES
 
 Records = dict[str, list[Record]]  # by point, its pictures
 Row = dict[str, Any]
-Readings = dict[str, NDArray[Any]]  # of N pictures: whether an attribute is right [N], and "nll", the mean nats per token [N]
+# of N pictures: whether an attribute is right [N], and "nll", the mean nats per token [N]
+Readings = dict[str, NDArray[Any]]
 
 
 class Told(NamedTuple):
@@ -43,17 +46,25 @@ MEASURES: dict[str, Told] = {
 }
 
 
-def gains(pipe: Pipeline, points: list[Point], records: Records, rounds: list[dict[str, Any]]) -> dict[str, Row]:
+def gains(
+    pipe: Pipeline, points: list[Point], records: Records, rounds: list[dict[str, Any]]
+) -> dict[str, Row]:
     """Return the description and gains of every point.
 
-    Tokens per step are over all its pictures, the rest is from the rounds. The floor has the gains of vanilla."""
+    Tokens per step are over all its pictures, the rest is from the rounds. The floor has the gains
+    of vanilla.
+    """
     speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})
     rows = {}
     for point in points:
         told = speeds["vanilla" if point.group == "again" else point.name]
         pictures = records.get(point.name, [])
         steps = sum(record["steps"] for record in pictures)
-        per_step = sum(len(record["tokens"]) - 1 for record in pictures) / steps if steps else told["mean_accepted_length"]
+        per_step = (
+            sum(len(record["tokens"]) - 1 for record in pictures) / steps
+            if steps
+            else told["mean_accepted_length"]
+        )
         rows[point.name] = {
             "name": point.name,
             "label": point.label,
@@ -76,21 +87,30 @@ def gains(pipe: Pipeline, points: list[Point], records: Records, rounds: list[di
 
 
 @torch.inference_mode()
-def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]) -> Readings:
+def look(
+    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]
+) -> Readings:
     """Read the pictures of token ids, which belong to the first of the scenes' prompts."""
     networks, given, count = pipe.networks, torch.tensor(ids), len(ids)
-    nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling())
+    nats = tokens.nll(
+        networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()
+    )
     wanted = {name: values[:count] for name, values in scenes.wanted.items()}
     return {**read(classifier, drawn(networks, given), wanted), "nll": nats.numpy()}
 
 
 def scene_front(
-    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, records: Records, rows: dict[str, Row]
+    pipe: Pipeline,
+    classifier: AttributeClassifier,
+    scenes: SceneSet,
+    records: Records,
+    rows: dict[str, Row],
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
     true = {
         "true": draw_truth(scenes.scenes, pipe.device, pipe.info.image_size),
-        "again": drawn(pipe.networks, true_tokens(pipe.networks, scenes.scenes)),  # through the tokenizer
+        # through the tokenizer
+        "again": drawn(pipe.networks, true_tokens(pipe.networks, scenes.scenes)),
     }
     seen = {
         name: look(pipe, classifier, scenes, [record["tokens"] for record in pictures])
@@ -110,17 +130,27 @@ def scene_front(
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
-        "truth": {name: {"right": right_of(read(classifier, images, scenes.wanted))} for name, images in true.items()},
+        "truth": {
+            name: {"right": right_of(read(classifier, images, scenes.wanted))}
+            for name, images in true.items()
+        },
         "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
         "rows": [row for name, row in rows.items() if name != FLOOR],
     }
 
 
 def right_of(found: Readings) -> dict[str, Any]:
-    """Return the share of pictures in which each attribute matches the request, with Wilson's interval."""
+    """Return the share of pictures in which each attribute matches the request, with Wilson's
+    interval.
+    """
     told = {}
     for name in (*ATTRIBUTES, ALL):
         values = found[name]
         right, of = int(values.sum()), len(values)
-        told[name] = {"right": right, "of": of, "share": float(numpy.mean(values)), "interval": list(wilson(right, of))}
+        told[name] = {
+            "right": right,
+            "of": of,
+            "share": float(numpy.mean(values)),
+            "interval": list(wilson(right, of)),
+        }
     return told

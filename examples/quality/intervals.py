@@ -1,7 +1,9 @@
-"""Uncertainty of measures: intervals of shares, and the bootstrap over captions of differences to a noise floor.
+"""Uncertainty of measures: intervals of shares, and the bootstrap over captions of differences to a
+noise floor.
 
-Pictures of one caption resemble each other, so the bootstrap resamples captions, each with all its pictures. Two sets of the
-same captions are resampled together: a caption's effect on both then cancels in the spread of their difference.
+Pictures of one caption resemble each other, so the bootstrap resamples captions, each with all its
+pictures. Two sets of the same captions are resampled together: a caption's effect on both then
+cancels in the spread of their difference.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-# Of all intervals. At 95 in 100, one in ten lossless methods would miss one of its two by chance. At 99 in 100, 1 in 50 does.
+# Of all intervals. At 95 in 100, one in ten lossless methods would miss one of its two by chance.
+# At 99 in 100, 1 in 50 does.
 LEVEL = 0.99
 RESAMPLES = 200
 
 
 class Difference(NamedTuple):
-    """A measure of two sets of pictures, the first minus the second, and the interval of this difference."""
+    """A measure of two sets of pictures, the first minus the second, and the interval of this
+    difference.
+    """
 
     value: float
     floor: float
@@ -29,7 +34,8 @@ class Difference(NamedTuple):
 
 
 def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the interval of the share `right` / `of` (Wilson 1927): the shares that are at most z standard errors from it.
+    """Return the interval of the share `right` / `of` (Wilson 1927): the shares that are at most z
+    standard errors from it.
 
     Raises ValueError unless 0 <= right <= of and of > 0.
     """
@@ -43,26 +49,41 @@ def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
 
 
 def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0) -> Iterator[NDArray[numpy.int64]]:
-    """Yield `count` resamples: picture indices of captions drawn with replacement, each caption with all its pictures.
+    """Yield `count` resamples: picture indices of captions drawn with replacement, each caption
+    with all its pictures.
 
-    `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions for the same seed, in any
-    order of their pictures.
+    `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions
+    for the same seed, in any order of their pictures.
     """
     captions = numpy.asarray(groups)
     pictures = [(captions == caption).nonzero()[0] for caption in numpy.unique(captions)]
     g = numpy.random.default_rng(seed)
     for _ in range(count):
-        yield numpy.concatenate([pictures[i] for i in g.integers(len(pictures), size=len(pictures))])
+        yield numpy.concatenate(
+            [pictures[i] for i in g.integers(len(pictures), size=len(pictures))]
+        )
 
 
-def compared(values: Any, floors: Any, groups: Any, count: int = RESAMPLES, seed: int = 0, level: float = LEVEL) -> Difference:
-    """Compute the difference of the means of values and floors, [N] each, of two sets with the captions `groups` [N].
+def compared(
+    values: Any,
+    floors: Any,
+    groups: Any,
+    count: int = RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Difference:
+    """Compute the difference of the means of values and floors, [N] each, of two sets with the
+    captions `groups` [N].
 
-    The percentile interval over `count` resamples leaves out (1 - level) / 2 at either end. It is shifted so that the
-    resamples' mean equals the measured difference.
+    The percentile interval over `count` resamples leaves out (1 - level) / 2 at either end. It is
+    shifted so that the resamples' mean equals the measured difference.
     """
     values, floors = numpy.asarray(values, numpy.float64), numpy.asarray(floors, numpy.float64)
     value, floor = float(values.mean()), float(floors.mean())
-    moved = numpy.array([values[index].mean() - floors[index].mean() for index in resamples(groups, count, seed)])
-    low, high = numpy.quantile(moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2))
+    moved = numpy.array(
+        [values[index].mean() - floors[index].mean() for index in resamples(groups, count, seed)]
+    )
+    low, high = numpy.quantile(
+        moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2)
+    )
     return Difference(value, floor, value - floor, [float(low), float(high)])

@@ -1,4 +1,6 @@
-"""The points of the front: every method at the model's preset, then one knob of the relaxed ones at a time."""
+"""The points of the front: every method at the model's preset, then one knob of the relaxed ones at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.drafts import settings_of
 from lantern_demo.settings.knobs import short_name, swept_by
 
-# main: a method at the preset; again: vanilla with other seeds, the noise floor; sweep: one knob moved.
+# main: a method at the preset; again: vanilla with other seeds, the noise floor; sweep: one knob
+# moved.
 Group = Literal["main", "again", "sweep"]
 
 FLOOR = "vanilla again"
@@ -19,23 +22,30 @@ FLOOR = "vanilla again"
 
 @dataclass(frozen=True)
 class Point(Row):
-    """A row of the speed benchmark whose settings name the tree. `knob` is the setting that a sweep moved."""
+    """A row of the speed benchmark whose settings name the tree.
+
+    `knob` is the setting that a sweep moved.
+    """
 
     group: Group = "main"
     knob: str | None = None
 
 
 def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
-    """Return all points of vanilla and these methods, each with the tree that `tree` selects on this machine."""
+    """Return all points of vanilla and these methods, each with the tree that `tree` selects on
+    this machine.
+    """
     base = pipe.settings(tree=tree)
     named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
-    # settings that request exactly this tree, so that all processes and all points of a method share it
+    # settings that request exactly this tree, so that all processes and all points of a method
+    # share it
     trees = {name: settings_of(pipe.tree_of(METHODS[name], base).policy) for name in named}
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():
         start = base.with_changes(**own)
-        # The first value of a bound is exact decoding with the method's own tree. It isolates the effect of the tree.
+        # The first value of a bound is exact decoding with the method's own tree. It isolates the
+        # effect of the tree.
         for knob, values in swept_by(METHODS[method]).items():
             for value in values:
                 if value != getattr(start, knob):

@@ -32,11 +32,20 @@ def markdown(report: Report) -> str:
         f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each caption; PyTorch "
         f"{v['torch']}, {report['created'][:10]}"
     )
-    parts = [head, "Speed:", _speed(rows), "What is found of what was asked for:", _attributes(report)]
+    parts = [
+        head,
+        "Speed:",
+        _speed(rows),
+        "What is found of what was asked for:",
+        _attributes(report),
+    ]
     # A measure depends on the number of pictures, so each table has rows with the same number.
     for count in sorted({row["pictures"] for row in rows if row["measures"]}, reverse=True):
         of_it = [row for row in rows if row["measures"] and row["pictures"] == count]
-        parts += [f"The losses, {count} pictures:", *(_losses(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS))]
+        parts += [
+            f"The losses, {count} pictures:",
+            *(_losses(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS)),
+        ]
     return "\n\n".join([*parts, HOW.format(rounds=report["rounds"], level=report["level"])]) + "\n"
 
 
@@ -45,16 +54,35 @@ def _speed(rows: list[Row]) -> str:
     for row in rows:
         s = row["speed"]
         low, high = s["speedup"]["interval95"] or (0, 0)
-        speedup = f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else "")
+        speedup = f"{s['speedup']['median']:.2f}x" + (
+            f" ({low:.2f} to {high:.2f})" if low != high else ""
+        )
         costs = [f"{s['tokens_per_step']:.2f}", f"{s['c']:.2f}", f"{s['gain']:.2f}x", speedup]
-        lines.append([row["label"], ", ".join(map(str, s["nodes"])), *costs, number(s["changed"], 4), number(s["tvd"], 4)])
-    return table(["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "changed", "TVD"], lines)
+        lines.append(
+            [
+                row["label"],
+                ", ".join(map(str, s["nodes"])),
+                *costs,
+                number(s["changed"], 4),
+                number(s["tvd"], 4),
+            ]
+        )
+    return table(
+        ["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "changed", "TVD"], lines
+    )
 
 
 def _attributes(report: Report) -> str:
     names = [*ATTRIBUTES, ALL]
-    told = [("true scenes", report["truth"]["true"]["right"]), ("through the tokenizer", report["truth"]["again"]["right"])]
-    told += [(row["label"], row["right"]) for row in (report["floor"], *report["rows"]) if row.get("group", "main") == "main"]
+    told = [
+        ("true scenes", report["truth"]["true"]["right"]),
+        ("through the tokenizer", report["truth"]["again"]["right"]),
+    ]
+    told += [
+        (row["label"], row["right"])
+        for row in (report["floor"], *report["rows"])
+        if row.get("group", "main") == "main"
+    ]
     lines = [[title, *(_share(right[name]) for name in names)] for title, right in told]
     return table(["", *ATTRIBUTES, "all of them"], lines)
 
@@ -68,7 +96,11 @@ def _losses(rows: list[Row]) -> str:
     """Return a table with a row per measure and a column per point."""
     floors = {key: told["floor"] for row in rows for key, told in row["measures"].items()}
     lines = [
-        [told.title, _signed(floors[key], floors[key], ""), *(_cell(row["measures"].get(key), floors[key]) for row in rows)]
+        [
+            told.title,
+            _signed(floors[key], floors[key], ""),
+            *(_cell(row["measures"].get(key), floors[key]) for row in rows),
+        ]
         for key, told in MEASURES.items()
         if key in floors
     ]
@@ -79,7 +111,9 @@ def _cell(told: dict[str, Any] | None, scale: float) -> str:
     if told is None:
         return "-"
     middle, low, high = (_signed(value, scale) for value in (told["difference"], *told["interval"]))
-    return f"{middle} ({low} to {high})" + ("" if told["interval"][0] <= 0 <= told["interval"][1] else " *")
+    return f"{middle} ({low} to {high})" + (
+        "" if told["interval"][0] <= 0 <= told["interval"][1] else " *"
+    )
 
 
 def _signed(value: float, scale: float, sign: str = "+") -> str:

@@ -52,26 +52,62 @@ PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_model(p)
-    p.add_argument("--out", type=user_path, required=True, help="a folder for everything that is drawn and measured")
+    p.add_argument(
+        "--out",
+        type=user_path,
+        required=True,
+        help="a folder for everything that is drawn and measured",
+    )
     names = list(METHODS)
-    p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
+    p.add_argument(
+        "--methods",
+        nargs="+",
+        choices=names,
+        default=names,
+        help="only these of the model's, and vanilla",
+    )
     many = f"of every method at the preset settings (default: {PICTURES})"
     p.add_argument("--pictures", type=at_least(2 * SEEDS), default=PICTURES, help=many)
-    p.add_argument("--sweep-pictures", type=at_least(0), default=SWEPT, help=f"where a knob is moved (default: {SWEPT})")
-    p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
-    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing (default: 1)")
-    p.add_argument("--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)")
+    p.add_argument(
+        "--sweep-pictures",
+        type=at_least(0),
+        default=SWEPT,
+        help=f"where a knob is moved (default: {SWEPT})",
+    )
+    p.add_argument(
+        "--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)"
+    )
+    p.add_argument(
+        "--processes", type=at_least(1), default=1, help="that share the drawing (default: 1)"
+    )
+    p.add_argument(
+        "--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)"
+    )
     return p
 
 
 def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
-    """Return the entry of `play` with the picture's `tvd` (see `examples/quality/tvd.py`), None at temperature 0."""
-    method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
+    """Return the entry of `play` with the picture's `tvd` (see `examples/quality/tvd.py`), None at
+    temperature 0.
+    """
+    method, knobs, encoded = (
+        METHODS[point.method],
+        pipe.settings(seed=seed, **point.settings),
+        pipe.read(prompt).encoded,
+    )
     done = play(pipe, point, prompt, seed)
-    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy)
-    tvd = None if config.sampling.greedy else picture_tvd(pipe.target, pipe.drafter, condition, config)
+    config, condition = pipe.asked_for(
+        method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy
+    )
+    tvd = (
+        None
+        if config.sampling.greedy
+        else picture_tvd(pipe.target, pipe.drafter, condition, config)
+    )
     return {**done, "tvd": tvd}
 
 
@@ -82,23 +118,40 @@ def run(args: argparse.Namespace) -> Report:
     RuntimeError if a method fails."""
     for name, count in (("pictures", args.pictures), ("sweep-pictures", args.sweep_pictures)):
         if count % SEEDS or count == SEEDS:
-            raise ValueError(f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}")
+            raise ValueError(
+                f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}"
+            )
     pipe = load(args.model, args.device, args.dtype)
     scenes = truth(max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
-    counts = {point.name: args.sweep_pictures if point.group == "sweep" else args.pictures for point in points}
+    counts = {
+        point.name: args.sweep_pictures if point.group == "sweep" else args.pictures
+        for point in points
+    }
     identity = drawing.identity_of(pipe, points, {"seeds": SEEDS})
     jobs = drawing.jobs_of(points, counts, scenes.prompts)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
     drawn = drawing.by_point(records, jobs)
     pipe.threads.use()  # as its runs do
-    contestants: dict[str, Contestant] = {p.name: partial(measured, pipe, p) for p in points if p.group != "again"}
+    contestants: dict[str, Contestant] = {
+        p.name: partial(measured, pipe, p) for p in points if p.group != "again"
+    }
     rounds = measure(contestants, scenes.captions[: args.rounds])
     front = scene_front(pipe, classifier, scenes, drawn, gains(pipe, points, drawn, rounds))
-    asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": SEEDS, "rounds": len(rounds)}
-    told = {"created": now(), "machine": machine_of(pipe.device), "threads": pipe.threads.count, "products": pipe.products}
+    asked = {
+        "pictures": args.pictures,
+        "sweep_pictures": args.sweep_pictures,
+        "seeds": SEEDS,
+        "rounds": len(rounds),
+    }
+    told = {
+        "created": now(),
+        "machine": machine_of(pipe.device),
+        "threads": pipe.threads.count,
+        "products": pipe.products,
+    }
     return {**told, **identity, **asked, **front}
 
 

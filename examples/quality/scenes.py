@@ -1,4 +1,6 @@
-"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of pictures."""
+"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ ALL = "all"  # the name of all attributes together
 
 @dataclass(frozen=True)
 class SceneSet:
-    """P true scenes, SEEDS of each caption, which names every attribute. Scene i has caption i // SEEDS."""
+    """P true scenes, SEEDS of each caption, which names every attribute.
+
+    Scene i has caption i // SEEDS.
+    """
 
     scenes: Scenes
 
@@ -38,7 +43,10 @@ class SceneSet:
     @property
     def prompts(self) -> list[str]:
         """Return the caption of each picture."""
-        return [full_caption(*classes) for classes in torch.stack(list(self.wanted.values()), 1).tolist()]
+        return [
+            full_caption(*classes)
+            for classes in torch.stack(list(self.wanted.values()), 1).tolist()
+        ]
 
     @property
     def groups(self) -> NDArray[numpy.int64]:
@@ -52,13 +60,16 @@ class SceneSet:
 
 
 def truth(pictures: int) -> SceneSet:
-    """Sample held-out captions for `pictures` pictures, with SEEDS true scenes of each that differ in all but the attributes.
+    """Sample held-out captions for `pictures` pictures, with SEEDS true scenes of each that differ
+    in all but the attributes.
 
-    A smaller set has the first captions of a larger one. Two captions may be equal. Raise ValueError for more than POOL
-    captions.
+    A smaller set has the first captions of a larger one. Two captions may be equal. Raise
+    ValueError for more than POOL captions.
     """
     if pictures > SEEDS * POOL:
-        raise ValueError(f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}")
+        raise ValueError(
+            f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}"
+        )
     asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(pictures // SEEDS)).attributes()
     wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
     return SceneSet(sample_scenes(pictures, HELD_OUT + OFFSET + 1, wanted))
@@ -66,9 +77,14 @@ def truth(pictures: int) -> SceneSet:
 
 @torch.inference_mode()
 def draw_truth(scenes: Scenes, device: torch.device, size: int = SIZE) -> Tensor:
-    """Draw true pictures [P, 3, size, size] float32 in [0, 1], on the CPU. Sizes below 128 are reduced from 128."""
+    """Draw true pictures [P, 3, size, size] float32 in [0, 1], on the CPU.
+
+    Sizes below 128 are reduced from 128.
+    """
     parts = torch.arange(len(scenes.count)).split(BATCH)
-    images = torch.cat([render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
+    images = torch.cat(
+        [render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts]
+    )
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
 
 
@@ -96,13 +112,16 @@ Right = dict[str, NDArray[numpy.bool_]]
 
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
-    """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index [B] of each attribute.
+    """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index
+    [B] of each attribute.
 
     Raise ValueError if `wanted` has another number of pictures or lacks an attribute.
     """
     for name in ATTRIBUTES:
         if name not in wanted or len(wanted[name]) != len(images):
-            raise ValueError(f"wanted must hold the class of {name!r} of each of the {len(images)} pictures")
+            raise ValueError(
+                f"wanted must hold the class of {name!r} of each of the {len(images)} pictures"
+            )
     device = classifier.mix[0].weight.device
     parts = [classifier.read(part.to(device)) for part in images.split(BATCH)]
     found = {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
@@ -113,5 +132,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
 def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
     """Load the classifier of a model folder. Raise ValueError if it has none."""
     if folder is None or not (folder / "classifier").is_dir():
-        raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
+        raise ValueError(
+            f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}"
+        )
     return load_classifier(folder, device)

@@ -2,12 +2,14 @@
 
 The command is `python examples/train_drafter/drafter.py --target runs/target --out runs/drafter`.
 
-The loss is the total variation to the target's distribution: a sampled draft is accepted with a chance of one minus that value.
-With smaller weights it adds the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's frozen head,
-and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
-also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With --guided the drafter works on
-guided states, one row instead of two. With --feature-layers it also reads some blocks of the target: see
-`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
+The loss is the total variation to the target's distribution: a sampled draft is accepted with a
+chance of one minus that value. With smaller weights it adds the terms of EAGLE and LANTERN:
+cross-entropy to the distribution through the target's frozen head, and SmoothL1 to its next final
+state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
+also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With
+--guided the drafter works on guided states, one row instead of two. With --feature-layers it also
+reads some blocks of the target: see `llamagen.drafter.DrafterConfig`. Of published models it trains
+those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -48,12 +50,15 @@ from lantern_demo.scenes import vocabulary
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
-ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
+# weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
+ENTROPY, DISTANCE = 0.3, 0.1
 SHARD = 64  # pictures that a target draws at once
 
 
 def scene_reader(width: int, prefix: int) -> TextEncoder:
-    """Return a new text encoder for captions of scenes: at most `prefix` - 1 words as features of `width` numbers."""
+    """Return a new text encoder for captions of scenes: at most `prefix` - 1 words as features of
+    `width` numbers.
+    """
     words = word_tokenizer(vocabulary())
     return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
 
@@ -65,7 +70,9 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     """
     if (folder / "config.json").exists():
         networks = bundled.load(folder, device)
-        return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(False).eval()
+        return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(
+            False
+        ).eval()
     run_of_target = folder / "last.pt"
     if not run_of_target.is_file():
         allowed = "the id of a published model, a model folder or the folder of a target run"
@@ -73,10 +80,14 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
     weights = torch.load(run_of_target, map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
-    config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim)
+    config = LlamaGenConfig(
+        dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim
+    )
     target, text = LlamaGen(config).to(device), scene_reader(dim, config.prefix).to(device)
     for name, part in (("target", target), ("text", text)):
-        part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")})
+        part.load_state_dict(
+            {k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")}
+        )
     return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
@@ -105,11 +116,15 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
         scenes = sample_scenes(number, rng.randrange(2**31))
         return [caption(scenes, index, rng, omit=0.06) for index in range(number)]
 
-    return OwnPictures(opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling)
+    return OwnPictures(
+        opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling
+    )
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
-    """Return pictures that a published target draws, of random classes or of captions in a file, one a line."""
+    """Return pictures that a published target draws, of random classes or of captions in a file,
+    one a line.
+    """
     assert info.published is not None
     sizes = info.published.target
     # Everything that may be refused comes before anything is fetched.
@@ -126,16 +141,25 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
     encoder = checkpoints.load_text(info, opts.device, args.folder)
-    sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
+    sampling = Sampling(
+        top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"]
+    )
 
     def prompts(number: int, rng: random.Random) -> list[str]:
         return rng.choices(choices, k=number)
 
-    return OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
+    return OwnPictures(
+        opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling
+    )
 
 
-def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
-    """Keep the target's states with its own pictures. End the program with a sentence if there is no room."""
+def keep_states(
+    own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options
+) -> None:
+    """Keep the target's states with its own pictures.
+
+    End the program with a sentence if there is no room.
+    """
     ids, prompts = own.shard(0)
     one = 2 * states(ids[:1], prompts[:1]).numel()  # bytes
     wanted, free = opts.world * own.shards * SHARD * one, shutil.disk_usage(opts.out).free
@@ -145,59 +169,89 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
             f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a picture, and {free / 1e9:.1f} GB "
             "are free: lower --own, or leave it out"
         )
-    norms = b"".join(p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1)
-    own.states, own.kind = states, hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12]
+    norms = b"".join(
+        p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1
+    )
+    own.states, own.kind = (
+        states,
+        hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12],
+    )
 
 
 class Lesson:
     """The loss of a drafter, with guidance around `top`."""
 
-    def __init__(self, own: OwnPictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
+    def __init__(
+        self, own: OwnPictures, drafter: Any, opts: run.Options, guided: bool, top: float
+    ) -> None:
         """guided: the drafter reads guided states."""
         self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
         self.held_out = own.shard("held-out")  # never trained on
-        self.first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
+        # the slot of image token 0, whose output stands for image token 1
+        self.first = drafter.lead
         self.cast = torch.autocast(opts.device.type, torch.bfloat16)
         parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
-        self.judge, self.passes, self.forward = [torch.compile(part) if opts.compile else part for part in parts]
+        self.judge, self.passes, self.forward = [
+            torch.compile(part) if opts.compile else part for part in parts
+        ]
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
-        """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more, conditional rows first."""
+        """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more,
+        conditional rows first.
+        """
         with self.cast:
-            condition = self.target.condition(*encode_prompts(self.own.encoder, captions, self.opts.device), True)
+            condition = self.target.condition(
+                *encode_prompts(self.own.encoder, captions, self.opts.device), True
+            )
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
-            return self.forward(ids, condition.features, condition.mask)[:, -(self.first + 1 + tokens.shape[1]) :]
+            return self.forward(ids, condition.features, condition.mask)[
+                :, -(self.first + 1 + tokens.shape[1]) :
+            ]
 
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
         """Map hidden [R, S, H] to guided logits [B, S, V] float32."""
         made = self.target.head(hidden)
         return made if self.guided else guide(made, scale)
 
-    def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs, the wanted final states [R, S, H] and the
-        target's p [B, S, V]."""
+    def score(
+        self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return loss and overlap sum(min(p, q)) of one pass, from its outputs, the wanted final
+        states [R, S, H] and the target's p [B, S, V].
+        """
         guess = self.logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
         entropy = -(p * guess).sum(-1).mean()
         distance = F.smooth_l1_loss(output.float(), wanted)
         return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
 
-    def compare(self, tokens: Tensor, both: Tensor, scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss, and the overlap of every pass. both: the target's `states` of the tokens [B, S]."""
+    def compare(
+        self, tokens: Tensor, both: Tensor, scale: Tensor, noise: float
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss, and the overlap of every pass. both: the target's `states` of the tokens
+        [B, S].
+        """
         tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
-        hidden, first, dim = guide(both, scale) if self.guided else both, self.first, self.target.config.dim
+        hidden, first, dim = (
+            guide(both, scale) if self.guided else both,
+            self.first,
+            self.target.config.dim,
+        )
         final = hidden[..., :dim]
         shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
         inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
-        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)  # the token at position i + 1, for slot i
+        # the token at position i + 1, for slot i
+        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)
         with self.cast:
             outputs = self.passes(following, inputs, PASSES)
             with torch.no_grad():
                 probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
             # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
             scores = [
-                self.judge(output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale)
+                self.judge(
+                    output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale
+                )
                 for t, output in enumerate(outputs)
             ]
         loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
@@ -206,10 +260,14 @@ class Lesson:
     def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """As in `run.train`."""
         seed = self.opts.batch_seed(step)
-        tokens, captions, kept = self.own.batch(self.opts.batch, step, self.opts.steps, random.Random(seed))
+        tokens, captions, kept = self.own.batch(
+            self.opts.batch, step, self.opts.steps, random.Random(seed)
+        )
         both = self.states(tokens, captions) if kept is None else kept
         g = torch.Generator().manual_seed(seed)
-        scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(self.opts.device)
+        scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(
+            self.opts.device
+        )
         loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
@@ -222,34 +280,68 @@ class Lesson:
 
 
 def guide(rows: Tensor, scale: Tensor) -> Tensor:
-    """Guide states or logits [2B, S, *], conditional rows first, at guidance scale [B] -> [B, S, *]."""
+    """Guide states or logits [2B, S, *], conditional rows first, at guidance scale [B] -> [B, S,
+    *].
+    """
     cond, uncond = rows.chunk(2)
     return uncond + scale[:, None, None] * (cond - uncond)
 
 
 def command_line() -> argparse.Namespace:
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
-    parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
-    parser.add_argument("--own", type=int, help="pictures that the target draws to train on; 2,048, or a published one 20,000")
     parser.add_argument(
-        "--captions", type=user_path, help="a file of captions, one a line, for a published model that draws from text"
+        "--target",
+        required=True,
+        help="folder of a target run, a model folder, or the id of a published model",
     )
-    parser.add_argument("--folder", type=user_path, help="a local folder with the files of a published model")
     parser.add_argument(
-        "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
+        "--own",
+        type=int,
+        help="pictures that the target draws to train on; 2,048, or a published one 20,000",
     )
-    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; by default the target's own")
-    parser.add_argument("--start-from", type=user_path, help="a model folder whose drafter to train further, at its own sizes")
-    parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
+    parser.add_argument(
+        "--captions",
+        type=user_path,
+        help="a file of captions, one a line, for a published model that draws from text",
+    )
+    parser.add_argument(
+        "--folder", type=user_path, help="a local folder with the files of a published model"
+    )
+    parser.add_argument(
+        "--cfg-scale",
+        type=float,
+        help="guidance that pictures are drawn and overlap is measured with; else the model's preset",
+    )
+    parser.add_argument(
+        "--ffn", type=int, help="width of the feed-forward half; by default the target's own"
+    )
+    parser.add_argument(
+        "--start-from",
+        type=user_path,
+        help="a model folder whose drafter to train further, at its own sizes",
+    )
+    parser.add_argument(
+        "--guided", action="store_true", help="draft from guided states, one row instead of two"
+    )
     layers = "blocks of the target to read too, counted from 1"
-    parser.add_argument("--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers)
-    parser.add_argument("--keep-states", action="store_true", help="keep the target's states of its own pictures on disk")
+    parser.add_argument(
+        "--feature-layers", type=int, nargs="+", default=[], metavar="BLOCK", help=layers
+    )
+    parser.add_argument(
+        "--keep-states",
+        action="store_true",
+        help="keep the target's states of its own pictures on disk",
+    )
     return parser.parse_args()
 
 
-def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
-    """Return the drafter of a run, new or from a model folder. End the program with a sentence if an existing run or drafter
-    has other sizes."""
+def begin(
+    sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None
+) -> Any:
+    """Return the drafter of a run, new or from a model folder.
+
+    End the program with a sentence if an existing run or drafter has other sizes.
+    """
     drafter = sizes.build().to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
     # a drafter without feature layers will do too
@@ -259,7 +351,9 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
     ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     told = opts.out / "drafter.json"
-    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text(encoding="utf-8")))) != sizes:
+    if (opts.out / "last.pt").exists() and (
+        there := type(sizes)(**json.loads(told.read_text(encoding="utf-8")))
+    ) != sizes:
         raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
     told.write_text(json.dumps(asdict(sizes)) + "\n", encoding="utf-8")
     if before is None:

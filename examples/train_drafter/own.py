@@ -1,4 +1,6 @@
-"""Pictures that a target draws: batches by vanilla decoding, and shards for training its drafter, drawn at first use and kept."""
+"""Pictures that a target draws: batches by vanilla decoding, and shards for training its drafter,
+drawn at first use and kept.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,18 @@ from lantern_demo.models.text import PromptEncoder, TextEncoder
 
 PART = 8  # pictures whose states are computed at a time
 
-Batch = tuple[Tensor, list[str], Tensor | None]  # token ids [B, N], prompts, and kept states [2B, S, W] of the target
+# token ids [B, N], prompts, and kept states [2B, S, W] of the target
+Batch = tuple[Tensor, list[str], Tensor | None]
 
 
 @dataclass
 class OwnPictures:
-    """Shards of `size` pictures in a folder, as many as `pictures` fill; a restarted run finds the existing ones.
+    """Shards of `size` pictures in a folder, as many as `pictures` fill; a restarted run finds the
+    existing ones.
 
-    Training may begin with the first shard: `available` is the number that a step may use. Once `states` is set, the target's
-    hidden states are kept with the pictures, in 16 bits. A training that reads its pictures many times then runs the target
-    once for each.
+    Training may begin with the first shard: `available` is the number that a step may use. Once
+    `states` is set, the target's hidden states are kept with the pictures, in 16 bits. A training
+    that reads its pictures many times then runs the target once for each.
     """
 
     folder: Path
@@ -38,7 +42,8 @@ class OwnPictures:
     pictures: int
     size: int
     sampling: Sampling
-    states: Callable[[Tensor, list[str]], Tensor] | None = None  # of n pictures and prompts, [2n, S, W]
+    # of n pictures and prompts, [2n, S, W]
+    states: Callable[[Tensor, list[str]], Tensor] | None = None
     kind: str = ""  # everything else that `states` depend on
     _read: dict[str, tuple[Tensor, list[str]]] = field(default_factory=dict)
     _kept: dict[int, Tensor] = field(default_factory=dict)
@@ -48,13 +53,20 @@ class OwnPictures:
         return self.pictures // self.size
 
     def available(self, step: int, steps: int) -> int:
-        """Return how many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once
-        if their states are kept."""
-        return self.shards if self.states else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
+        """Return how many shards step number `step` of `steps` draws from: all from the middle of
+        the training on, or at once if their states are kept.
+        """
+        return (
+            self.shards
+            if self.states
+            else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
+        )
 
     def shard(self, number: int | str) -> tuple[Tensor, list[str]]:
-        """Return token ids [size, N] int16 and their prompts; draw them now if they do not exist. A name instead of a number is
-        one more shard."""
+        """Return token ids [size, N] int16 and their prompts; draw them now if they do not exist.
+
+        A name instead of a number is one more shard.
+        """
         name = f"own{self.rank}-{number}"
         if name not in self._read:
             path = self.folder / f"{name}.pt"
@@ -69,35 +81,57 @@ class OwnPictures:
         return self._read[name]
 
     def kept(self, number: int) -> Tensor:
-        """Return the kept states [2, size, S, W] bfloat16 of a shard, conditional ones first; compute them now if they do not
-        exist."""
+        """Return the kept states [2, size, S, W] bfloat16 of a shard, conditional ones first;
+        compute them now if they do not exist.
+        """
         assert self.states is not None
         if number not in self._kept:
             path = self.folder / f"states{self.rank}-{number}-{self.kind}.pt"
             if not path.exists():
                 ids, prompts = self.shard(number)
-                made = [self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu() for i in range(0, self.size, PART)]
+                made = [
+                    self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu()
+                    for i in range(0, self.size, PART)
+                ]
                 with replacing(path) as part:
                     torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
-            self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read when needed
+            # read when needed
+            self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
         return self._kept[number]
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:
-        """Return `count` pictures of a step's shards, with their prompts and, if they are kept, their states."""
-        chosen = [(rng.randrange(self.available(step, steps)), rng.randrange(self.size)) for _ in range(count)]
+        """Return `count` pictures of a step's shards, with their prompts and, if they are kept,
+        their states.
+        """
+        chosen = [
+            (rng.randrange(self.available(step, steps)), rng.randrange(self.size))
+            for _ in range(count)
+        ]
         rows = [(self.shard(number), row) for number, row in chosen]
-        states = torch.stack([self.kept(number)[:, row] for number, row in chosen], 1).flatten(0, 1) if self.states else None
-        return torch.stack([ids[row] for (ids, _), row in rows]), [prompts[row] for (_, prompts), row in rows], states
+        states = (
+            torch.stack([self.kept(number)[:, row] for number, row in chosen], 1).flatten(0, 1)
+            if self.states
+            else None
+        )
+        return (
+            torch.stack([ids[row] for (ids, _), row in rows]),
+            [prompts[row] for (_, prompts), row in rows],
+            states,
+        )
 
 
-def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Encode prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool, class ids [B] and None, or ids
-    [B, T] with padding in front and their mask."""
+def encode_prompts(
+    encoder: PromptEncoder, prompts: list[str], device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Encode prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool,
+    class ids [B] and None, or ids [B, T] with padding in front and their mask.
+    """
     if isinstance(encoder, TextEncoder):
         ids, mask = encoder.ids(prompts)
         return encoder(ids.to(device), mask.to(device))
     encoded = [encoder.encode(prompt) for prompt in prompts]
-    if encoded[0].mask is None and encoded[0].features.dim() == 2:  # ids, whose number depends on the prompt
+    # ids, whose number depends on the prompt
+    if encoded[0].mask is None and encoded[0].features.dim() == 2:
         longest = max(e.features.shape[1] for e in encoded)
         missing = torch.tensor([longest - e.features.shape[1] for e in encoded])
         ids = torch.cat([F.pad(e.features, (longest - e.features.shape[1], 0)) for e in encoded])
@@ -108,11 +142,13 @@ def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.dev
 
 
 @torch.inference_mode()
-def sample_batch(target: Teacher, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int) -> Tensor:
+def sample_batch(
+    target: Teacher, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int
+) -> Tensor:
     """Draw one picture per prompt. Return token ids [B, N] int64 on the CPU.
 
-    features and mask come from `encode_prompts`. The distribution is that of decoding each alone; guidance doubles the batch,
-    conditional rows first.
+    features and mask come from `encode_prompts`. The distribution is that of decoding each alone;
+    guidance doubles the batch, conditional rows first.
     """
     device, count, b = target.rope.device, target.config.tokens, len(features)
     cache = target.new_cache(2 * b, count)

@@ -1,7 +1,8 @@
-"""One training run: steps, learning rate, checkpoints, resume and a log for plots; on one process or several.
+"""One training run: steps, learning rate, checkpoints, resume and a log for plots; on one process
+or several.
 
-Data is a pure function of the step and the rank, so a stopped and resumed run reads the same data. Under `torchrun` every
-process draws its own batches and gradients are averaged.
+Data is a pure function of the step and the rank, so a stopped and resumed run reads the same data.
+Under `torchrun` every process draws its own batches and gradients are averaged.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Options:
     device: torch.device
     compile: bool
     muon: bool
-    minutes: float | None = None  # of training; the learning rate then falls by the clock, and the run ends with it
+    # of training; the learning rate then falls by the clock, and the run ends with it
+    minutes: float | None = None
     rank: int = 0
     world: int = 1
 
@@ -54,27 +56,54 @@ class Options:
 
 def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     """Return the common command line; `defaults` are the trainer's own."""
-    p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("--out", type=user_path, required=True, help="folder of checkpoints and log; a run found there is resumed")
+    p = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    p.add_argument(
+        "--out",
+        type=user_path,
+        required=True,
+        help="folder of checkpoints and log; a run found there is resumed",
+    )
     p.add_argument("--steps", type=int, help="optimizer steps in all")
-    p.add_argument("--minutes", type=float, help="end after so much training, all starts together, if --steps have not ended it")
+    p.add_argument(
+        "--minutes",
+        type=float,
+        help="end after so much training, all starts together, if --steps have not ended it",
+    )
     p.add_argument("--batch", type=int, help="examples a step and process")
     p.add_argument("--lr", type=float, help="peak learning rate")
     p.add_argument("--warmup", type=int, default=200, help="steps of linear warm-up")
     p.add_argument("--seed", type=int, default=0, help="seed of weights and data")
     p.add_argument("--save-every", type=int, default=250, help="steps between checkpoints")
     p.add_argument("--validate-every", type=int, default=500, help="steps between validations")
-    p.add_argument("--average", type=float, default=0.998, help="decay of the running average of the weights")
+    p.add_argument(
+        "--average", type=float, default=0.998, help="decay of the running average of the weights"
+    )
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    p.add_argument("--compile", action="store_true", help="torch.compile the forward pass (needs a C++ compiler on a CPU)")
-    p.add_argument("--muon", action="store_true", help="train the linear layers between embedding and head with Muon, not AdamW")
+    p.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile the forward pass (needs a C++ compiler on a CPU)",
+    )
+    p.add_argument(
+        "--muon",
+        action="store_true",
+        help="train the linear layers between embedding and head with Muon, not AdamW",
+    )
     p.set_defaults(**defaults)
     return p
 
 
 def options(args: argparse.Namespace) -> Options:
-    """Return options from the parsed command line. Join the process group when started by torchrun."""
-    world, rank, local = (int(os.environ.get(k, d)) for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))
+    """Return options from the parsed command line.
+
+    Join the process group when started by torchrun.
+    """
+    world, rank, local = (
+        int(os.environ.get(k, d))
+        for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0"))
+    )
     if args.muon and not hasattr(torch.optim, "Muon"):
         raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
     if args.minutes is not None and (world > 1 or not args.minutes > 0):
@@ -105,12 +134,19 @@ def train(
 ) -> None:
     """Train `model` in place; it ends with the averaged weights.
 
-    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called
-    while the model has the averaged weights. Writes log.jsonl and last.pt to opts.out; resumes from an existing last.pt.
+    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the
+    log; `validate()` is called while the model has the averaged weights. Writes log.jsonl and
+    last.pt to opts.out; resumes from an existing last.pt.
     """
     run = _Run(model, opts)
     model.train()
-    bar = tqdm(range(run.first, opts.steps), initial=run.first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
+    bar = tqdm(
+        range(run.first, opts.steps),
+        initial=run.first,
+        total=opts.steps,
+        disable=opts.rank > 0,
+        mininterval=5,
+    )
     for step in bar:
         minutes = run.seconds / 60
         rate = learning_rate(step, opts, minutes)
@@ -133,7 +169,9 @@ def train(
 
 
 class _Run:
-    """A model in training: its optimizers, the running average of its weights, its checkpoint and its log."""
+    """A model in training: its optimizers, the running average of its weights, its checkpoint and
+    its log.
+    """
 
     def __init__(self, model: nn.Module, opts: Options) -> None:
         self.model, self.opts = model, opts
@@ -146,7 +184,11 @@ class _Run:
             model.load_state_dict(saved["model"])
             for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
-            self.average, self.first, self._spent = saved["average"], saved["step"], saved["seconds"]
+            self.average, self.first, self._spent = (
+                saved["average"],
+                saved["step"],
+                saved["seconds"],
+            )
         self._began = time.perf_counter()
 
     @property
@@ -185,24 +227,41 @@ class _Run:
         if self.opts.rank == 0:
             line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
             with (self.opts.out / "log.jsonl").open("a", encoding="utf-8") as f:
-                f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
+                f.write(
+                    json.dumps(
+                        {k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}
+                    )
+                    + "\n"
+                )
 
     def save(self, step: int) -> None:
         if self.opts.rank == 0:
-            state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
-            with replacing(self.last) as part:  # a run killed while it saves keeps the previous checkpoint
-                torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
+            state = {
+                "model": self.model.state_dict(),
+                "optimizers": [o.state_dict() for o in self.optimizers],
+            }
+            # a run killed while it saves keeps the previous checkpoint
+            with replacing(self.last) as part:
+                torch.save(
+                    {**state, "average": self.average, "step": step, "seconds": self.seconds}, part
+                )
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers that do not make logits.
+    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers that do
+    not make logits.
 
-    Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times MUON_SHARE.
+    Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times
+    MUON_SHARE.
     """
     learnt = [p for p in model.parameters() if p.requires_grad]
     inner = []
     if opts.muon:
-        linear = {n: m.weight for n, m in model.named_modules() if isinstance(m, nn.Linear) and m.weight.requires_grad}
+        linear = {
+            n: m.weight
+            for n, m in model.named_modules()
+            if isinstance(m, nn.Linear) and m.weight.requires_grad
+        }
         inner = [w for name, w in linear.items() if not name.endswith("output")]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
@@ -217,12 +276,18 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
     if not inner:
         return [adamw]
     groups = [{"params": inner, "share": MUON_SHARE}]
-    return [adamw, torch.optim.Muon(groups, lr=opts.lr, weight_decay=0.02 / MUON_SHARE, adjust_lr_fn="match_rms_adamw")]
+    return [
+        adamw,
+        torch.optim.Muon(
+            groups, lr=opts.lr, weight_decay=0.02 / MUON_SHARE, adjust_lr_fn="match_rms_adamw"
+        ),
+    ]
 
 
 def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
-    """Return the learning rate: linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, if they end
-    sooner, the minutes."""
+    """Return the learning rate: linear warm-up, then a cosine down to a fiftieth of the peak, over
+    the steps or, if they end sooner, the minutes.
+    """
     if step < opts.warmup:
         return opts.lr * (step + 1) / opts.warmup
     progress = (step - opts.warmup) / max(1, opts.steps - opts.warmup)

@@ -1,12 +1,15 @@
-"""Audit losslessness: does every method draw as its target would? `python -m lantern_demo.bench audit --out audit.json`.
+"""Audit losslessness: does every method draw as its target would? `python -m lantern_demo.bench
+audit --out audit.json`.
 
-The decoding loop runs with many seeds on toy models whose exact distribution of whole sequences is known (`toy`). Methods that
-share vanilla's noise must draw the same sequence as vanilla for every seed. For the others, Pearson's chi-square test compares
-the counted sequences with the exact distribution. The number of runs is chosen to detect a distance of SEEN nine times in ten.
-Every lossless method must pass. Every other one must fail, which shows that the audit detects faults.
+The decoding loop runs with many seeds on toy models whose exact distribution of whole sequences is
+known (`toy`). Methods that share vanilla's noise must draw the same sequence as vanilla for every
+seed. For the others, Pearson's chi-square test compares the counted sequences with the exact
+distribution. The number of runs is chosen to detect a distance of SEEN nine times in ten. Every
+lossless method must pass. Every other one must fail, which shows that the audit detects faults.
 
-The audit covers this project's implementation of each method, not its authors' program. With --out FILE.json the report is
-written as FILE.json and FILE.md. The exit status is 1 if a lossless row fails or a lossy one passes.
+The audit covers this project's implementation of each method, not its authors' program. With --out
+FILE.json the report is written as FILE.json and FILE.md. The exit status is 1 if a lossless row
+fails or a lossy one passes.
 """
 
 from __future__ import annotations
@@ -27,8 +30,27 @@ import torch
 
 import lantern_demo
 from lantern_demo.bench.chi_square import Counts, Probs, distance, expected_distance, worst_stretch
-from lantern_demo.bench.report import at_least, digest_of, json_file, machine_of, now, parser_of, table, write
-from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
+from lantern_demo.bench.report import (
+    at_least,
+    digest_of,
+    json_file,
+    machine_of,
+    now,
+    parser_of,
+    table,
+    write,
+)
+from lantern_demo.bench.toy import (
+    CASES,
+    LENGTH,
+    SEQUENCES,
+    VOCAB,
+    Tables,
+    ToyDrafter,
+    ToyTarget,
+    index_of,
+    neighbours,
+)
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import NOISE, Config
 from lantern_demo.decoding.loop import Decoded, decode
@@ -42,7 +64,8 @@ SEEN = 0.05  # total variation distance of sequences that the other rows detect 
 DISTANCES = (0.01, 0.02, 0.03, SEEN, 0.08, 0.12, 0.2, 0.3, 0.5)
 SIMULATED = 100  # audits of a faulty decoder, to count how often they detect it
 GROWTH = 1.25  # factor between the numbers of runs that are tried
-# A row of counts passes when its p-value over all stretches is not below this. Sound rows fall below about 3 times in 10,000.
+# A row of counts passes when its p-value over all stretches is not below this. Sound rows fall
+# below about 3 times in 10,000.
 LEAST_P = 1e-4
 HOW = (
     f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. Rows with shared noise count the seeds whose sequence is not "
@@ -53,7 +76,8 @@ HOW = (
     "how far it is off on images. The audit covers this project's implementation of each method."
 )
 
-# Small draft trees and windows, and bounds that matter among so few tokens. Other settings keep their defaults.
+# Small draft trees and windows, and bounds that matter among so few tokens. Other settings keep
+# their defaults.
 SMALL = Settings(
     tree="0 1 00 01 10 000",
     draft_top_k=2,
@@ -94,11 +118,13 @@ class Cell(NamedTuple):
 class Row:
     """The result of a cell.
 
-    A paired row has `differ`, the number of seeds whose sequence is not vanilla's. Any other row has the following fields.
-    `tvd`: total variation distance (0 to 1) between the sequences and the exact distribution. `expected`: mean distance of as
-    many exact draws. `stretch`: the stretch of tokens that fits worst. `stretch_p`: its p-value times the number of stretches.
-    `impossible`: count of sequences with probability 0. All rows have `sees`, the smallest distance that they detect nine times
-    in ten. `accepted` is the mean tokens per forward pass after the prefill. `seconds` are those of one process.
+    A paired row has `differ`, the number of seeds whose sequence is not vanilla's. Any other row
+    has the following fields. `tvd`: total variation distance (0 to 1) between the sequences and the
+    exact distribution. `expected`: mean distance of as many exact draws. `stretch`: the stretch of
+    tokens that fits worst. `stretch_p`: its p-value times the number of stretches. `impossible`:
+    count of sequences with probability 0. All rows have `sees`, the smallest distance that they
+    detect nine times in ten. `accepted` is the mean tokens per forward pass after the prefill.
+    `seconds` are those of one process.
     """
 
     method: str
@@ -149,8 +175,13 @@ def judged(report: Report, rows: Sequence[Row]) -> Report:
     exact, wrong = sum(row.lossless for row in rows), faults(rows)
     verdict = f"All {exact} rows of lossless methods pass, and all {len(rows) - exact} rows of lossy ones fail."
     if wrong:
-        verdict = f"Not as it should be: {'; '.join(f'{row.cell.name} at {row.case}' for row in wrong)}."
-    return report | {"verdict": verdict, "rows": [asdict(row) | {"verdict": row.verdict} for row in rows]}
+        verdict = (
+            f"Not as it should be: {'; '.join(f'{row.cell.name} at {row.case}' for row in wrong)}."
+        )
+    return report | {
+        "verdict": verdict,
+        "rows": [asdict(row) | {"verdict": row.verdict} for row in rows],
+    }
 
 
 @cache
@@ -162,14 +193,19 @@ def _tables(case: str) -> Tables:
 def finds(case: str, runs: int, far: float) -> bool:
     """Return whether nine of ten audits with this many runs detect a faulty decoder.
 
-    Its sequences are at a total variation distance of `far` from the exact ones. False if no fault of `Tables.sequences` is so
-    large."""
+    Its sequences are at a total variation distance of `far` from the exact ones. False if no fault
+    of `Tables.sequences` is so large.
+    """
     probs, low, high = _tables(case).sequences(), 0.0, 0.99
     if distance(_tables(case).sequences(high), probs) < far:
         return False
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (low, middle) if distance(_tables(case).sequences(middle), probs) > far else (middle, high)
+        low, high = (
+            (low, middle)
+            if distance(_tables(case).sequences(middle), probs) > far
+            else (middle, high)
+        )
     generator, faulty, missed = numpy.random.default_rng(0), _tables(case).sequences(high), 0
     for _ in range(SIMULATED):
         missed += _worst(generator.multinomial(runs, faulty / faulty.sum()), probs)[1] >= LEAST_P
@@ -201,7 +237,10 @@ def _worst(counts: Counts, probs: Probs) -> tuple[str, float]:
 
 
 def player(cell: Cell) -> Callable[[int], Decoded]:
-    """Return a function that runs a cell once, given a seed. The runs share models, rule and tree."""
+    """Return a function that runs a cell once, given a seed.
+
+    The runs share models, rule and tree.
+    """
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     rule, tree = SMALL.rule(method), choice_of(method.drafts, SMALL).policy
@@ -218,7 +257,10 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
 def run_cell(cell: Cell, runs: int | None = None) -> Row:
     """Run a cell and test it. If `runs` is None, its kind determines their number."""
     runs = runs or (SEEDS if cell.paired else runs_to_see(cell.case))
-    play, vanilla = player(cell), player(Cell("vanilla", "shared", cell.case)) if cell.paired else None
+    play, vanilla = (
+        player(cell),
+        player(Cell("vanilla", "shared", cell.case)) if cell.paired else None,
+    )
     # a different first seed per cell, or all methods would draw the same first tokens
     first = zlib.crc32("/".join(cell).encode())
     counts, passes, differ = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0, 0
@@ -232,16 +274,25 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
     if vanilla is None:
         probs = _tables(cell.case).sequences()
         stretch, stretch_p = _worst(counts, probs)
-        told = {"tvd": distance(counts, probs), "expected": expected_distance(probs, runs), "stretch": stretch}
+        told = {
+            "tvd": distance(counts, probs),
+            "expected": expected_distance(probs, runs),
+            "stretch": stretch,
+        }
         told |= {"stretch_p": stretch_p, "impossible": int(counts[probs == 0].sum())}
     accepted, seconds = round(runs * (LENGTH - 1) / passes, 4), round(perf_counter() - began, 2)
-    return Row(*cell, cell.lossless, runs, sees(cell, runs), **told, accepted=accepted, seconds=seconds)
+    return Row(
+        *cell, cell.lossless, runs, sees(cell, runs), **told, accepted=accepted, seconds=seconds
+    )
 
 
 def ways(method: Method) -> list[str]:
     """Return the kinds of noise that a method is run with."""
     rule, tree, near = SMALL.rule(method), choice_of(method.drafts, SMALL).policy, neighbours()
-    made = (Config(method, LENGTH, rule=rule, tree=tree, neighbours=near, noise=noise) for noise in NOISE)
+    made = (
+        Config(method, LENGTH, rule=rule, tree=tree, neighbours=near, noise=noise)
+        for noise in NOISE
+    )
     return list(dict.fromkeys(config.noise_used for config in made))
 
 
@@ -258,13 +309,18 @@ def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
 
 
 def markdown(report: Report) -> str:
-    """Return the report in Markdown: a table of verdicts, the cases and the procedure. The JSON has the numbers."""
+    """Return the report in Markdown: a table of verdicts, the cases and the procedure.
+
+    The JSON has the numbers.
+    """
     listed = "; ".join(f"`{case}`: {label}" for case, label in report["cases"].items())
     return "\n\n".join([glance(report), f"Cases: {listed}.", HOW]) + "\n"
 
 
 def glance(report: Report) -> str:
-    """Return the part of a report that docs/audit.md shows: the verdict, runs and machine, and a table of the verdicts."""
+    """Return the part of a report that docs/audit.md shows: the verdict, runs and machine, and a
+    table of the verdicts.
+    """
     rows, versions, processes = rows_of(report), report["versions"], report["processes"]
     where = (
         f"{runs_in_words(rows)}, {report['machine']['device']}, {processes} {'process' if processes == 1 else 'processes'}, "
@@ -272,28 +328,55 @@ def glance(report: Report) -> str:
     )
     found = {row.cell: row for row in rows}
     lines = []
-    for method, noise, lossless in dict.fromkeys((row.method, row.noise, row.lossless) for row in rows):
+    for method, noise, lossless in dict.fromkeys(
+        (row.method, row.noise, row.lossless) for row in rows
+    ):
         cells = [found.get(Cell(method, noise, case)) for case in report["cases"]]
         least = max(row.sees for row in cells if row)
         verdicts = [row.verdict if row else "-" for row in cells]
         lines.append([method, noise, "yes" if lossless else "no", f"{least:g}", *verdicts])
-    return "\n\n".join([report["verdict"], where, table(["method", "noise", "lossless", "sees", *report["cases"]], lines)])
+    return "\n\n".join(
+        [
+            report["verdict"],
+            where,
+            table(["method", "noise", "lossless", "sees", *report["cases"]], lines),
+        ]
+    )
 
 
 def runs_in_words(rows: Sequence[Row]) -> str:
     """Describe how many runs the rows of each kind have."""
     kinds = {True: "seeds a row with shared noise", False: "runs a row of the others"}
-    counts = {paired: sorted({row.runs for row in rows if row.cell.paired == paired}) for paired in kinds}
-    parts = (f"{n[0]:,}{f' to {n[-1]:,}' if n[-1] > n[0] else ''} {kinds[paired]}" for paired, n in counts.items() if n)
+    counts = {
+        paired: sorted({row.runs for row in rows if row.cell.paired == paired}) for paired in kinds
+    }
+    parts = (
+        f"{n[0]:,}{f' to {n[-1]:,}' if n[-1] > n[0] else ''} {kinds[paired]}"
+        for paired, n in counts.items()
+        if n
+    )
     return ", ".join(parts)
 
 
 def parser() -> argparse.ArgumentParser:
     p = parser_of("audit", __doc__)
-    p.add_argument("--runs", type=at_least(1), help=f"of every row (default: {SEEDS} seeds, or enough to see {SEEN})")
-    p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="default: all")
-    p.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
-    p.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="default: one for each processor")
+    p.add_argument(
+        "--runs",
+        type=at_least(1),
+        help=f"of every row (default: {SEEDS} seeds, or enough to see {SEEN})",
+    )
+    p.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="default: all"
+    )
+    p.add_argument(
+        "--cases", nargs="+", choices=list(CASES), default=list(CASES), help="default: all"
+    )
+    p.add_argument(
+        "--processes",
+        type=at_least(1),
+        default=os.cpu_count() or 1,
+        help="default: one for each processor",
+    )
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
     return p
 

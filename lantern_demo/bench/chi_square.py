@@ -1,4 +1,5 @@
-"""Compare counts with a distribution: total variation distance, its expected value for exact draws, and Pearson's test.
+"""Compare counts with a distribution: total variation distance, its expected value for exact draws,
+and Pearson's test.
 
 Counts are whole numbers. Distributions are float64 probabilities that sum to 1.
 """
@@ -19,8 +20,8 @@ SIMULATED = 200  # sets of counts drawn for a mean
 def chi_square(counts: Counts, probs: Probs) -> float:
     """Return the p-value of counts under a distribution, both [n], by Pearson's test.
 
-    Neighbours share a cell until `FEWEST` draws are expected in it. Outcomes of probability 0 belong to no cell. If one was
-    drawn, p is 0. Raises ValueError if nothing was counted.
+    Neighbours share a cell until `FEWEST` draws are expected in it. Outcomes of probability 0
+    belong to no cell. If one was drawn, p is 0. Raises ValueError if nothing was counted.
     """
     runs = int(counts.sum())
     if runs < 1:
@@ -38,32 +39,48 @@ def chi_square(counts: Counts, probs: Probs) -> float:
         expected[-1] += share
     if counts[probs == 0].any():
         return 0.0
-    chi2, df = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)), len(expected) - 1
+    chi2, df = (
+        sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)),
+        len(expected) - 1,
+    )
     half = torch.tensor([df / 2, chi2 / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1])) if df else 1.0
 
 
 def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
-    """Return the stretch of consecutive tokens, such as "2-4", whose joint distribution fits worst, and its p-value.
+    """Return the stretch of consecutive tokens, such as "2-4", whose joint distribution fits worst,
+    and its p-value.
 
-    The p-value is multiplied by the number of stretches (Bonferroni), at most 1. Counts and distribution are [V, ..., V] with a
-    dimension per token. Few tokens make few cells, which show a small fault that is lost among all sequences.
+    The p-value is multiplied by the number of stretches (Bonferroni), at most 1. Counts and
+    distribution are [V, ..., V] with a dimension per token. Few tokens make few cells, which show a
+    small fault that is lost among all sequences.
     """
     found = []
     for first in range(probs.ndim):
         for last in range(first, probs.ndim):
             others = tuple(i for i in range(probs.ndim) if not first <= i <= last)
-            found.append((chi_square(counts.sum(others).ravel(), probs.sum(others).ravel()), f"{first + 1}-{last + 1}"))
+            found.append(
+                (
+                    chi_square(counts.sum(others).ravel(), probs.sum(others).ravel()),
+                    f"{first + 1}-{last + 1}",
+                )
+            )
     p, stretch = min(found)
     return stretch, min(1.0, p * len(found))
 
 
 def distance(counts: Counts | Probs, probs: Probs) -> float:
-    """Return the total variation distance, 0 to 1, between normalised counts or weights [n] and a distribution [n]."""
+    """Return the total variation distance, 0 to 1, between normalised counts or weights [n] and a
+    distribution [n].
+    """
     return 0.5 * float(numpy.abs(counts / counts.sum() - probs).sum())
 
 
 def expected_distance(probs: Probs, runs: int) -> float:
-    """Estimate the mean total variation distance between probabilities [n] and `runs` draws from them by simulation."""
+    """Estimate the mean total variation distance between probabilities [n] and `runs` draws from
+    them by simulation.
+    """
     generator = numpy.random.default_rng(0)
-    return float(numpy.mean([distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)]))
+    return float(
+        numpy.mean([distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)])
+    )

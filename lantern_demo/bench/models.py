@@ -1,4 +1,6 @@
-"""Models to time steps on. Models of published sizes have random weights, so their accepted length has no meaning.
+"""Models to time steps on.
+
+Models of published sizes have random weights, so their accepted length has no meaning.
 
 The cost of a step of fixed shapes depends neither on the weights nor on the accepted tokens."""
 
@@ -32,7 +34,8 @@ from lantern_demo.settings.settings import Settings
 PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are built from
 WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
-SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to try the program
+# to try the program
+SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,9 @@ class TimedModel:
     def run(
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
     ) -> Iterator[Step | Decoded]:
-        """Decode this many tokens (by default a picture) with a draft tree (by default that of the settings)."""
+        """Decode this many tokens (by default a picture) with a draft tree (by default that of the
+        settings).
+        """
         chosen = METHODS[method]
         config = Config(
             chosen,
@@ -103,14 +108,21 @@ def timed_model(
         torch.manual_seed(0)
         sizes = shrunk(info.published.target) if small else info.published.target
         target = random_network(sizes, device, dtype)
-        drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), device, dtype)
+        drafter = random_network(
+            (not small and info.published.drafter) or drafter_of(sizes), device, dtype
+        )
         features, mask = prompt_of(sizes, device)
         # A table of the right shape: every token's neighbours are those that follow it.
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
         table = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
-    features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
+    features = (
+        features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
+    )
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
-    weights = sum(w.numel() for block in target.blocks for w in block.parameters()) + target.config.dim * target.vocab_size
+    weights = (
+        sum(w.numel() for block in target.blocks for w in block.parameters())
+        + target.config.dim * target.vocab_size
+    )
     if join:
         for layer in (*target.blocks, drafter.layer):
             layer.join()
@@ -119,9 +131,12 @@ def timed_model(
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a network of random weights within float16 range, scaled so that states neither vanish nor blow up."""
+    """Return a network of random weights within float16 range, scaled so that states neither vanish
+    nor blow up.
+    """
     network: nn.Module = blank_network(sizes)
-    block = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))  # billions of numbers would take long to draw
+    # billions of numbers would take long to draw
+    block = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
 
     def weight(name: str, shape: torch.Size) -> Tensor:
         if "norm" in name or len(shape) == 1:
@@ -129,14 +144,22 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
         scaled = (block * shape[1] ** -0.5).half().to(device, dtype)
         return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
-    return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
+    return fill(
+        network,
+        {name: weight(name, w.shape) for name, w in network.state_dict().items()},
+        device,
+        dtype,
+    )
 
 
 def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return features and mask of a random prompt, or its ids, or a class."""
     if isinstance(config, (AnoleConfig, JanusConfig)):
-        first = 8712 if isinstance(config, AnoleConfig) else 0  # word ids follow Anole's image token ids
-        return torch.randint(first, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
+        # word ids follow Anole's image token ids
+        first = 8712 if isinstance(config, AnoleConfig) else 0
+        return torch.randint(
+            first, config.embeddings, (1, min(WORDS, config.prefix)), device=device
+        ), None
     assert isinstance(config, LlamaGenConfig)
     if config.classes:
         return torch.zeros(1, dtype=torch.int64, device=device), None
@@ -146,12 +169,19 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
 
 def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
     """Return small sizes for a target. Anole's marks keep their ids."""
-    own: dict[type, dict[str, int]] = {AnoleConfig: {"embeddings": 8730}, JanusConfig: {"embeddings": 64, "pad": 2}}
-    return replace(sizes, **SMALL, prefix=min(sizes.prefix, 24), **own.get(type(sizes), {"caption_dim": 32}))
+    own: dict[type, dict[str, int]] = {
+        AnoleConfig: {"embeddings": 8730},
+        JanusConfig: {"embeddings": 64, "pad": 2},
+    }
+    return replace(
+        sizes, **SMALL, prefix=min(sizes.prefix, 24), **own.get(type(sizes), {"caption_dim": 32})
+    )
 
 
 def drafter_of(target: TargetSizes[Any]) -> DrafterSizes[Any]:
     """Return a drafter's sizes for a target: the fields that both have."""
     family = family_of(target)
     own = {field.name for field in fields(family.drafter)} - {"eps"}
-    return family.drafter(**{field.name: getattr(target, field.name) for field in fields(target) if field.name in own})
+    return family.drafter(
+        **{field.name: getattr(target, field.name) for field in fields(target) if field.name in own}
+    )

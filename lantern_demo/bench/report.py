@@ -1,4 +1,6 @@
-"""Shared parts of the commands: options and checks of their values, tables, the machine's description, and files."""
+"""Shared parts of the commands: options and checks of their values, tables, the machine's
+description, and files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from lantern_demo.paths import user_path
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
     """Return the parser of `python -m lantern_demo.bench COMMAND`."""
     prog = f"python -m lantern_demo.bench {command}"
-    return argparse.ArgumentParser(prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return argparse.ArgumentParser(
+        prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -45,7 +49,11 @@ def json_file(text: str) -> Path:
 
 def add_model(p: argparse.ArgumentParser) -> None:
     """Add the options for the model, its device and its format."""
-    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
+    p.add_argument(
+        "--model",
+        default="lantern-scenes",
+        help="registry id or a model folder (default: lantern-scenes)",
+    )
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
 
@@ -62,7 +70,9 @@ def number(value: float | None, digits: int) -> str:
 
 
 def machine_of(device: torch.device) -> dict[str, Any]:
-    """Describe the machine: device, system, processors, threads, and a GPU's memory in bytes and capability."""
+    """Describe the machine: device, system, processors, threads, and a GPU's memory in bytes and
+    capability.
+    """
     told: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
@@ -72,7 +82,10 @@ def machine_of(device: torch.device) -> dict[str, Any]:
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        told |= {"gpu_memory": properties.total_memory, "gpu_capability": f"{properties.major}.{properties.minor}"}
+        told |= {
+            "gpu_memory": properties.total_memory,
+            "gpu_capability": f"{properties.major}.{properties.minor}",
+        }
     return told
 
 
@@ -98,8 +111,13 @@ def _lines(value: Any) -> str:
 
 
 def digest_of(folder: Path, *patterns: str) -> str:
-    """Return a digest of names and contents of the files in a folder that match one of the patterns."""
+    """Return a digest of names and contents of the files in a folder that match one of the
+    patterns.
+    """
     digest = hashlib.sha256()
     for path in sorted({p for pattern in patterns for p in folder.rglob(pattern) if p.is_file()}):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(
+            f"{path.relative_to(folder).as_posix()}\0".encode()
+            + hashlib.sha256(path.read_bytes()).digest()
+        )
     return digest.hexdigest()[:16]

@@ -1,8 +1,10 @@
-"""Time every method on this machine, and count its changed tokens: `python -m lantern_demo.bench speed --out speed.json`.
+"""Time every method on this machine, and count its changed tokens: `python -m lantern_demo.bench
+speed --out speed.json`.
 
-Every prompt is a round: all methods draw it in turn with one seed. Every other round runs in reverse order, so that a steady
-drift of the machine cancels. A warm-up round is discarded. The table shows medians over the rounds. Gains are ratios within a
-round. With --out FILE.json the report is also written as FILE.json and FILE.md.
+Every prompt is a round: all methods draw it in turn with one seed. Every other round runs in
+reverse order, so that a steady drift of the machine cancels. A warm-up round is discarded. The
+table shows medians over the rounds. Gains are ratios within a round. With --out FILE.json the
+report is also written as FILE.json and FILE.md.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ import transformers
 from tqdm import tqdm
 
 import lantern_demo
-from lantern_demo.bench.report import add_model, at_least, json_file, machine_of, now, parser_of, write
+from lantern_demo.bench.report import (
+    add_model,
+    at_least,
+    json_file,
+    machine_of,
+    now,
+    parser_of,
+    write,
+)
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.llamagen.labels import CLASSES
@@ -59,13 +69,21 @@ def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
     if info.kind == "class":
         return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
     return [
-        full_caption(**{name: int(torch.randint(len(classes), (1,), generator=g)) for name, classes in ATTRIBUTES.items()})
+        full_caption(
+            **{
+                name: int(torch.randint(len(classes), (1,), generator=g))
+                for name, classes in ATTRIBUTES.items()
+            }
+        )
         for _ in range(count)
     ]
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
-    """Return each method under every combination of the values that it reads. A name has only the values that vary."""
+    """Return each method under every combination of the values that it reads.
+
+    A name has only the values that vary.
+    """
     rows = []
     for method in methods:
         read = {key: given for key, given in values.items() if KNOBS[key].reads(METHODS[method])}
@@ -91,10 +109,11 @@ def peak_bytes(device: torch.device) -> int | None:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture and return its entry of the run record without events, with `wall_seconds` and `peak_bytes`.
+    """Draw a picture and return its entry of the run record without events, with `wall_seconds` and
+    `peak_bytes`.
 
-    `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval, with all Python work
-    between the clock's segments. Raises RuntimeError if the method fails.
+    `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval,
+    with all Python work between the clock's segments. Raises RuntimeError if the method fails.
     """
     walls: list[float] = []
     if pipe.device.type == "cuda":
@@ -104,13 +123,20 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
             done = event
         else:
             walls.append(perf_counter())
-    entry = {key: value for key, value in done.record["methods"][row.method].items() if key not in ("events", "speedup")}
+    entry = {
+        key: value
+        for key, value in done.record["methods"][row.method].items()
+        if key not in ("events", "speedup")
+    }
     wall = done.stats.prefill_seconds + walls[-1] - walls[0]
     return {**entry, "wall_seconds": wall, "peak_bytes": peak_bytes(pipe.device)}
 
 
 def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:
-    """Run a round for each prompt, after a warm-up round that is discarded. A prompt's number is its seed."""
+    """Run a round for each prompt, after a warm-up round that is discarded.
+
+    A prompt's number is its seed.
+    """
     rounds: list[Round] = []
     with tqdm(total=(1 + len(prompts)) * len(contestants), desc="rounds", unit="run") as bar:
         for number, prompt in ((-1, prompts[0]), *enumerate(prompts)):
@@ -124,7 +150,10 @@ def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Roun
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Parse NAME=VALUE. The value is decoded as JSON if possible. Raises ValueError without a "="."""
+    """Parse NAME=VALUE.
+
+    The value is decoded as JSON if possible. Raises ValueError without a "=".
+    """
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
@@ -137,10 +166,26 @@ def setting(text: str) -> tuple[str, Any]:
 def parser() -> argparse.ArgumentParser:
     p = parser_of("speed", __doc__)
     add_model(p)
-    p.add_argument("--prompts", type=at_least(1), default=6, help="how many prompts to draw (default: 6)")
-    p.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
-    p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
-    p.add_argument("--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row")
+    p.add_argument(
+        "--prompts", type=at_least(1), default=6, help="how many prompts to draw (default: 6)"
+    )
+    p.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS),
+        help="by default all that the model has a drafter for",
+    )
+    p.add_argument(
+        "--set",
+        type=setting,
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings for all, temperature=0 say",
+    )
+    p.add_argument(
+        "--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row"
+    )
     p.add_argument("--noise", nargs="+", choices=KNOBS["noise"].choices, help="each is a row")
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
     return p
@@ -153,25 +198,43 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     pipe = load(args.model, args.device, args.dtype)
     pipe.defaults = pipe.settings(**dict(args.set))
     chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
-    values = {key: list(dict.fromkeys(given)) for key in ("tree", "noise") if (given := getattr(args, key)) is not None}
+    values = {
+        key: list(dict.fromkeys(given))
+        for key in ("tree", "noise")
+        if (given := getattr(args, key)) is not None
+    }
     rows = rows_of([method.id for method in chosen], values)
     for row in rows:
         pipe.settings(**row.settings)
-    rounds = measure({row.name: partial(play, pipe, row) for row in rows}, prompts_for(pipe.info, args.prompts))
+    rounds = measure(
+        {row.name: partial(play, pipe, row) for row in rows}, prompts_for(pipe.info, args.prompts)
+    )
     return {
         "created": now(),
         "version": lantern_demo.__version__,
         "machine": machine_of(pipe.device),
         "threads": pipe.threads.count,
-        "libraries": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
-        "model": {"id": pipe.info.id, "trained": pipe.networks.trained, "sources": pipe.networks.sources},
+        "libraries": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "model": {
+            "id": pipe.info.id,
+            "trained": pipe.networks.trained,
+            "sources": pipe.networks.sources,
+        },
         "dtype": pipe.dtype,
         "products": pipe.products,
         "settings": pipe.defaults.as_dict(),
         "how": HOW,
         "methods": {
             row.name: {"label": row.label, "settings": row.settings, **told}
-            for row, told in zip(rows, summarise(rounds, {row.name: row.method for row in rows}).values(), strict=True)
+            for row, told in zip(
+                rows,
+                summarise(rounds, {row.name: row.method for row in rows}).values(),
+                strict=True,
+            )
         },
         "rounds": rounds,
     }

@@ -15,10 +15,24 @@ Run = dict[str, Any]  # of one contestant in one round, JSON-able
 Round = dict[str, Any]  # prompt, seed, and `runs` by contestant
 
 RESAMPLES = 5000
-# With fewer values, even the range from lowest to highest covers the median less than 95 times in 100: 1 - 2^(1-n).
+# With fewer values, even the range from lowest to highest covers the median less than 95 times in
+# 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
-HEAD = ["method", "nodes", "passes", "MAL", "ms / step", *PARTS, "c", "seconds", "gain", "95 %", "changed", "peak MiB"]
+HEAD = [
+    "method",
+    "nodes",
+    "passes",
+    "MAL",
+    "ms / step",
+    *PARTS,
+    "c",
+    "seconds",
+    "gain",
+    "95 %",
+    "changed",
+    "peak MiB",
+]
 HOW = (
     "Every round draws one prompt with one seed by all methods in turn, in every other round backwards, after a whole round that "
     "is thrown away. Seconds are synchronised device work from the prefill to the last token; ms / step is the mean of a run "
@@ -30,7 +44,9 @@ HOW = (
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """Return the bootstrap 95 % interval of the median, rounds taken as independent, or None for fewer than FEWEST values."""
+    """Return the bootstrap 95 % interval of the median, rounds taken as independent, or None for
+    fewer than FEWEST values.
+    """
     if len(values) < FEWEST:
         return None
     g = numpy.random.default_rng(0)  # the same values give the same interval
@@ -42,7 +58,12 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 def spread(values: list[float]) -> dict[str, Any]:
     """Return the median, the 10th and 90th percentile, and the interval of the median."""
     low, high = numpy.quantile(values, (0.1, 0.9))
-    return {"median": median(values), "p10": float(low), "p90": float(high), "interval95": interval(values)}
+    return {
+        "median": median(values),
+        "p10": float(low),
+        "p90": float(high),
+        "interval95": interval(values),
+    }
 
 
 def step_ms(run: Run) -> float:
@@ -51,7 +72,10 @@ def step_ms(run: Run) -> float:
 
 
 def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Summarise rounds by row. `rows` maps rows to method ids. Gains are over the first vanilla row and absent without one."""
+    """Summarise rounds by row.
+
+    `rows` maps rows to method ids. Gains are over the first vanilla row and absent without one.
+    """
     vanilla = next((name for name, method in rows.items() if method == "vanilla"), None)
 
     def ratio(above: str, below: str, of: Callable[[Run], float]) -> list[float]:
@@ -79,21 +103,33 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "tree": sorted({run["tree"] for run in runs}),
         "speculative_decoding": pooled([run["speculative_decoding"] for run in runs]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
-        **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
-        "peak_bytes": max((run["peak_bytes"] for run in runs if run["peak_bytes"] is not None), default=None),
+        **{
+            f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs)
+            for p in PARTS
+        },
+        "peak_bytes": max(
+            (run["peak_bytes"] for run in runs if run["peak_bytes"] is not None), default=None
+        ),
     }
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the table of a speed report, with its settings and procedure."""
     rows, machine, created = report["methods"], report["machine"], report["created"][:10]
-    apart = {"seed"}.union(*(row["settings"] for row in rows.values()))  # settings that vary by round or by row
-    settings = [f"{key} {value}" for key, value in report["settings"].items() if value is not None and key not in apart]
+    # settings that vary by round or by row
+    apart = {"seed"}.union(*(row["settings"] for row in rows.values()))
+    settings = [
+        f"{key} {value}"
+        for key, value in report["settings"].items()
+        if value is not None and key not in apart
+    ]
     head = (
         f"{report['model']['id']} ({report['dtype']}) on {machine['device']}; rounds: "
         f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, lantern-demo {report['version']}, {created}"
     )
-    trees = "\n".join(f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values())
+    trees = "\n".join(
+        f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()
+    )
     lines = table(HEAD, [_line(row) for row in rows.values()])
     return "\n\n".join([head, f"Settings: {', '.join(settings)}", lines, trees, HOW]) + "\n"
 
@@ -120,4 +156,8 @@ def _line(row: dict[str, Any]) -> list[str]:
 def _spread(told: dict[str, Any], digits: int, unit: str = "") -> str:
     value = f"{told['median']:.{digits}f}{unit}"
     # one round, or vanilla over itself: nothing was spread
-    return value if told["p10"] == told["p90"] else f"{value} ({told['p10']:.{digits}f} to {told['p90']:.{digits}f})"
+    return (
+        value
+        if told["p10"] == told["p90"]
+        else f"{value} ({told['p10']:.{digits}f} to {told['p90']:.{digits}f})"
+    )

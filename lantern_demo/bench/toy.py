@@ -1,8 +1,10 @@
-"""Toy models with an exactly known distribution of sequences: target and drafter are tables of logits, one row per prefix.
+"""Toy models with an exactly known distribution of sequences: target and drafter are tables of
+logits, one row per prefix.
 
-A sequence has `LENGTH` tokens out of `VOCAB`, few enough to list all sequences. A prefix is a node of the tree of all prefixes,
-numbered level by level: the empty one is 0, and s followed by token t is s * VOCAB + t + 1. The lookup uses only the tokens in
-the cache that the mask shows. A wrong mask, depth or commit finds another row, and the sequences follow another distribution.
+A sequence has `LENGTH` tokens out of `VOCAB`, few enough to list all sequences. A prefix is a node
+of the tree of all prefixes, numbered level by level: the empty one is 0, and s followed by token t
+is s * VOCAB + t + 1. The lookup uses only the tokens in the cache that the mask shows. A wrong
+mask, depth or commit finds another row, and the sequences follow another distribution.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from lantern_demo.decoding.sampling import Sampling
 
 VOCAB = 5
 LENGTH = 5
-# All prefixes that a token of the picture may follow; one more row stands for the states after its end.
+# All prefixes that a token of the picture may follow; one more row stands for the states after its
+# end.
 PREFIXES = (VOCAB**LENGTH - 1) // (VOCAB - 1)
 SEQUENCES = VOCAB**LENGTH
 POWERS = float(VOCAB) ** numpy.arange(64)
@@ -32,9 +35,13 @@ Array = NDArray[numpy.float64]
 
 @dataclass(frozen=True)
 class ToyCase:
-    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits.
+    """How the tables are made and sampled.
 
-    If `sharp`, one token has probability 1 - 1e-6 after a third of the prefixes. The drafter's third is drawn independently."""
+    `spread` is the standard deviation of the target's logits.
+
+    If `sharp`, one token has probability 1 - 1e-6 after a third of the prefixes. The drafter's
+    third is drawn independently.
+    """
 
     id: str
     label: str
@@ -55,9 +62,13 @@ CASES: dict[str, ToyCase] = {case.id: case for case in _CASES}
 
 
 class Tables:
-    """The logits of a case, drawn from a fixed seed. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32.
+    """The logits of a case, drawn from a fixed seed.
 
-    The conditional row comes first. The drafter's logits are 0.7 times the target's plus noise of deviation `spread`."""
+    `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32.
+
+    The conditional row comes first. The drafter's logits are 0.7 times the target's plus noise of
+    deviation `spread`.
+    """
 
     def __init__(self, case: ToyCase) -> None:
         generator = torch.Generator().manual_seed(2410_03355)
@@ -68,13 +79,17 @@ class Tables:
         if case.sharp:
             for table in (self.target, self.drafter):
                 behind = torch.rand(shape[:2], generator=generator) < 1 / 3
-                behind[:, 0] = False  # the first token is never sharp, or most prefixes would be rare
+                # the first token is never sharp, or most prefixes would be rare
+                behind[:, 0] = False
                 token = torch.randint(VOCAB, (*shape[:2], 1), generator=generator)
-                peak = torch.zeros(shape).scatter_(-1, token, math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6))
+                peak = torch.zeros(shape).scatter_(
+                    -1, token, math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6)
+                )
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token after every prefix.
+        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token after every
+        prefix.
 
         They follow the definitions and do not use `decoding.sampling`."""
         sampling = self.case.sampling
@@ -87,20 +102,29 @@ class Tables:
             row /= row.sum()
             before = 0.0
             for token in order:
-                before, row[token] = before + row[token], row[token] if before <= sampling.top_p else 0.0
+                before, row[token] = (
+                    before + row[token],
+                    row[token] if before <= sampling.top_p else 0.0,
+                )
             row /= row.sum()
         return p
 
     def sequences(self, fault: float = 0.0) -> Array:
-        """Compute the exact distribution [SEQUENCES] float64 of whole sequences in lexicographic order.
+        """Compute the exact distribution [SEQUENCES] float64 of whole sequences in lexicographic
+        order.
 
-        A `fault` raises or lowers each conditional probability by this share at random, before they are renormalised."""
+        A `fault` raises or lowers each conditional probability by this share at random, before they
+        are renormalised.
+        """
         p, probs, first = self.conditionals(), numpy.ones(1), 0
         if fault:
             p *= 1 + fault * numpy.random.default_rng(0).choice([-1.0, 1.0], p.shape)
             p /= p.sum(1, keepdims=True)
         while len(probs) < SEQUENCES:
-            probs, first = (probs[:, None] * p[first : first + len(probs)]).ravel(), first + len(probs)
+            probs, first = (
+                (probs[:, None] * p[first : first + len(probs)]).ravel(),
+                first + len(probs),
+            )
         return probs
 
 
@@ -113,7 +137,10 @@ def index_of(tokens: list[int]) -> int:
 
 
 class _Cache(KVCache):
-    """Stores each token plus 1, so that 0 stands for the slots before the picture. All runs share its storage."""
+    """Stores each token plus 1, so that 0 stands for the slots before the picture.
+
+    All runs share its storage.
+    """
 
     def __init__(self, rows: int, slots: int) -> None:
         super().__init__(1, rows, 1, slots, 1)
@@ -121,7 +148,10 @@ class _Cache(KVCache):
 
 
 class _Network:
-    """The common part of target and drafter. A state indexes a logits row of 2 (rows R) x 2 (target, drafter) tables."""
+    """The common part of target and drafter.
+
+    A state indexes a logits row of 2 (rows R) x 2 (target, drafter) tables.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)
@@ -141,7 +171,10 @@ class _Network:
 
 
 class ToyTarget(_Network):
-    """The target of a case's tables; see `interfaces.Target`. It ignores the condition. One slot stands for the prompt."""
+    """The target of a case's tables; see `interfaces.Target`.
+
+    It ignores the condition. One slot stands for the prompt.
+    """
 
     vocab_size = VOCAB
 
@@ -150,26 +183,43 @@ class ToyTarget(_Network):
         cache.start(1)
         return _states(numpy.zeros((len(cache.digits), 1)))
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: _Cache) -> Tensor:
-        """Implement `interfaces.Target.forward`. A position that a node does not see counts as before the picture."""
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: _Cache,
+    ) -> Tensor:
+        """Implement `interfaces.Target.forward`.
+
+        A position that a node does not see counts as before the picture.
+        """
         at, where = slots.numpy(), positions.numpy()
         cache.digits[:, at] = tokens.numpy() + 1
         if visible is None:
             return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
         columns = numpy.arange(visible.shape[1])  # the positions of the slots' tokens
         columns[at] = where
-        weights = numpy.where(visible.numpy(), POWERS[numpy.maximum(where[:, None] - columns, 0)], 0.0)
+        weights = numpy.where(
+            visible.numpy(), POWERS[numpy.maximum(where[:, None] - columns, 0)], 0.0
+        )
         return _states(cache.digits[:, : len(columns)] @ weights.T)
 
 
 class ToyDrafter(_Network):
-    """The drafter of a case's tables; see `interfaces.Drafter`. Its input state and the token after it identify the prefix."""
+    """The drafter of a case's tables; see `interfaces.Drafter`.
+
+    Its input state and the token after it identify the prefix.
+    """
 
     guided = False
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        prefix = numpy.minimum(numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1, PREFIXES)
+        prefix = numpy.minimum(
+            numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1, PREFIXES
+        )
         prefix[PREFIXES] = PREFIXES
         # any state is followed by a state of the drafter's
         kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
@@ -179,7 +229,13 @@ class ToyDrafter(_Network):
         cache.start(hidden.shape[1])
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
     ) -> Tensor:
         asked = 1 if visible is None else len(visible)
         states = hidden[:, -asked:, 0].long().numpy()
@@ -187,9 +243,13 @@ class ToyDrafter(_Network):
 
 
 def _states(prefix: Array) -> Tensor:
-    """Return states [R, n, 1] of the target after prefixes [R, n]; all prefixes past the picture's end share one."""
+    """Return states [R, n, 1] of the target after prefixes [R, n]; all prefixes past the picture's
+    end share one.
+    """
     table = 2 * (PREFIXES + 1) * numpy.arange(len(prefix))[:, None]
-    return torch.from_numpy((numpy.minimum(prefix, PREFIXES) + table).astype(numpy.float32)).unsqueeze(-1)
+    return torch.from_numpy(
+        (numpy.minimum(prefix, PREFIXES) + table).astype(numpy.float32)
+    ).unsqueeze(-1)
 
 
 def neighbours() -> Tensor:

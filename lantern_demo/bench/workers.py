@@ -14,7 +14,9 @@ Result = TypeVar("Result")
 
 
 def spread(call: Callable[[Job], Result], jobs: Sequence[Job], processes: int) -> Iterator[Result]:
-    """Yield the result of `call` for every job, in order of completion. A single process or job runs here.
+    """Yield the result of `call` for every job, in order of completion.
+
+    A single process or job runs here.
 
     `call` and jobs must be picklable. An exception in a job is raised here.
     """
@@ -22,7 +24,9 @@ def spread(call: Callable[[Job], Result], jobs: Sequence[Job], processes: int) -
         yield from map(call, jobs)
         return
     context = multiprocessing.get_context("spawn")  # neither CUDA nor OpenMP outlives a fork
-    with ProcessPoolExecutor(min(processes, len(jobs)), context, torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(
+        min(processes, len(jobs)), context, torch.set_num_threads, (1,)
+    ) as pool:
         waiting = [pool.submit(call, job) for job in jobs]
         try:
             yield from (done.result() for done in as_completed(waiting))

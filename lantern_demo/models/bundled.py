@@ -1,7 +1,8 @@
-"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text
-encoder.
+"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each),
+the words of its text encoder.
 
-There are four networks, and a fifth in a folder with a picture decoder; otherwise the image tokenizer draws the pictures.
+There are four networks, and a fifth in a folder with a picture decoder; otherwise the image
+tokenizer draws the pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 
 PALETTE = "palette"  # a file of a model folder, which may be absent: the mean colours of its tokens
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
-PARTS = ("text", "target", "drafter", "tokenizer", "picture")  # folders of weights in a model folder; picture may be absent
+# folders of weights in a model folder; picture may be absent
+PARTS = ("text", "target", "drafter", "tokenizer", "picture")
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
 # `Networks[PromptEncoder]` is a model of any family.
@@ -57,11 +59,15 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     drafter: DrafterModel | None
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
+    # part -> repository, file, revision, commit
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     no_drafter: NoDrafter | None = None  # None if there is a drafter
-    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer does
-    trees: Any = field(default_factory=dict)  # its own default draft trees: see `settings.trees.drafts_by_device`
-    palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, if they were learnt from pictures
+    # draws the tokenizer's tokens larger than the tokenizer does
+    picture: PictureDecoder | None = None
+    # its own default draft trees: see `settings.trees.drafts_by_device`
+    trees: Any = field(default_factory=dict)
+    # the tokens' colours [V, 3] uint8, if they were learnt from pictures
+    palette: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Make the target's states carry the feature layers that its drafter reads."""
@@ -75,9 +81,14 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return self.picture.size if self.picture is not None else self.tokenizer.size
 
     def draw(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder if
-        there is one."""
-        return self.tokenizer.decode(tokens) if self.picture is None else self.picture(self.tokenizer.vectors(tokens))
+        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by
+        the picture decoder if there is one.
+        """
+        return (
+            self.tokenizer.decode(tokens)
+            if self.picture is None
+            else self.picture(self.tokenizer.vectors(tokens))
+        )
 
     def parts(self) -> dict[str, nn.Module]:
         """The model's networks, by the name of their folder."""
@@ -85,8 +96,15 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return {name: part for name, part in found.items() if part is not None}
 
 
-def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype: torch.dtype = torch.float16) -> None:
-    """Write a model folder; tensors are stored in `dtype`. Raise ValueError when there is no drafter."""
+def save(
+    folder: Path,
+    networks: Networks[TextEncoder, LlamaGen, Drafter],
+    dtype: torch.dtype = torch.float16,
+) -> None:
+    """Write a model folder; tensors are stored in `dtype`.
+
+    Raise ValueError when there is no drafter.
+    """
     if networks.drafter is None:
         raise ValueError("a model folder has a drafter; these networks lack one")
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,31 +135,46 @@ def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
         old.unlink()
     # clones, so that a tied tensor is written under each of its names
     tensors = part.state_dict().items()
-    state = {k: (v.detach().to(dtype) if v.is_floating_point() else v).contiguous().clone() for k, v in tensors}
+    state = {
+        k: (v.detach().to(dtype) if v.is_floating_point() else v).contiguous().clone()
+        for k, v in tensors
+    }
     save_torch_state_dict(state, folder, max_shard_size=SHARD)
 
 
 def load_part(folder: Path, part: nn.Module) -> None:
-    """Read one network's tensors. Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped."""
+    """Read one network's tensors.
+
+    Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped.
+    """
     for file in folder.glob("*.safetensors"):
         check_fetched(file)
     try:
         load_torch_model(part, folder, strict=True)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         why = " ".join(str(error).split())
-        raise ValueError(f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}") from error
+        raise ValueError(
+            f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}"
+        ) from error
 
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
-    """Raise ValueError if the parts of a model folder do not fit each other: they would fail in the middle of a run."""
-    target, drafter = networks.target.config, None if networks.drafter is None else networks.drafter.config
+    """Raise ValueError if the parts of a model folder do not fit each other: they would fail in the
+    middle of a run.
+    """
+    target, drafter = (
+        networks.target.config,
+        None if networks.drafter is None else networks.drafter.config,
+    )
     if drafter is not None:
         try:
             drafter.check_target(target)
         except ValueError as error:
             raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
-        raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
+        raise ValueError(
+            f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs"
+        )
     if networks.picture is not None:
         own, read = networks.picture.config, networks.tokenizer.vq.config
         if (own.embed_dim, own.num_patches) != (read.embed_dim, read.num_patches):
@@ -150,10 +183,15 @@ def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -
             )
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
-    """Read a model folder. All networks but target and drafter stay in float32: they run once per image.
+def load(
+    folder: Path, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Networks[TextEncoder, LlamaGen, Drafter]:
+    """Read a model folder.
 
-    Raise ValueError naming the file when the folder is no model folder, or a tensor is missing, unknown or mis-shaped.
+    All networks but target and drafter stay in float32: they run once per image.
+
+    Raise ValueError naming the file when the folder is no model folder, or a tensor is missing,
+    unknown or mis-shaped.
     """
     path = folder / "config.json"
     try:
@@ -161,11 +199,25 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
+        target, drafter = (
+            LlamaGen(LlamaGenConfig(**config["target"])),
+            Drafter(DrafterConfig(**config["drafter"])),
+        )
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
-        picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
-        networks = Networks(text, target, drafter, tokenizer, config["trained"], trees=config.get("trees", {}), picture=picture)
-    except Exception as error:  # the libraries raise anything for a damaged file, down to a bare Exception
+        picture = (
+            PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
+        )
+        networks = Networks(
+            text,
+            target,
+            drafter,
+            tokenizer,
+            config["trained"],
+            trees=config.get("trees", {}),
+            picture=picture,
+        )
+    # the libraries raise anything for a damaged file, down to a bare Exception
+    except Exception as error:
         raise ValueError(
             f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}; "
             "published files need the id of their model as model, and their folder as folder"
@@ -176,12 +228,16 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         part.requires_grad_(False).eval().to(device)
     networks.palette = _palette(folder, tokenizer.codebook_size)
     for network in (target.to(dtype), drafter.to(dtype)):
-        network.rope = network.config.rope_table().to(device)  # float32 for any number format of the weights, and not rounded
+        # float32 for any number format of the weights, and not rounded
+        network.rope = network.config.rope_table().to(device)
     return networks
 
 
 def _palette(folder: Path, codes: int) -> Tensor | None:
-    """Return the colours of a model folder's tokens, or None. Raise ValueError naming the file when it is damaged."""
+    """Return the colours of a model folder's tokens, or None.
+
+    Raise ValueError naming the file when it is damaged.
+    """
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None
@@ -191,5 +247,7 @@ def _palette(folder: Path, codes: int) -> Tensor | None:
     except (KeyError, OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read: {error!r}") from error
     if colours.shape != (codes, 3) or colours.dtype != torch.uint8:
-        raise ValueError(f"{path} must hold {codes} colours as uint8 [{codes}, 3], got {list(colours.shape)}")
+        raise ValueError(
+            f"{path} must hold {codes} colours as uint8 [{codes}, 3], got {list(colours.shape)}"
+        )
     return colours

@@ -1,7 +1,9 @@
-"""Published models: fetch their files and build the networks. Files are mapped into memory without a copy.
+"""Published models: fetch their files and build the networks.
 
-`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports the needs of a download. Without --check it
-downloads the files.
+Files are mapped into memory without a copy.
+
+`python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` reports the needs of a
+download. Without --check it downloads the files.
 
 A local folder may replace the Hub. Each part lies in a sub-folder under its published file names.
 The sub-folder has the part's name (target, drafter, tokenizer, text), or it has its repository's
@@ -32,7 +34,15 @@ from lantern_demo.models.files.needs import gib
 from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.machine.device import pick_device, unused_gpu
 from lantern_demo.models.machine.shutdown import stoppable
-from lantern_demo.models.registry import DRAFTER_FILES, REGISTRY, ModelInfo, Part, Published, Source, model_info
+from lantern_demo.models.registry import (
+    DRAFTER_FILES,
+    REGISTRY,
+    ModelInfo,
+    Part,
+    Published,
+    Source,
+    model_info,
+)
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.paths import user_path
 
@@ -40,7 +50,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def load(
-    info: ModelInfo, device: torch.device, dtype: torch.dtype | None, folder: Path | None = None, drafter: Path | None = None
+    info: ModelInfo,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    folder: Path | None = None,
+    drafter: Path | None = None,
 ) -> Networks[PromptEncoder]:
     """Return a published model's networks, from the Hub or from a local folder.
 
@@ -59,7 +73,9 @@ def load(
     text = families.prompt_reader(published, parts.get("text"), device)
     drafts = parts.get("drafter")
     chosen = None if drafts is None else _network("drafter", published, drafts, device, dtype)
-    sources: dict[str, dict[str, Any]] = {part: dict(located.facts) for part, located in parts.items()}
+    sources: dict[str, dict[str, Any]] = {
+        part: dict(located.facts) for part, located in parts.items()
+    }
     missing = None if chosen else why_no_drafter(info, folder)
     if missing:
         _LOG.warning("%s runs without a drafter: %s", info.id, missing)
@@ -86,7 +102,8 @@ def locate(
     folder: Path | None = None,
     drafter: Path | None = None,
 ) -> dict[Part, Located]:
-    """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
+    """Find the files of a published model's parts in a local folder, or else fetch them from the
+    Hub.
 
     A folder given as `drafter` replaces the published drafter. One that was trained here stands in
     for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
@@ -121,14 +138,25 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
         raise CheckpointError(f"{lacking}. From the Hub: {error}") from error
 
 
-def _network(part: Part, published: Published, located: Located, device: torch.device, dtype: torch.dtype | None) -> Any:
+def _network(
+    part: Part,
+    published: Published,
+    located: Located,
+    device: torch.device,
+    dtype: torch.dtype | None,
+) -> Any:
     """Read the network of any part but the text encoder."""
     network = families.expected(part, published, located)
     return fill(network, dict(families.weights(network, located)), device, dtype)
 
 
-def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> torch.nn.Module:
-    """Load a published model's frozen target, to train a drafter on. Raise CheckpointError as `load` does."""
+def load_target(
+    info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None
+) -> torch.nn.Module:
+    """Load a published model's frozen target, to train a drafter on.
+
+    Raise CheckpointError as `load` does.
+    """
     assert info.published is not None
     located = _located("target", info, folder)
     assert located is not None
@@ -151,12 +179,17 @@ def trained_folder(info: ModelInfo) -> Path:
 
 
 def save_drafter(folder: Path, drafter: Any) -> None:
-    """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its own tensor names and dtype)."""
+    """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its
+    own tensor names and dtype).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
-        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()}, folder / "model.safetensors"
+        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
+        folder / "model.safetensors",
     )
-    (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def drafter_in(folder: Path) -> Located:
@@ -199,12 +232,14 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
     return NoDrafter(f"no drafter comes with {info.id}", training)
 
 
-def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
-    """Report where a published model's parts lie, the bytes still to download and the memory that it needs. Return (lines,
-    whether it can be loaded).
+def check(
+    info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None
+) -> tuple[list[str], bool]:
+    """Report where a published model's parts lie, the bytes still to download and the memory that
+    it needs. Return (lines, whether it can be loaded).
 
-    Nothing is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for a bad device, dtype or
-    LANTERN_REVISIONS.
+    Nothing is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for
+    a bad device, dtype or LANTERN_REVISIONS.
     """
     published = info.published
     assert published is not None
@@ -250,14 +285,22 @@ def _check(part: Part, published: Published, located: Located) -> None:
 
 def main() -> None:
     offered = [info.id for info in REGISTRY.values() if info.published]
-    parser = argparse.ArgumentParser(description="Fetch a published model, or say what that would take.")
+    parser = argparse.ArgumentParser(
+        description="Fetch a published model, or say what that would take."
+    )
     parser.add_argument("--model", required=True, choices=offered)
     parser.add_argument(
-        "--check", action="store_true", help="only say what it would take; exit code 1 when something does not fit"
+        "--check",
+        action="store_true",
+        help="only say what it would take; exit code 1 when something does not fit",
     )
     parser.add_argument("--folder", help="a local folder with the published files")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
+    parser.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)"
+    )
     args = parser.parse_args()
     info = model_info(args.model)
     try:

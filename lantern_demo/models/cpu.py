@@ -19,32 +19,41 @@ from lantern_demo.models.machine.matmul import Matmul
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64 for queries, keys and values.
+    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64 for
+    queries, keys and values.
 
     Queries are scaled for attention as they turn; values do not turn.
     """
     rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
-    return torch.cat((rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1).flatten(1)
+    return torch.cat(
+        (rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1
+    ).flatten(1)
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Order the rows [heads * d, ...] of queries or keys so that pairs (i, i + d / 2) of each head are adjacent.
+    """Order the rows [heads * d, ...] of queries or keys so that pairs (i, i + d / 2) of each head
+    are adjacent.
 
-    `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the order.
+    `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the
+    order.
     """
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
 
 
 class Norm:
-    """RMSNorm: x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]. Its small operations are rounded correctly, so that
-    all instruction sets give the same result."""
+    """RMSNorm: x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D].
+
+    Its small operations are rounded correctly, so that all instruction sets give the same result.
+    """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         dim = weight.shape[0]
         self.weight, self.floor = weight.float() * dim**0.5, torch.tensor(dim * eps)
 
     def __call__(self, x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(self.floor).sqrt_()
+        length = (
+            torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(self.floor).sqrt_()
+        )
         return (x / length).mul_(self.weight)
 
 
@@ -59,11 +68,19 @@ class Where(NamedTuple):
 
 
 class LeanLayer(LlamaLayer[Where]):
-    """A layer of fused matmuls over nodes x [M, D], M of all rows together; `before` is None for a layer without a norm before
-    attention."""
+    """A layer of fused matmuls over nodes x [M, D], M of all rows together; `before` is None for a
+    layer without a norm before attention.
+    """
 
     def __init__(
-        self, before: Matmul | None, qkv: Matmul, out: Matmul, after: Matmul, gate_up: Matmul, down: Matmul, heads: int
+        self,
+        before: Matmul | None,
+        qkv: Matmul,
+        out: Matmul,
+        after: Matmul,
+        gate_up: Matmul,
+        down: Matmul,
+        heads: int,
     ) -> None:
         self.norm_before, self.norm_after = before or (lambda x: x), after
         self.qkv, self.heads = qkv, heads

@@ -1,9 +1,9 @@
 """The table of model families. Every difference between families is looked up here.
 
-A new family is an entry of FAMILIES and a folder next to this file. The folder holds its target and its drafter, whose
-configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
-fused models if it has any. A target's inside is free: a head of several layers, another grid, or a prompt in the sequence need
-no entry here.
+A new family is an entry of FAMILIES and a folder next to this file. The folder holds its target and
+its drafter, whose configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its
+published formats, its prompt reader, and faster fused models if it has any. A target's inside is
+free: a head of several layers, another grid, or a prompt in the sequence need no entry here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, Layout, read_config, weights_of
+from lantern_demo.models.files.tensors import (
+    AS_PUBLISHED,
+    CheckpointError,
+    Layout,
+    read_config,
+    weights_of,
+)
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
@@ -42,14 +48,18 @@ from lantern_demo.models.machine.matmul import OF_FORMAT, exact_kind, supported
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
-LARGEST = 2**30  # bytes of a target's weights up to which its networks stay in memory next to the fused models
-CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
+# bytes of a target's weights up to which its networks stay in memory next to the fused models
+LARGEST = 2**30
+# bytes of a target's weights up to which they stay in a processor's caches: one thread computes
+CACHED = 2**26
 
 
 @dataclass(frozen=True)
 class FusedForCpu:
-    """Fused models for a CPU, built from a network and a kind of matmul (see `matmul.KINDS`). A target's builder also takes
-    whether the network releases its weights."""
+    """Fused models for a CPU, built from a network and a kind of matmul (see `matmul.KINDS`).
+
+    A target's builder also takes whether the network releases its weights.
+    """
 
     target: Callable[..., LeanDecoder]
     drafter: Callable[[Any, str], interfaces.Drafter]
@@ -59,13 +69,16 @@ class FusedForCpu:
 class Family:
     """The parts of a family. Its functions take its own configurations and networks."""
 
-    target: type[TargetSizes[Any]]  # the configuration of its targets, which identifies a model's family
+    # the configuration of its targets, which identifies a model's family
+    target: type[TargetSizes[Any]]
     drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
-    layouts: Mapping[str, Layout]  # names of tensors in its published files, by the format of `registry.Source`
-    # The fields of a configuration that published files set. Raises CheckpointError for files of another model.
+    # names of tensors in its published files, by the format of `registry.Source`
+    layouts: Mapping[str, Layout]
+    # The fields of a configuration that published files set. Raises CheckpointError for files of
+    # another model.
     target_facts: Callable[[Any, Located], dict[str, Any]]
-    # Makes the prompt reader from the target's configuration and the files of the part "text", for a device. Raises
-    # CheckpointError.
+    # Makes the prompt reader from the target's configuration and the files of the part "text", for
+    # a device. Raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
     # As `target_facts`, for the config.json of LANTERN's drafters; None: it has no such drafters.
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None
@@ -112,11 +125,14 @@ def family_of(target: TargetSizes[Any]) -> Family:
     for family in FAMILIES.values():
         if type(target) is family.target:
             return family
-    raise TypeError(f"{type(target).__name__} is the configuration of no family in models/families.py")
+    raise TypeError(
+        f"{type(target).__name__} is the configuration of no family in models/families.py"
+    )
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:
-    """Make the blank network that the files of any part but the text encoder must fill, configured by these files.
+    """Make the blank network that the files of any part but the text encoder must fill, configured
+    by these files.
 
     Raise CheckpointError when they belong to another model.
     """
@@ -164,23 +180,33 @@ def drafter_for(target: TargetSizes[Any], **own: Any) -> DrafterSizes[Any]:
 
 
 def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
-    """Return the weights of a (blank) network from a part's published files; see `tensors.weights_of`."""
+    """Return the weights of a (blank) network from a part's published files; see
+    `tensors.weights_of`.
+    """
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 
-def prompt_reader(published: Published, located: Located | None, device: torch.device) -> PromptEncoder:
-    """Return the prompt reader of a model, from the published files of its text encoder. Without such files a prompt names a
-    class.
+def prompt_reader(
+    published: Published, located: Located | None, device: torch.device
+) -> PromptEncoder:
+    """Return the prompt reader of a model, from the published files of its text encoder.
+
+    Without such files a prompt names a class.
 
     Raise CheckpointError when the files are not the model's own.
     """
-    return ClassLabels() if located is None else family_of(published.target).prompts(published.target, located, device)
+    return (
+        ClassLabels()
+        if located is None
+        else family_of(published.target).prompts(published.target, located, device)
+    )
 
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or fused ones: a target, its drafter if it has one, and their kinds of matmul
-    (see `matmul.KINDS`), None where PyTorch decides."""
+    """The networks that decode a model, its own or fused ones: a target, its drafter if it has one,
+    and their kinds of matmul (see `matmul.KINDS`), None where PyTorch decides.
+    """
 
     target: interfaces.Target
     drafter: interfaces.Drafter | None
@@ -190,21 +216,28 @@ class Runners:
 
 def runs_fused(info: ModelInfo, device: torch.device) -> bool:
     """Return whether a published model runs on its family's fused models for a CPU."""
-    return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
+    return (
+        device.type == "cpu"
+        and info.published is not None
+        and family_of(info.published.target).cpu is not None
+    )
 
 
 def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
     """Return whether a model is on a CPU and its target's weights take at most `most` bytes."""
-    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
+    return (
+        device.type == "cpu"
+        and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
+    )
 
 
 def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     """Return the models that decode.
 
-    These are the fused models of its family, if there are any for the device, else the networks themselves. On a CPU a float32
-    model has matmuls that give float32 results with its weights. Its drafter may round, since drafts are verified exactly. A
-    large target's weights are in memory once: its network releases them. Raise ValueError for a number format that does not
-    work here.
+    These are the fused models of its family, if there are any for the device, else the networks
+    themselves. On a CPU a float32 model has matmuls that give float32 results with its weights. Its
+    drafter may round, since drafts are verified exactly. A large target's weights are in memory
+    once: its network releases them. Raise ValueError for a number format that does not work here.
     """
     target, drafter = networks.target, networks.drafter
     if device.type == "cuda":
@@ -215,21 +248,30 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     if dtype != "float32":
         kind = OF_FORMAT[dtype]
         if not supported(kind):
-            raise ValueError(f"dtype {dtype} does not work on this processor with this PyTorch; use float32")
+            raise ValueError(
+                f"dtype {dtype} does not work on this processor with this PyTorch; use float32"
+            )
         return lean_runners(networks, kind, kind, release)
     return lean_runners(networks, exact_kind(target.parameters()), exact_kind(()), release)
 
 
 def joined_runners(networks: Networks) -> Runners:
-    """Return the runners for an accelerator: the model's networks, with matmuls of the same input joined."""
-    layers = [*networks.target.blocks, *([] if networks.drafter is None else [networks.drafter.layer])]
+    """Return the runners for an accelerator: the model's networks, with matmuls of the same input
+    joined.
+    """
+    layers = [
+        *networks.target.blocks,
+        *([] if networks.drafter is None else [networks.drafter.layer]),
+    ]
     for layer in layers:
         layer.join()
     return Runners(networks.target, networks.drafter)
 
 
 @torch.inference_mode()
-def lean_runners(networks: Networks, kind: str, drafter_kind: str, release: bool = False) -> Runners:
+def lean_runners(
+    networks: Networks, kind: str, drafter_kind: str, release: bool = False
+) -> Runners:
     """Return the runners for a CPU: the family's fused models, with a kind of matmul each.
 
     release: the target's network drops each weight as the fused model packs it.
@@ -237,4 +279,9 @@ def lean_runners(networks: Networks, kind: str, drafter_kind: str, release: bool
     fused, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert fused is not None
     fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
-    return Runners(fused.target(networks.target, kind, release), fused_drafter, kind, None if drafter is None else drafter_kind)
+    return Runners(
+        fused.target(networks.target, kind, release),
+        fused_drafter,
+        kind,
+        None if drafter is None else drafter_kind,
+    )

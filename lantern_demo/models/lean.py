@@ -22,19 +22,27 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Makes matmuls of a kind (see `matmul.KINDS`) from a network's linear layers. release: each layer drops its weight when it
-    is packed, so that only one weight at a time is in memory twice."""
+    """Makes matmuls of a kind (see `matmul.KINDS`) from a network's linear layers. release: each
+    layer drops its weight when it is packed, so that only one weight at a time is in memory twice.
+    """
 
     def __init__(self, kind: str, release: bool) -> None:
         self.kind, self.release = kind, release
 
     def matmul(self, *parts: nn.Linear) -> Matmul:
         """Make one matmul of linear layers without biases, their outputs side by side."""
-        return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
+        return self._of(
+            torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight,
+            *parts,
+        )
 
     def half_rotated(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
-        """Make one matmul to queries, keys and values of a family that rotates the pairs (i, i + d / 2): see `cpu.paired`."""
-        return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
+        """Make one matmul to queries, keys and values of a family that rotates the pairs (i, i + d
+        / 2): see `cpu.paired`.
+        """
+        return self._of(
+            torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v
+        )
 
     def affine(self, part: nn.Linear) -> Matmul:
         """Make a matmul that adds the linear layer's bias."""
@@ -53,13 +61,18 @@ class Packing:
 
 
 class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its conditions.
+    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its
+    conditions.
 
     A family adds the packing of its layers, the embedding of prompts and tokens, and its head.
     """
 
-    def __init__(self, target: Any, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
-        """kind and release are those of `Packing`. layers: only the first `layers` ones, to time passes."""
+    def __init__(
+        self, target: Any, kind: str = "plain", release: bool = False, layers: int | None = None
+    ) -> None:
+        """kind and release are those of `Packing`. layers: only the first `layers` ones, to time
+        passes.
+        """
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
         # dtype of the mask's sums, on which padding "released" depends
@@ -79,21 +92,32 @@ class LeanDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Map final states [M, H], or wider ones with features after them, to logits [M, V] float32."""
+        """Map final states [M, H], or wider ones with features after them, to logits [M, V]
+        float32.
+        """
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         c = self.config
         return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
 
     def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
-        """Read the T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
+        """Read the T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may
+        read.
+        """
         x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
         mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
         return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
         """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
         x = self.embed(tokens).expand(cache.rows, -1, -1)
         end = end_of(slots, visible)
@@ -103,7 +127,9 @@ class LeanDecoder(ABC):
         """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
-    def _run(self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache) -> Tensor:
+    def _run(
+        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
         """Run the layers over x [R, n, H]; the last four are those of `cpu.Where`."""
         r, n, dim = x.shape
         x = x.reshape(r * n, dim)
@@ -116,9 +142,12 @@ class LeanDecoder(ABC):
 
 
 class LeanSequence(LeanDecoder):
-    """A target with the prompt in its sequence: see `models.decoder`. The vectors of words stay with the original.
+    """A target with the prompt in its sequence: see `models.decoder`.
 
-    Positions count from the start of a row's padding, not from its end: attention depends on their differences alone.
+    The vectors of words stay with the original.
+
+    Positions count from the start of a row's padding, not from its end: attention depends on their
+    differences alone.
     """
 
     original: decoder.SequenceTarget
@@ -142,7 +171,8 @@ class Packed(nn.Module):
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
         self.run = matmul(linear.weight, kind)
-        self.register_parameter("weight", None)  # a T5 of the library reads the number format of some
+        # a T5 of the library reads the number format of some
+        self.register_parameter("weight", None)
         self.bias = None if linear.bias is None else linear.bias.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,9 +182,13 @@ class Packed(nn.Module):
 
 
 def packed(network: Network, kind: str) -> Network:
-    """Return a CPU copy of a network, such as a drafter of a `decoder.SequenceTarget`: the same module with packed matmuls,
-    norms in float32, and the original's own vectors of tokens."""
-    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
+    """Return a CPU copy of a network, such as a drafter of a `decoder.SequenceTarget`: the same
+    module with packed matmuls, norms in float32, and the original's own vectors of tokens.
+    """
+    shared = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False)
+        for weight in network.parameters()
+    }
     fused = deepcopy(network, shared)
     for name, part in list(fused.named_modules()):
         if isinstance(part, nn.Linear):

@@ -1,8 +1,9 @@
 """A LLaMA layer: attention and a gated feed-forward half, each after a norm and added to its input.
 
-`LlamaLayer` implements it once for all families. The modules below give it a linear layer for each weight: they train, run on
-accelerators, and serve as the reference in tests. A family adds the rotation of its queries and keys, and the names of its
-published weights. `models.cpu` gives it fused matmuls.
+`LlamaLayer` implements it once for all families. The modules below give it a linear layer for each
+weight: they train, run on accelerators, and serve as the reference in tests. A family adds the
+rotation of its queries and keys, and the names of its published weights. `models.cpu` gives it
+fused matmuls.
 """
 
 from __future__ import annotations
@@ -18,22 +19,31 @@ from torch import Tensor, nn
 
 from lantern_demo.models.common import RMSNorm, attend
 
-Store = Callable[[Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
-# queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2] complex64, a dtype -> the
-# rotated ones in that dtype
+# new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
+Store = Callable[[Tensor], tuple[Tensor, Tensor]]
+# queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2]
+# complex64, a dtype -> the rotated ones in that dtype
 Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
-Where = TypeVar("Where")  # the slots to write and those that are seen, in an implementation's own form
+# the slots to write and those that are seen, in an implementation's own form
+Where = TypeVar("Where")
 
 
 class LlamaLayer(Generic[Where]):
-    """One layer over states x [..., H]. Norms, matmuls and attention come as attributes or as a subclass's methods."""
+    """One layer over states x [..., H].
 
-    norm_before: Callable[[Tensor], Tensor]  # x as attention reads it; drafters may have no norm there
-    attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> attended values
-    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output projection of attended
+    Norms, matmuls and attention come as attributes or as a subclass's methods.
+    """
+
+    # x as attention reads it; drafters may have no norm there
+    norm_before: Callable[[Tensor], Tensor]
+    # (normalised x, rotary rows, where) -> attended values
+    attend: Callable[[Tensor, Tensor, Where], Tensor]
+    # (x, attended) -> x plus the output projection of attended
+    add_out: Callable[[Tensor, Tensor], Tensor]
     norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
     gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> gate and up [..., F]
-    add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the down projection of gated
+    # (x, gated [..., F]) -> x plus the down projection of gated
+    add_down: Callable[[Tensor, Tensor], Tensor]
 
     def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """x [..., H] -> the same shape."""
@@ -60,8 +70,9 @@ def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotations(rope: Tensor) -> Tensor:
-    """Convert rows of a rotary table [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2] complex64 for queries, keys and
-    values; values do not turn."""
+    """Convert rows of a rotary table [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2]
+    complex64 for queries, keys and values; values do not turn.
+    """
     rotation = torch.view_as_complex(rope.float().contiguous())
     return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
 
@@ -69,14 +80,18 @@ def rotations(rope: Tensor) -> Tensor:
 def wide(part: nn.Module, x: Tensor) -> Tensor:
     """Map x [..., D] through a linear layer without a bias to [..., O] float32.
 
-    Sums are in float32 anyway. Where the device allows, the output is not rounded to half precision, which matters where
-    differences are enlarged, as guidance enlarges those of logits. PyTorch has no derivative of such a matmul.
+    Sums are in float32 anyway. Where the device allows, the output is not rounded to half
+    precision, which matters where differences are enlarged, as guidance enlarges those of logits.
+    PyTorch has no derivative of such a matmul.
     """
-    alike = type(part) is nn.Linear and part.weight.dtype == x.dtype != torch.float32  # not so in mixed precision
+    # not so in mixed precision
+    alike = type(part) is nn.Linear and part.weight.dtype == x.dtype != torch.float32
     if not alike or torch.is_grad_enabled() or not keeps_sums(x.device.type, x.dtype):
         return part(x).float()
     weight = cast(nn.Linear, part).weight
-    return torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32).unflatten(0, x.shape[:-1])
+    return torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32).unflatten(
+        0, x.shape[:-1]
+    )
 
 
 @cache
@@ -93,15 +108,20 @@ def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
     """Add to x a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
     if type(part) is not nn.Linear:
         return x + part(y)
-    return torch.addmm(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
+    return torch.addmm(
+        x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t()
+    ).view(x.shape)
 
 
 def join(owner: nn.Module, names: Sequence[str]) -> None:
-    """Make one linear layer `joined` of an owner's layers without biases that have the same input, and drop these.
+    """Make one linear layer `joined` of an owner's layers without biases that have the same input,
+    and drop these.
 
     One matmul takes fewer kernels than several. The weights are in memory once.
     """
-    weight = torch.cat([cast(nn.Linear, owner.get_submodule(name)).weight.detach() for name in names])
+    weight = torch.cat(
+        [cast(nn.Linear, owner.get_submodule(name)).weight.detach() for name in names]
+    )
     with torch.device("meta"):
         joined = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
     joined.weight = nn.Parameter(weight, requires_grad=False)
@@ -136,15 +156,23 @@ class Attention(nn.Module, ABC):
         """Join the matmuls to queries, keys and values."""
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does so."""
+        """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does
+        so.
+        """
         return qkv
 
     def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
         """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
-        return self.rotate(self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype)
+        return self.rotate(
+            self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype
+        )
 
-    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int) -> Tensor:
-        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output projection."""
+    def forward(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+    ) -> Tensor:
+        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output
+        projection.
+        """
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
@@ -152,7 +180,9 @@ class Attention(nn.Module, ABC):
 
 
 class SplitAttention(Attention):
-    """One weight each for queries, keys and values, under the names that Hugging Face checkpoints use."""
+    """One weight each for queries, keys and values, under the names that Hugging Face checkpoints
+    use.
+    """
 
     parts = ("q_proj", "k_proj", "v_proj")
 
@@ -185,24 +215,37 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, ffn: int) -> None:
         super().__init__()
-        for name, (inputs, outputs) in zip(self.names, ((dim, ffn), (dim, ffn), (ffn, dim)), strict=True):
+        for name, (inputs, outputs) in zip(
+            self.names, ((dim, ffn), (dim, ffn), (ffn, dim)), strict=True
+        ):
             self.add_module(name, nn.Linear(inputs, outputs, bias=False))
 
 
-Seen = tuple[Tensor | None, Store, int]  # mask [R or 1, 1, m, S], bool or additive; the store of keys and values; m
+# mask [R or 1, 1, m, S], bool or additive; the store of keys and values; m
+Seen = tuple[Tensor | None, Store, int]
 
 
 class Layer(LlamaLayer[Seen], nn.Module):
-    """A layer of linear layers, under the names that Hugging Face checkpoints use. It returns the states of its last m nodes.
-    `before` is None for a layer without a norm before attention."""
+    """A layer of linear layers, under the names that Hugging Face checkpoints use.
 
-    names: ClassVar[tuple[str, str, str, str]] = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+    It returns the states of its last m nodes. `before` is None for a layer without a norm before
+    attention.
+    """
+
+    names: ClassVar[tuple[str, str, str, str]] = (
+        "input_layernorm",
+        "self_attn",
+        "post_attention_layernorm",
+        "mlp",
+    )
     input_layernorm: RMSNorm
     self_attn: SplitAttention
     post_attention_layernorm: RMSNorm
     mlp: FeedForward
 
-    def __init__(self, before: RMSNorm | None, attention: Attention, after: RMSNorm, feed: FeedForward) -> None:
+    def __init__(
+        self, before: RMSNorm | None, attention: Attention, after: RMSNorm, feed: FeedForward
+    ) -> None:
         super().__init__()
         for name, part in zip(self.names, (before, attention, after, feed), strict=True):
             self.add_module(name, part)
@@ -215,7 +258,9 @@ class Layer(LlamaLayer[Seen], nn.Module):
         return getattr(self, self.names[1])(x, rope, *where)
 
     def add_out(self, x: Tensor, attended: Tensor) -> Tensor:
-        return added(x[:, x.shape[1] - attended.shape[1] :], getattr(self, self.names[1]).last, attended)
+        return added(
+            x[:, x.shape[1] - attended.shape[1] :], getattr(self, self.names[1]).last, attended
+        )
 
     def norm_after(self, x: Tensor) -> Tensor:
         return getattr(self, self.names[2])(x)

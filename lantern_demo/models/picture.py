@@ -1,4 +1,6 @@
-"""The picture decoder: codebook vectors to pictures larger than those that the image tokenizer was trained on."""
+"""The picture decoder: codebook vectors to pictures larger than those that the image tokenizer was
+trained on.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from lantern_demo.models.tokenizer import fit_groups
 
 
 class PictureDecoder(nn.Module):
-    """A second decoder for the tokens of an image tokenizer: codebook vectors in, pictures of several times its size out.
+    """A second decoder for the tokens of an image tokenizer: codebook vectors in, pictures of
+    several times its size out.
 
-    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale` pixels for every pixel of
-    the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer works at the full size.
+    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale`
+    pixels for every pixel of the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer
+    works at the full size.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -24,7 +28,9 @@ class PictureDecoder(nn.Module):
         super().__init__()
         self.scale = math.isqrt(config.out_channels // 3)
         if self.scale < 1 or 3 * self.scale**2 != config.out_channels:
-            raise ValueError(f"out_channels must be 3 times a square (3, 12, 27), got {config.out_channels}")
+            raise ValueError(
+                f"out_channels must be 3 times a square (3, 12, 27), got {config.out_channels}"
+            )
         self.config = config
         self.post_quant_conv = nn.Conv2d(config.embed_dim, config.latent_channels, 1)
         self.decoder = JanusVQVAEDecoder(config)
@@ -33,10 +39,14 @@ class PictureDecoder(nn.Module):
     @property
     def size(self) -> int:
         """Pixels a side of a picture."""
-        return int(self.config.num_patches * 2 ** (len(self.config.channel_multiplier) - 1) * self.scale)
+        return int(
+            self.config.num_patches * 2 ** (len(self.config.channel_multiplier) - 1) * self.scale
+        )
 
     def raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], nominally in [-1, 1], not clamped."""
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], nominally in [-1, 1], not
+        clamped.
+        """
         return F.pixel_shuffle(self.decoder(self.post_quant_conv(z)), self.scale)
 
     def forward(self, z: Tensor) -> Tensor:

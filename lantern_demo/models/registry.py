@@ -29,13 +29,16 @@ DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of 
 
 @dataclass(frozen=True)
 class Source:
-    """Published files: a Hub repository, its files to take, and the naming of their tensors (see `families.LAYOUTS`)."""
+    """Published files: a Hub repository, its files to take, and the naming of their tensors (see
+    `families.LAYOUTS`).
+    """
 
     repo: str
     weights: str  # a file name; for several files a pattern with one *
     format: str
     beside: tuple[str, ...] = ()  # further files, such as config.json
-    revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
+    # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
+    revision: str = "main"
     number_bytes: int = 4  # bytes of a number in these files, as far as is known
 
 
@@ -54,7 +57,10 @@ class TokenizerSizes:
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Sizes of a T5 text encoder; the defaults are those of flan-t5-xl. Loading reads them from its config.json instead."""
+    """Sizes of a T5 text encoder; the defaults are those of flan-t5-xl.
+
+    Loading reads them from its config.json instead.
+    """
 
     width: int = 2048
     layers: int = 24
@@ -66,21 +72,26 @@ class TextSizes:
 
 @dataclass(frozen=True)
 class Words:
-    """A text vocabulary without an encoder: the target reads the prompt's tokens itself. Its file holds no tensors."""
+    """A text vocabulary without an encoder: the target reads the prompt's tokens itself.
+
+    Its file holds no tensors.
+    """
 
 
 @dataclass(frozen=True)
 class Published:
-    """The parts of a published model, and their sources. A part's first source is downloaded; the others are accepted in a
-    local folder."""
+    """The parts of a published model, and their sources.
+
+    A part's first source is downloaded; the others are accepted in a local folder.
+    """
 
     target: TargetSizes[Any]
     sources: Mapping[Part, tuple[Source, ...]]
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
-    # Default number format on a CPU of a family without fused models: in the published one weights stay in their files. None:
-    # fused models run, in the fastest format in 16 bits.
+    # Default number format on a CPU of a family without fused models: in the published one weights
+    # stay in their files. None: fused models run, in the fastest format in 16 bits.
     on_cpu: str | None = None
 
 
@@ -88,8 +99,9 @@ class Published:
 class ModelInfo:
     """One model on offer.
 
-    `preset` holds the settings that differ from the defaults. A model either lies in a folder of the bundled model's format or
-    is `published` in files of its authors'. `kind` is the kind of prompt: a text, or one of the classes that the model knows.
+    `preset` holds the settings that differ from the defaults. A model either lies in a folder of
+    the bundled model's format or is `published` in files of its authors'. `kind` is the kind of
+    prompt: a text, or one of the classes that the model knows.
     """
 
     id: str
@@ -111,18 +123,24 @@ class ModelInfo:
 
     @property
     def vocabulary(self) -> frozenset[str] | None:
-        """The words of a prompt that the model knows. None for a model of any text, and for a folder without a readable list of
+        """The words of a prompt that the model knows.
+
+        None for a model of any text, and for a folder without a readable list of
         words: loading the model reports the fault."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
     def check_length(self, prompt: str) -> None:
         """Raise ValueError for a prompt of more than `max_prompt` characters."""
         if len(prompt) > self.max_prompt:
-            raise ValueError(f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed")
+            raise ValueError(
+                f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed"
+            )
 
     def dtype(self, asked: str, device: torch.device) -> str:
-        """Return the number format of target and drafter on a device, for a name or "auto". Raise ValueError as in
-        `pick_dtype`."""
+        """Return the number format of target and drafter on a device, for a name or "auto".
+
+        Raise ValueError as in `pick_dtype`.
+        """
         if self.published is None:
             return pick_dtype(asked, device, large=False)
         on_cpu = self.published.on_cpu
@@ -137,11 +155,18 @@ def _drafter(repo: str) -> tuple[Source, ...]:
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
 LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
-PAPER: dict[str, Any] = {"lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0}
+PAPER: dict[str, Any] = {
+    "lantern_k": 1000,
+    "lantern_delta": 0.2,
+    "lanternpp_k": 10,
+    "lanternpp_lambda": 3.0,
+}
 
 
 def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
-    """Return a text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN and LANTERN++."""
+    """Return a text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN
+    and LANTERN++.
+    """
     grid = size // 16
     return ModelInfo(
         id=f"llamagen-t2i-{size}",
@@ -156,8 +181,12 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
         # The published neighbour table compares the stored vectors.
         preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
         published=Published(
-            target=LlamaGenConfig(**XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"),
-            drafter=DrafterConfig(dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120),
+            target=LlamaGenConfig(
+                **XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"
+            ),
+            drafter=DrafterConfig(
+                dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120
+            ),
             text=TextSizes(),
             sources={
                 "target": (
@@ -166,7 +195,14 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
                 ),
                 "drafter": _drafter(f"jadohu/{drafter}"),
                 "tokenizer": (Source("peizesun/llamagen_t2i", "vq_ds16_t2i.pt", "vq"),),
-                "text": (Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json")),),
+                "text": (
+                    Source(
+                        "google/flan-t5-xl",
+                        "model*.safetensors",
+                        "t5",
+                        ("config.json", "tokenizer.json"),
+                    ),
+                ),
             },
         ),
     )
@@ -189,7 +225,9 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
         published=Published(
             target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
             sources={
-                "target": (Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),),
+                "target": (
+                    Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),
+                ),
                 "tokenizer": (Source("FoundationVision/LlamaGen", "vq_ds16_c2i.pt", "vq"),),
             },
         ),
@@ -197,7 +235,9 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
 
 
 def _anole() -> ModelInfo:
-    """Return Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and LANTERN++."""
+    """Return Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and
+    LANTERN++.
+    """
     hub, shards = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
     return ModelInfo(
         id="anole-7b",
@@ -234,9 +274,15 @@ def _anole() -> ModelInfo:
 
 
 def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
-    """Return a Janus-Pro of DeepSeek's. Its own files are fetched; transformers' conversion of them may lie in a local
-    folder."""
-    authors, library, config = f"deepseek-ai/Janus-Pro-{size}", f"deepseek-community/Janus-Pro-{size}", ("config.json",)
+    """Return a Janus-Pro of DeepSeek's.
+
+    Its own files are fetched; transformers' conversion of them may lie in a local folder.
+    """
+    authors, library, config = (
+        f"deepseek-ai/Janus-Pro-{size}",
+        f"deepseek-community/Janus-Pro-{size}",
+        ("config.json",),
+    )
     sources: dict[Part, tuple[Source, ...]] = {
         "target": (
             Source(authors, files, "janus", config, number_bytes=2),

@@ -1,4 +1,6 @@
-"""Prompts: encoders that turn one into features for a target, and a vocabulary for targets that read its ids themselves."""
+"""Prompts: encoders that turn one into features for a target, and a vocabulary for targets that
+read its ids themselves.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
 
 @dataclass
 class Encoded:
-    """A prompt as a target's condition, and its unknown words. A text has features [1, T, C] and their mask [1, T] bool
-    (left-padded). Without a mask the features are a class id [1] or a prompt's ids [1, T] int64."""
+    """A prompt as a target's condition, and its unknown words.
+
+    A text has features [1, T, C] and their mask [1, T] bool (left-padded). Without a mask the
+    features are a class id [1] or a prompt's ids [1, T] int64.
+    """
 
     features: Tensor
     mask: Tensor | None
@@ -36,7 +41,9 @@ class PromptEncoder(Protocol):
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    """Return a vocabulary of whole words: lower case, split at white space and punctuation; any other word is unknown."""
+    """Return a vocabulary of whole words: lower case, split at white space and punctuation; any
+    other word is unknown.
+    """
     vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -47,25 +54,41 @@ def word_tokenizer(words: list[str]) -> Tokenizer:
 def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[str]:
     """Return the words of a text that a vocabulary lacks."""
     unknown = tokenizer.token_to_id(UNKNOWN)
-    return [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
+    return [
+        text[a:b].strip()
+        for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)
+        if token == unknown
+    ]
 
 
 class PromptIds:
-    """Implements `PromptEncoder` for a target that reads ids: at most `length`, with `before` and `after` around the text.
+    """Implements `PromptEncoder` for a target that reads ids: at most `length`, with `before` and
+    `after` around the text.
 
-    `template` has the text in place of {}. A prompt must not match `marks`, which the vocabulary reads as its own signs.
+    `template` has the text in place of {}. A prompt must not match `marks`, which the vocabulary
+    reads as its own signs.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, length: int, marks: re.Pattern[str], before: list[int], after: list[int], template: str = "{}"
+        self,
+        tokenizer: Tokenizer,
+        length: int,
+        marks: re.Pattern[str],
+        before: list[int],
+        after: list[int],
+        template: str = "{}",
     ) -> None:
         self.tokenizer, self.length, self.marks = tokenizer, length, marks
         self.before, self.after, self.template = before, after, template
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when a prompt has more tokens than there are positions, or contains a mark of the vocabulary."""
+        """Raise ValueError when a prompt has more tokens than there are positions, or contains a
+        mark of the vocabulary.
+        """
         if found := self.marks.search(prompt):
-            raise ValueError(f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out")
+            raise ValueError(
+                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out"
+            )
         count, own = (self.encode(text).features.shape[1] for text in (prompt, ""))
         if count > self.length:
             raise ValueError(
@@ -74,15 +97,20 @@ class PromptIds:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask: nothing is padded."""
+        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask: nothing
+        is padded.
+        """
         text = self.template.format(prompt.strip())
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)  # some published files add a start mark, others do not
+        # some published files add a start mark, others do not
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
         ids = torch.tensor([[*self.before, *encoding.ids, *self.after]])
         return Encoded(ids, None, unknown_words(self.tokenizer, text, encoding))
 
 
 def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the valid rows of right-padded features [B, T, C], mask [B, T] to the end and zero the rest (LlamaGen generate.py)."""
+    """Move the valid rows of right-padded features [B, T, C], mask [B, T] to the end and zero the
+    rest (LlamaGen generate.py).
+    """
     t = mask.shape[1]
     shift = t - mask.sum(1, keepdim=True)
     index = (torch.arange(t, device=mask.device)[None] - shift) % t
@@ -91,7 +119,9 @@ def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TextEncoder(nn.Module):
-    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions, the end mark included."""
+    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions, the end mark
+    included.
+    """
 
     def __init__(self, tokenizer: Tokenizer, config: T5Config, length: int) -> None:
         super().__init__()
@@ -102,11 +132,13 @@ class TextEncoder(nn.Module):
     def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
         """Map prompts to ids [B, T] int64, right-padded, and their mask [B, T] bool.
 
-        Unknown words are left out: the target has learnt none. Raise ValueError when a prompt has more known words than there
-        are positions.
+        Unknown words are left out: the target has learnt none. Raise ValueError when a prompt has
+        more known words than there are positions.
         """
         vocabulary = self.tokenizer.get_vocab()
-        known = [[i for i in self.tokenizer.encode(p).ids if i != vocabulary[UNKNOWN]] for p in prompts]
+        known = [
+            [i for i in self.tokenizer.encode(p).ids if i != vocabulary[UNKNOWN]] for p in prompts
+        ]
         rows = [[*ids, vocabulary[END]] for ids in known]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:

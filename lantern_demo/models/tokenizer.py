@@ -1,4 +1,6 @@
-"""Image tokenizers: VQ networks in the form of transformers' JanusVQVAE, with the look-up of LlamaGen or of Chameleon."""
+"""Image tokenizers: VQ networks in the form of transformers' JanusVQVAE, with the look-up of
+LlamaGen or of Chameleon.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 
 def fit_groups(network: nn.Module) -> None:
-    """Give every group norm of a VQ network groups of 4 channels, 32 groups at most. The published width has 32 groups of 4.
+    """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
 
-    A group of one channel would remove its mean, and with it the colour of a whole picture. So a narrower network has fewer
-    groups.
+    The published width has 32 groups of 4.
+
+    A group of one channel would remove its mean, and with it the colour of a whole picture. So a
+    narrower network has fewer groups.
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm):
@@ -22,8 +26,9 @@ def fit_groups(network: nn.Module) -> None:
 class ImageTokenizer(nn.Module):
     """Pictures to codebook indices and back.
 
-    The published tokenizer compares and decodes vectors after L2 normalisation (LlamaGen, vq_model.py). JanusVQVAE normalises
-    only when it decodes, so this class does the encoder's look-up.
+    The published tokenizer compares and decodes vectors after L2 normalisation (LlamaGen,
+    vq_model.py). JanusVQVAE normalises only when it decodes, so this class does the encoder's
+    look-up.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -34,7 +39,9 @@ class ImageTokenizer(nn.Module):
         self.codebook_size = config.num_embeddings
 
     def scaled(self, vectors: Tensor, dim: int) -> Tensor:
-        """Return vectors along a dimension in float32 as they are compared and decoded: of unit length."""
+        """Return vectors along a dimension in float32 as they are compared and decoded: of unit
+        length.
+        """
         return F.normalize(vectors.float(), dim=dim)
 
     @property
@@ -62,7 +69,9 @@ class ImageTokenizer(nn.Module):
         return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
 
     def vectors(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes them."""
+        """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes
+        them.
+        """
         z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
@@ -71,15 +80,18 @@ class ImageTokenizer(nn.Module):
         return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
 
     def decode_raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], nominally in [-1, 1], not clamped."""
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], nominally in [-1, 1], not
+        clamped.
+        """
         return self.vq.decoder(self.vq.post_quant_conv(z))
 
 
 class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network: attention only in the middle, and a codebook whose vectors are compared and decoded unchanged
-    (facebookresearch/chameleon, vqgan.py).
+    """Chameleon's VQ network: attention only in the middle, and a codebook whose vectors are
+    compared and decoded unchanged (facebookresearch/chameleon, vqgan.py).
 
-    transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder with it.
+    transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder
+    with it.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -91,7 +103,8 @@ class ChameleonTokenizer(ImageTokenizer):
         return vectors.float()
 
 
-# `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the same tokenizer.
+# `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the
+# same tokenizer.
 VQ_NAMES = (
     (r"^vq\.", ""),
     (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."),

@@ -1,1 +1,3 @@
-"""Runs: loading, encoding and decoding, the race, the choice of draft trees, changed tokens, statistics and the record."""
+"""Runs: loading, encoding and decoding, the race, the choice of draft trees, changed tokens,
+statistics and the record.
+"""

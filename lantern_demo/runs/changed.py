@@ -14,9 +14,12 @@ from lantern_demo.decoding.interfaces import Target
 CHUNK = 32  # tokens per pass over a finished picture
 
 
-def own_logits(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
-    """Yield the target's logits [R, m, V] of positions 1, 2, ... of a picture, each given all tokens before it, CHUNK positions
-    at a time."""
+def own_logits(
+    target: Target, condition: Any, tokens: list[int], config: Config
+) -> Iterator[Tensor]:
+    """Yield the target's logits [R, m, V] of positions 1, 2, ... of a picture, each given all
+    tokens before it, CHUNK positions at a time.
+    """
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
     slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)

@@ -35,11 +35,17 @@ class Pipeline(Session):
     # -- inputs
 
     def settings(self, **changes: Any) -> Settings:
-        """Return the model's preset with some values changed. Raises ValueError for an unknown name or a value not allowed."""
+        """Return the model's preset with some values changed.
+
+        Raises ValueError for an unknown name or a value not allowed.
+        """
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
-        """Return the prompt, stripped. Raises ValueError when it is empty, too long or not text that can be written down."""
+        """Return the prompt, stripped.
+
+        Raises ValueError when it is empty, too long or not text that can be written down.
+        """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
         text = " ".join(prompt.split())
@@ -53,12 +59,16 @@ class Pipeline(Session):
 
     @property
     def unavailable(self) -> dict[str, bundled.NoDrafter]:
-        """The methods that cannot decode with this model, by id, each with the reason and the remedy."""
+        """The methods that cannot decode with this model, by id, each with the reason and the
+        remedy.
+        """
         return _without_drafter(self.networks.no_drafter)
 
     @property
     def available_methods(self) -> list[str]:
-        """The ids of the methods that can decode with this model: without a drafter, those that need none."""
+        """The ids of the methods that can decode with this model: without a drafter, those that
+        need none.
+        """
         return [name for name in METHODS if name not in self.unavailable]
 
     @property
@@ -67,20 +77,34 @@ class Pipeline(Session):
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
-        """Return the methods. Raises ValueError when this model cannot be decoded with one of them."""
+        """Return the methods.
+
+        Raises ValueError when this model cannot be decoded with one of them.
+        """
         for method in methods:
             if method.id in self.unavailable:
-                raise ValueError(f"method {method.id} needs a drafter, and {self.unavailable[method.id]}")
+                raise ValueError(
+                    f"method {method.id} needs a drafter, and {self.unavailable[method.id]}"
+                )
         return methods
 
     def request(
-        self, prompt: Any, methods: Any = None, trees: dict[str, dict[str, Any]] | None = None, **settings: Any
+        self,
+        prompt: Any,
+        methods: Any = None,
+        trees: dict[str, dict[str, Any]] | None = None,
+        **settings: Any,
     ) -> Request:
-        """Check the values of a comparison. methods None means the default ones. `trees` are settings of some methods' draft
-        trees that differ from the others'. Raises ValueError with a sentence for a value that is not allowed."""
+        """Check the values of a comparison. methods None means the default ones.
+
+        `trees` are settings of some methods' draft trees that differ from the others'. Raises
+        ValueError with a sentence for a value that is not allowed.
+        """
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
-        own = {method.id: common.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
+        own = {
+            method.id: common.with_changes(**(trees or {}).get(method.id, {})) for method in chosen
+        }
         self.check_methods(chosen)
         return Request(self.info.id, self.check_prompt(prompt), own)
 
@@ -88,30 +112,48 @@ class Pipeline(Session):
 
     @lists_settings
     def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
-        """Draw a prompt with one method. Raises ValueError with a sentence for a value that is not allowed."""
+        """Draw a prompt with one method.
+
+        Raises ValueError with a sentence for a value that is not allowed.
+        """
         *_, last = self.stream(prompt, method, **settings)
         assert isinstance(last, Generation)
         return last
 
     def twin(self, record: dict[str, Any], method: str) -> Generation:
-        """Draw a relaxed method's run of a record again by the exact rule, with the same tree and random numbers. The tokens
-        equal the method's up to the first draft to which neighbours lent probability. Raises ValueError for a method without
-        such a bound, or that the record does not have."""
+        """Draw a relaxed method's run of a record again by the exact rule, with the same tree and
+        random numbers. The tokens equal the method's up to the first draft to which neighbours lent
+        probability. Raises ValueError for a method without such a bound, or that the record does
+        not have.
+        """
         chosen = method_of(method)
-        bound = next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(chosen)), None)
+        bound = next(
+            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(chosen)), None
+        )
         if bound is None:
             raise ValueError(f"method must be a relaxed one, got {method!r}")
         if method not in record["methods"]:
-            raise ValueError(f"method must be one of the record's, {', '.join(record['methods'])}, got {method!r}")
+            raise ValueError(
+                f"method must be one of the record's, {', '.join(record['methods'])}, got {method!r}"
+            )
         limit = KNOBS[bound].limit
         assert limit is not None
         entry = record["methods"][method]
-        exact = {**record["settings"], **entry["tree_settings"], bound: limit.low, "noise": "independent"}
+        exact = {
+            **record["settings"],
+            **entry["tree_settings"],
+            bound: limit.low,
+            "noise": "independent",
+        }
         return self.generate(record["prompt"], method, **exact)
 
-    def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[Step | Generation]:
-        """As `generate`, but yield a Step per step and the Generation last. Closing it stops within a step, on a GPU within the
-        few that are in flight."""
+    def stream(
+        self, prompt: str, method: str = "vanilla", **settings: Any
+    ) -> Iterator[Step | Generation]:
+        """As `generate`, but yield a Step per step and the Generation last.
+
+        Closing it stops within a step, on a GPU within the few that are in flight.
+        """
         events = self.compare(prompt, [method], **settings)
 
         def of_the_method() -> Iterator[Step | Generation]:
@@ -124,13 +166,16 @@ class Pipeline(Session):
         return of_the_method()
 
     @lists_settings
-    def compare(self, prompt: str, methods: list[str] | None = None, **settings: Any) -> Generator[tuple[str, Event], None, None]:
+    def compare(
+        self, prompt: str, methods: list[str] | None = None, **settings: Any
+    ) -> Generator[tuple[str, Event], None, None]:
         """Race methods on this device, each warmed up before the first is timed; see `runs.race`.
 
-        Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it raised. Without methods the
-        available default ones run. Raises ValueError at the call for bad input. If memory does not hold all methods at once,
-        they start again one after the other, with steps counted from 0. A method that runs out of memory alone starts again
-        with a smaller tree.
+        Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it
+        raised. Without methods the available default ones run. Raises ValueError at the call for
+        bad input. If memory does not hold all methods at once, they start again one after the
+        other, with steps counted from 0. A method that runs out of memory alone starts again with a
+        smaller tree.
         """
         events = self.race(self.request(prompt, methods, **settings))
 
@@ -143,8 +188,9 @@ class Pipeline(Session):
         return without_warm_up()
 
     def race(self, request: Request, seconds: float | None = None) -> RunEvents:
-        """As `compare`, but also yield None for an event after every step of the warm-up, so that a caller may stop in between.
-        Methods that are not done after `seconds` fail."""
+        """As `compare`, but also yield None for an event after every step of the warm-up, so that a
+        caller may stop in between. Methods that are not done after `seconds` fail.
+        """
         return race(self, request, seconds)
 
     def prepare(self) -> Generator[None, None, None]:
@@ -158,21 +204,28 @@ class Pipeline(Session):
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, read):
                         yield
-                except Exception as error:  # such as too little memory: a run with the method reports it
+                # such as too little memory: a run with the method reports it
+                except Exception as error:
                     in_words(error, name)
 
     @torch.inference_mode()
-    def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """Decode an unfinished picture, with tokens by position; the rest of each row has the colour `empty`.
+    def preview(
+        self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
+    ) -> Image.Image:
+        """Decode an unfinished picture, with tokens by position; the rest of each row has the
+        colour `empty`.
 
-        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview is visible only briefly.
+        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview
+        is visible only briefly.
         """
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
         for index in range(self.info.tokens):
             last = tokens.get(index, last)
             filled.append(last)
             lengths[index // grid] += index in tokens
-        image = as_image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
+        image = as_image(
+            self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0]
+        )
         cell = image.width // grid
         for row, length in enumerate(lengths):
             if length < grid:
@@ -222,12 +275,17 @@ def load(
 
 
 def info_of(model: str | Path) -> ModelInfo:
-    """Return the facts of a model without loading it; those of a folder lack sizes. Raises ValueError for an unknown id."""
+    """Return the facts of a model without loading it; those of a folder lack sizes.
+
+    Raises ValueError for an unknown id.
+    """
     named = isinstance(model, str) and model not in REGISTRY and user_path(model).is_dir()
     if named or isinstance(model, Path):
         folder = user_path(model)
         told = "A model from a local folder."
-        return ModelInfo(folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder)
+        return ModelInfo(
+            folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder
+        )
     return model_info(model)
 
 
@@ -241,4 +299,8 @@ def unavailable_methods(
 
 
 def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoDrafter]:
-    return {} if missing is None else {method.id: missing for method in METHODS.values() if method.needs_drafter}
+    return (
+        {}
+        if missing is None
+        else {method.id: missing for method in METHODS.values() if method.needs_drafter}
+    )

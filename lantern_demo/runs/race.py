@@ -1,8 +1,10 @@
-"""Run a comparison: warm up every method, then give the methods equal slices of device time in rotation.
+"""Run a comparison: warm up every method, then give the methods equal slices of device time in
+rotation.
 
-So a disturbance of the machine affects all methods equally, and no method pays for its position in the order. Each run has a
-separate cache, clock and random numbers, so its tokens are those of a run alone. If memory does not hold all runs at once, they
-run one after the other, and their statistics state why. A race calls its session; a session knows of no race.
+So a disturbance of the machine affects all methods equally, and no method pays for its position in
+the order. Each run has a separate cache, clock and random numbers, so its tokens are those of a run
+alone. If memory does not hold all runs at once, they run one after the other, and their statistics
+state why. A race calls its session; a session knows of no race.
 """
 
 from __future__ import annotations
@@ -47,14 +49,19 @@ class Request:
         return next(iter(self.settings.values())).seed
 
     def with_seed(self, seed: int) -> Request:
-        return replace(self, settings={method: own.with_changes(seed=seed) for method, own in self.settings.items()})
+        return replace(
+            self,
+            settings={method: own.with_changes(seed=seed) for method, own in self.settings.items()},
+        )
 
 
 class Rotation:
-    """Return the run that has the next slice: runs have slices of `SLICE_SECONDS` in rotation until each is out.
+    """Return the run that has the next slice: runs have slices of `SLICE_SECONDS` in rotation until
+    each is out.
 
-    A rotation takes every run to the same decode seconds, so that a run with steps longer than a slice gets no more than the
-    others. Every rotation begins with another run, so that no run is always the first.
+    A rotation takes every run to the same decode seconds, so that a run with steps longer than a
+    slice gets no more than the others. Every rotation begins with another run, so that no run is
+    always the first.
     """
 
     def __init__(self, runs: Iterable[str]) -> None:
@@ -79,7 +86,8 @@ class Limit:
     """The seconds that a comparison may take; None: no limit."""
 
     seconds: float | None
-    began: float = field(default_factory=lambda: perf_counter())  # looked up at each call, so that tests can replace it
+    # looked up at each call, so that tests can replace it
+    began: float = field(default_factory=lambda: perf_counter())
 
     def over(self) -> bool:
         return self.seconds is not None and perf_counter() - self.began > self.seconds
@@ -91,7 +99,10 @@ class Limit:
 
 
 def race(session: Session, request: Request, seconds: float | None = None) -> RunEvents:
-    """Yield all events of a comparison, in order: see `Pipeline.compare`. Methods that are not done after `seconds` fail."""
+    """Yield all events of a comparison, in order: see `Pipeline.compare`.
+
+    Methods that are not done after `seconds` fail.
+    """
     with session.turn():
         limit = Limit(seconds)
         try:
@@ -101,7 +112,9 @@ def race(session: Session, request: Request, seconds: float | None = None) -> Ru
             yield from ((name, MethodFailed(name, told)) for name in request.methods)
             return
 
-        def warm_up(name: str, tree: Choice | None = None) -> Generator[tuple[str, None], None, Choice]:
+        def warm_up(
+            name: str, tree: Choice | None = None
+        ) -> Generator[tuple[str, None], None, Choice]:
             return session.warm_up(METHODS[name], request.settings[name], read, tree)
 
         def run(name: str, tree: Choice, schedule: Schedule, why: str = "") -> Run:
@@ -111,24 +124,37 @@ def race(session: Session, request: Request, seconds: float | None = None) -> Ru
         for name in request.methods:
             try:
                 trees[name] = yield from warm_up(name)
-            except Exception as error:  # one method's fault must not take the others' results with it
+            # one method's fault must not take the others' results with it
+            except Exception as error:
                 yield name, MethodFailed(name, in_words(error, name))
         left, why = list(trees), ""
         schedule: Schedule = "alone"
         if len(left) > 1:
-            why = no_room_to_race(session.info, session.device, session.dtype, len(left), session.idle_runners) or ""
+            why = (
+                no_room_to_race(
+                    session.info, session.device, session.dtype, len(left), session.idle_runners
+                )
+                or ""
+            )
             if not why:
-                left = yield from _rotate({name: run(name, tree, "race") for name, tree in trees.items()}, limit)
+                left = yield from _rotate(
+                    {name: run(name, tree, "race") for name, tree in trees.items()}, limit
+                )
                 why = CROWDED
                 if left:
                     session.make_room()
             schedule = "in turn"
         for name in left:
-            yield from _run_alone(session, name, trees[name], warm_up, partial(run, schedule=schedule, why=why), limit)
+            yield from _run_alone(
+                session, name, trees[name], warm_up, partial(run, schedule=schedule, why=why), limit
+            )
 
 
 def _rotate(runs: dict[str, Run], limit: Limit) -> Generator[tuple[str, Event], None, list[str]]:
-    """Race runs. Return those that must run again, one after the other, because memory did not hold all of them."""
+    """Race runs.
+
+    Return those that must run again, one after the other, because memory did not hold all of them.
+    """
     rotation = Rotation(runs)
     try:
         while rotation.spent:

@@ -1,5 +1,6 @@
-"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run it again. The same fields
-write and read records."""
+"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run
+it again. The same fields write and read records.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,26 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
-from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Stats, Text, Whole
+from lantern_demo.runs.stats import (
+    MOST_NODES,
+    MOST_TOKENS,
+    READABLE,
+    Line,
+    Many,
+    Name,
+    Number,
+    Stats,
+    Text,
+    Whole,
+)
 from lantern_demo.settings.drafts import settings_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.settings.trees import DEFAULT, STATIC_TREES
 from lantern_demo.version import __version__
 
-DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of the fields that differ from model to model
+# levels, and characters, of the fields that differ from model to model
+DEEPEST, LONGEST = 4, 20_000
 # Sentences for faults that pydantic describes in programmers' terms.
 SAID = {
     "missing": "must be given",
@@ -48,7 +61,9 @@ GONE, FITTED = ("opt_chance", "zipar_window", "zipar_changed"), "fit"
 # Names of trees by their paths.
 TREE_NAMES = {settings_of(StaticTree(paths))["tree"]: name for name, paths in STATIC_TREES.items()}
 # The settings that determine a draft tree.
-OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None}
+OF_TREES = {"tree"} | {
+    name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None
+}
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
     "schedule is race had equal slices of the device's time in rotation; the others ran one after the other, and "
@@ -61,14 +76,17 @@ HOW_TIMED = (
 def image_hash(image: Image.Image) -> str:
     """Return the SHA-256 of the size and the RGB bytes, independent of the file format.
 
-    It shows whether a file still is the recorded picture. It does not compare machines: with another number format or thread
-    count the same tokens may decode to a picture that differs by a level or two of 255.
+    It shows whether a file still is the recorded picture. It does not compare machines: with
+    another number format or thread count the same tokens may decode to a picture that differs by a
+    level or two of 255.
     """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether one network draws the pictures of both models, by the `trained` of two records."""
+    """Return whether one network draws the pictures of both models, by the `trained` of two
+    records.
+    """
     return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
 
 
@@ -83,7 +101,9 @@ def depth_of(value: Any, deepest: int) -> int:
 
 def _version(told: str) -> str:
     if told.split(".")[:2] != __version__.split(".")[:2]:
-        raise ValueError(f"the record is of version {told!r}, and this program has version {__version__}; draw the prompt again")
+        raise ValueError(
+            f"the record is of version {told!r}, and this program has version {__version__}; draw the prompt again"
+        )
     return told
 
 
@@ -96,13 +116,18 @@ def _moment(told: str) -> str:
 
 def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
     if depth_of(facts, DEEPEST) > DEEPEST or len(json.dumps(facts)) > LONGEST:
-        raise ValueError(f"must be an object of at most {LONGEST} characters, {DEEPEST} levels deep")
+        raise ValueError(
+            f"must be an object of at most {LONGEST} characters, {DEEPEST} levels deep"
+        )
     return facts
 
 
 def _settings(told: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings. Records of version 0.2 have settings of methods that left, and trees fitted to a machine. Each of
-    their methods tells the tree that ran."""
+    """Return checked settings.
+
+    Records of version 0.2 have settings of methods that left, and trees fitted to a machine. Each
+    of their methods tells the tree that ran.
+    """
     found = {name: value for name, value in told.items() if name not in GONE}
     if found.get("tree") == FITTED:
         found["tree"] = DEFAULT
@@ -114,7 +139,8 @@ def _settings(told: dict[str, Any]) -> dict[str, Any]:
     return Settings(**found).as_dict()
 
 
-Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]  # of a model; the page does not show them
+# of a model; the page does not show them
+Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]
 Id = Annotated[Whole, Field(ge=0, le=2**20)]  # of a token
 Words = Annotated[Many[Line], Field(max_length=1000)]
 
@@ -128,8 +154,11 @@ class Versions:
 
 @dataclass(frozen=True)
 class Model:
-    """The model. `sources` has repository, file and commit of each published part; it is empty for a model that ships with the
-    code."""
+    """The model.
+
+    `sources` has repository, file and commit of each published part; it is empty for a model that
+    ships with the code.
+    """
 
     id: Name
     trained: Facts
@@ -138,7 +167,9 @@ class Model:
 
 @dataclass(frozen=True)
 class Tree:
-    """A step's draft tree, parents before their children, and the path that was taken; all empty without a tree."""
+    """A step's draft tree, parents before their children, and the path that was taken; all empty
+    without a tree.
+    """
 
     tokens: Annotated[Many[Id], Field(max_length=MOST_NODES)]
     parents: Annotated[Many[Whole], Field(max_length=MOST_NODES)]
@@ -147,8 +178,16 @@ class Tree:
 
 def _rooted(tree: Tree) -> Tree:
     tokens, parents, path = tree.tokens, tree.parents, tree.path
-    rooted = len(parents) == len(tokens) and parents[:1] in ([], [0]) and all(0 <= p < i for i, p in enumerate(parents) if i)
-    within = path[:1] in ([], [0]) and all(0 <= node < len(tokens) for node in path) and bool(path) == bool(tokens)
+    rooted = (
+        len(parents) == len(tokens)
+        and parents[:1] in ([], [0])
+        and all(0 <= p < i for i, p in enumerate(parents) if i)
+    )
+    within = (
+        path[:1] in ([], [0])
+        and all(0 <= node < len(tokens) for node in path)
+        and bool(path) == bool(tokens)
+    )
     if not (rooted and within and all(a < b and parents[b] == a for a, b in pairwise(path))):
         raise ValueError("must list parents before their children, and a path from the root")
     return tree
@@ -158,11 +197,13 @@ def _rooted(tree: Tree) -> Tree:
 class Events:
     """The steps of a run. Step 0 is the prefill, whose token the target draws alone.
 
-    `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the
-    tried drafts: node, the target's probability, the rule's score, and the threshold that the score had to exceed (greedy:
-    reach). With shared noise there are `compared` instead: node, the token that the target itself drew there, its index (0: the
-    draft, j: the j-th member among the draft's neighbours, -1: neither), and the number of members, the draft included.
+    `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for
+    a draft that the exact rule accepts, r for one that only the relaxation accepts, t for the
+    target's own. `trees` are the draft trees, and `trials` the tried drafts: node, the target's
+    probability, the rule's score, and the threshold that the score had to exceed (greedy: reach).
+    With shared noise there are `compared` instead: node, the token that the target itself drew
+    there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1: neither),
+    and the number of members, the draft included.
     """
 
     compared: Many[Many[list[Any]]] | None = None
@@ -177,7 +218,8 @@ class Events:
 class Entry(Stats):
     """A method of a record: the measurements, tokens and steps of its run.
 
-    `image_sha256` is the `image_hash` of the picture decoded in the run. `changed` is the share (0 to 1) of tokens of kind r.
+    `image_sha256` is the `image_hash` of the picture decoded in the run. `changed` is the share (0
+    to 1) of tokens of kind r.
     """
 
     speculative_decoding: dict[str, Any] = field(init=False)
@@ -189,14 +231,21 @@ class Entry(Stats):
         super().__post_init__()
         kinds = self.events.kinds
         object.__setattr__(self, "changed", kinds.count("r") / max(1, len(kinds)))
-        object.__setattr__(self, "speculative_decoding", of_events({"trees": [vars(tree) for tree in self.events.trees]}))
+        object.__setattr__(
+            self,
+            "speculative_decoding",
+            of_events({"trees": [vars(tree) for tree in self.events.trees]}),
+        )
 
 
 def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
     """Return whether a row has a number for each bound, the first `whole` of them integers."""
     return (
         len(row) == len(high)
-        and all(type(value) is int or (type(value) is float and i >= whole) for i, value in enumerate(row))
+        and all(
+            type(value) is int or (type(value) is float and i >= whole)
+            for i, value in enumerate(row)
+        )
         and all(a <= value <= b for a, value, b in zip(low, row, high, strict=True))
     )
 
@@ -207,8 +256,13 @@ def _consistent(entry: Entry) -> Entry:
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
     committed, moments, trials = events.committed, events.milliseconds, events.trials
-    lists: dict[str, Any] = vars(events) | {"accepted_lengths": entry.accepted_lengths, "token_ids": entry.token_ids}
-    lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
+    lists: dict[str, Any] = vars(events) | {
+        "accepted_lengths": entry.accepted_lengths,
+        "token_ids": entry.token_ids,
+    }
+    lengths = dict.fromkeys(
+        ("committed", "milliseconds", "trees", "trials", "compared"), steps + 1
+    ) | {"accepted_lengths": steps}
     lengths |= dict.fromkeys(("token_ids", "kinds"), tokens)
     for name, length in lengths.items():
         if lists[name] is not None and len(lists[name]) != length:
@@ -220,11 +274,19 @@ def _consistent(entry: Entry) -> Entry:
     if not set(events.kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
     for tree, tried in zip(events.trees, trials, strict=True):
-        if not all(_row(row, (len(tree.tokens) - 1, 1e3, 1e3, 1e3), (1, 0, 0, 0), 1) for row in tried):
-            raise ValueError("trials must list a node of the tree and three numbers of 0 to 1000 for each draft that was tried")
+        if not all(
+            _row(row, (len(tree.tokens) - 1, 1e3, 1e3, 1e3), (1, 0, 0, 0), 1) for row in tried
+        ):
+            raise ValueError(
+                "trials must list a node of the tree and three numbers of 0 to 1000 for each draft that was tried"
+            )
     for tree, held in zip(events.trees, events.compared or [[]] * len(events.trees), strict=True):
-        if not all(_row(row, (len(tree.tokens) - 1, 2**20, 2**20, 2**20), (1, 0, -1, 1), 4) for row in held):
-            raise ValueError("compared must list a node of the tree, a token, where it stands and how many stand there")
+        if not all(
+            _row(row, (len(tree.tokens) - 1, 2**20, 2**20, 2**20), (1, 0, -1, 1), 4) for row in held
+        ):
+            raise ValueError(
+                "compared must list a node of the tree, a token, where it stands and how many stand there"
+            )
     if not set(entry.tree_settings) <= OF_TREES:
         raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")
     Settings().with_changes(**entry.tree_settings)
@@ -232,11 +294,16 @@ def _consistent(entry: Entry) -> Entry:
 
 
 def _named(found: Any) -> Any:
-    """Return the entries. Raises ValueError if they are empty, or name a method that does not exist."""
+    """Return the entries.
+
+    Raises ValueError if they are empty, or name a method that does not exist.
+    """
     if not isinstance(found, dict) or not found:
         raise ValueError("must be an object with an entry for each method that ran")
     if unknown := [name for name in found if name not in METHODS]:
-        raise ValueError(f"{str(unknown[0])[:40]!r} is no method of this program, which has {', '.join(METHODS)}")
+        raise ValueError(
+            f"{str(unknown[0])[:40]!r} is no method of this program, which has {', '.join(METHODS)}"
+        )
     return found
 
 
@@ -255,7 +322,9 @@ class Record:
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
     order: Annotated[Many[Line], Field(min_length=1)]
     how_timed: Annotated[str, Field(max_length=1000), READABLE]
-    methods: Annotated[dict[str, Annotated[Entry, AfterValidator(_consistent)]], BeforeValidator(_named)]
+    methods: Annotated[
+        dict[str, Annotated[Entry, AfterValidator(_consistent)]], BeforeValidator(_named)
+    ]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON-able values."""
@@ -263,14 +332,18 @@ class Record:
         for name, entry in told["methods"].items():
             made = self.methods[name]
             entry |= {one.name: getattr(made, one.name) for one in fields(made) if not one.init}
-            entry["events"] = {name: value for name, value in entry["events"].items() if value is not None}
+            entry["events"] = {
+                name: value for name, value in entry["events"].items() if value is not None
+            }
         _compare(told["methods"])
         return told
 
 
 def _whole(record: Record) -> Record:
     if record.order != list(record.methods):
-        raise ValueError(f"order must name the record's methods, {', '.join(record.methods)}, got {', '.join(record.order)}")
+        raise ValueError(
+            f"order must name the record's methods, {', '.join(record.methods)}, got {', '.join(record.order)}"
+        )
     for name, entry in record.methods.items():
         if entry.method != name:
             raise ValueError(f"the entry of {name} says that it is of {entry.method!r}")
@@ -280,11 +353,15 @@ def _whole(record: Record) -> Record:
 
 
 RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
-PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is no record
+# JSON without them is no record
+PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")
 
 
 def parsed(found: Any) -> dict[str, Any]:
-    """Check parsed JSON and return its record. Raises ValueError with a sentence that names the field."""
+    """Check parsed JSON and return its record.
+
+    Raises ValueError with a sentence that names the field.
+    """
     if not isinstance(found, dict) or not set(PARTS) <= set(found):
         raise ValueError(f"this is not a run record, which has {', '.join(PARTS)}")
     try:
@@ -293,7 +370,9 @@ def parsed(found: Any) -> dict[str, Any]:
         fault = error.errors(include_url=False, include_input=False)[0]
     where = writable(".".join(str(part)[:40] for part in fault["loc"]))
     what = SAID.get(fault["type"]) or re.sub(
-        r"^\w+ should", "must", fault["msg"].removeprefix("Value error, ").replace(" after validation", "")
+        r"^\w+ should",
+        "must",
+        fault["msg"].removeprefix("Value error, ").replace(" after validation", ""),
     )
     raise ValueError(f"{where}: {what}" if where else what)
 
@@ -312,7 +391,8 @@ def events_of(steps: list[Step]) -> Events:
 
 
 def _trial(judged: Judged) -> list[float]:
-    """Return a trial as records keep it: with five digits, or with nine if five do not separate the score from its threshold.
+    """Return a trial as records keep it: with five digits, or with nine if five do not separate the
+    score from its threshold.
 
     Two float32 numbers differ within nine digits.
     """
@@ -325,7 +405,12 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    model: Model, prompt: str, unknown: list[str], warning: str | None, settings: Settings, entry: Entry
+    model: Model,
+    prompt: str,
+    unknown: list[str],
+    warning: str | None,
+    settings: Settings,
+    entry: Entry,
 ) -> dict[str, Any]:
     """Return the record of a run, JSON-able."""
     return Record(
@@ -345,7 +430,9 @@ def run_record(
 
 
 def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the records of a comparison's methods, with the same prompt and settings, into one in the order of METHODS."""
+    """Merge the records of a comparison's methods, with the same prompt and settings, into one in
+    the order of METHODS.
+    """
     found = {name: entry for record in records for name, entry in record["methods"].items()}
     merged = {**records[0], "methods": {name: found[name] for name in METHODS if name in found}}
     merged["order"] = list(merged["methods"])

@@ -52,8 +52,11 @@ class Read(NamedTuple):
 
 
 class Session:
-    """One loaded model on one device. Runs take turns: a caller in another thread waits for the previous run. A caller in the
-    same thread would wait for ever, and gets a RuntimeError."""
+    """One loaded model on one device.
+
+    Runs take turns: a caller in another thread waits for the previous run. A caller in the same
+    thread would wait for ever, and gets a RuntimeError.
+    """
 
     def __init__(
         self,
@@ -65,11 +68,15 @@ class Session:
     ) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        self.threads = pick_threads(threads, device, families.small_on_cpu(networks, device, families.CACHED))
+        self.threads = pick_threads(
+            threads, device, families.small_on_cpu(networks, device, families.CACHED)
+        )
         self.threads.use()
         runners = families.runners(networks, device, dtype)
         self.target, self.drafter = runners.target, runners.drafter
-        self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
+        self.products = (
+            KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
+        )
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         if device.type == "cpu":
@@ -92,7 +99,10 @@ class Session:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Keep other runs of the session waiting. Raises RuntimeError in a thread that would wait for itself."""
+        """Keep other runs of the session waiting.
+
+        Raises RuntimeError in a thread that would wait for itself.
+        """
         if self._at_work == threading.get_ident():
             raise RuntimeError(
                 "a run of this pipeline is still open in this thread; go through its events to the end, or close it"
@@ -105,7 +115,9 @@ class Session:
                 self._at_work = None
 
     def _go_on(self) -> None:
-        """Make the calling thread compute with the session's number of threads, which it may have changed in between."""
+        """Make the calling thread compute with the session's number of threads, which it may have
+        changed in between.
+        """
         self._at_work = threading.get_ident()
         self.threads.use()
 
@@ -142,19 +154,23 @@ class Session:
     ) -> Generator[tuple[str, None], None, Choice]:
         """Draw a few uncounted tokens with a method, once for each tree, and yield between steps.
 
-        Return the tree to run with: a smaller one than requested if memory runs out. Raises the method's errors.
+        Return the tree to run with: a smaller one than requested if memory runs out. Raises the
+        method's errors.
         """
         self._go_on()
         asked = self.tree_of(method, settings) if tree is None else tree
         key = (method.id, asked.policy, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
             known = self._warm[key]
-            return asked if known.policy == asked.policy else known  # with the reason of this request
+            # with the reason of this request
+            return asked if known.policy == asked.policy else known
         choice = asked
         while True:
             try:
                 clock, tokens = Clock(self.device), min(WARM_UP_TOKENS, self.info.tokens)
-                for _ in self._decode(method, settings, read.encoded, tokens, clock, tree=choice.policy):
+                for _ in self._decode(
+                    method, settings, read.encoded, tokens, clock, tree=choice.policy
+                ):
                     yield method.id, None
                     self._go_on()
                 self.decode_image([0] * self.info.tokens)
@@ -167,8 +183,18 @@ class Session:
             self.make_room()
             choice = smaller
 
-    def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, why: str) -> Run:
-        """Run a method: yield a Step per step, then its Generation. schedule and why: as in `Stats`."""
+    def run(
+        self,
+        method: Method,
+        settings: Settings,
+        read: Read,
+        tree: Choice,
+        schedule: Schedule,
+        why: str,
+    ) -> Run:
+        """Run a method: yield a Step per step, then its Generation. schedule and why: as in
+        `Stats`.
+        """
         self._go_on()
         clock, encoded = Clock(self.device), read.encoded
         clock.seconds["text"] = read.seconds
@@ -193,11 +219,16 @@ class Session:
             image_sha256=image_hash(image),
             events=events_of(steps),
         )
-        model, told = Model(self.info.id, self.networks.trained, self.networks.sources), warning(self.info, read.prompt)
+        model, told = (
+            Model(self.info.id, self.networks.trained, self.networks.sources),
+            warning(self.info, read.prompt),
+        )
         record = run_record(model, read.prompt, encoded.unknown, told, settings, entry)
         yield Generation(method.id, image, outcome.tokens, entry, record)
 
-    def _numbers(self, config: Config, choice: Choice, outcome: Decoded, clock: Clock) -> dict[str, Any]:
+    def _numbers(
+        self, config: Config, choice: Choice, outcome: Decoded, clock: Clock
+    ) -> dict[str, Any]:
         """Return the fields of `Stats` that come from a finished run and this session."""
         return {
             "method": config.method.id,
@@ -222,11 +253,19 @@ class Session:
         }
 
     def asked_for(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: DraftConfig, kept: bool = True
+        self,
+        method: Method,
+        knobs: Settings,
+        encoded: Encoded,
+        tokens: int,
+        tree: DraftConfig,
+        kept: bool = True,
     ) -> tuple[Config, Condition]:
         """Return the config of a run and its condition. kept: a later run may use its runner."""
         with torch.inference_mode():
-            condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
+            condition = self.networks.target.condition(
+                encoded.features, encoded.mask, knobs.cfg_scale != 1
+            )
         config = Config(
             method,
             tokens,
@@ -242,10 +281,19 @@ class Session:
         return config, condition
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: DraftConfig, kept: bool = True
+        self,
+        method: Method,
+        knobs: Settings,
+        encoded: Encoded,
+        tokens: int,
+        clock: Clock,
+        tree: DraftConfig,
+        kept: bool = True,
     ) -> Iterator[Step | Decoded]:
         config, condition = self.asked_for(method, knobs, encoded, tokens, tree, kept)
-        return decode(self.target, self.drafter, condition, config, clock, self._runners if kept else None)
+        return decode(
+            self.target, self.drafter, condition, config, clock, self._runners if kept else None
+        )
 
     # -- draft trees
 
@@ -262,30 +310,42 @@ class Session:
 
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
-        """Decode all tokens of a picture to an RGB image. The latest images are kept, since with shared noise all exact methods
-        draw the same."""
+        """Decode all tokens of a picture to an RGB image.
+
+        The latest images are kept, since with shared noise all exact methods draw the same.
+        """
         key = tuple(tokens)
         if key not in self._images:
-            self._images[key] = as_image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
+            self._images[key] = as_image(
+                self.networks.draw(torch.tensor([tokens], device=self.device))[0]
+            )
             while len(self._images) > IMAGES_KEPT:
                 del self._images[next(iter(self._images))]
         return self._images[key]
 
     @torch.inference_mode()
     def neighbours(self, vectors: str = "decoder") -> Tensor:
-        """Return the neighbour table [V, k] int32 on the session's device, by the vectors that the decoder reads or the "raw"
-        ones."""
+        """Return the neighbour table [V, k] int32 on the session's device, by the vectors that the
+        decoder reads or the "raw" ones.
+        """
         if vectors not in self._neighbours:
             tokenizer = self.networks.tokenizer
-            book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
+            book = (
+                tokenizer.codebook
+                if vectors == "decoder"
+                else tokenizer.vq.quantize.embedding.weight
+            )
             columns = min(MAX_LANTERN_K, len(book) - 1)
-            table = self._kept(f"neighbours-{columns}", book, lambda: neighbour_table(book, columns))
+            table = self._kept(
+                f"neighbours-{columns}", book, lambda: neighbour_table(book, columns)
+            )
             self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
 
     def palette(self) -> Tensor:
-        """Return the colour of each token of the codebook [V, 3] uint8 on the CPU, with which the page paints an unfinished
-        picture."""
+        """Return the colour of each token of the codebook [V, 3] uint8 on the CPU, with which the
+        page paints an unfinished picture.
+        """
         if self._palette is None:
             tokenizer = self.networks.tokenizer
             made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
@@ -293,7 +353,10 @@ class Session:
         return self._palette
 
     def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """Make a table of a codebook. For a published model this takes seconds to minutes, and the disk keeps the table."""
+        """Make a table of a codebook.
+
+        For a published model this takes seconds to minutes, and the disk keeps the table.
+        """
         return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 
@@ -303,7 +366,10 @@ def as_image(pixels: Tensor) -> Image.Image:
 
 
 def smaller_choice(method: Method, tree: Choice, error: Exception) -> Choice | None:
-    """Return a smaller tree if the error is a lack of memory. Return None for another error, or if no tree is smaller."""
+    """Return a smaller tree if the error is a lack of memory.
+
+    Return None for another error, or if no tree is smaller.
+    """
     policy = choice_of(method.drafts, Settings(tree="small", window=2), DEFAULTS["cpu"]).policy
     if not out_of_memory(error) or method.alone or tree.policy.nodes <= policy.nodes:
         return None

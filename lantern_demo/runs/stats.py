@@ -23,7 +23,8 @@ def _readable(text: str) -> str:
     return text
 
 
-# Records must satisfy these types when read; they are not checked when written. One fault of a list is enough.
+# Records must satisfy these types when read; they are not checked when written. One fault of a list
+# is enough.
 READABLE = AfterValidator(_readable)
 Name = Annotated[str, Field(max_length=80), READABLE]
 Line = Annotated[str, Field(max_length=200), READABLE]
@@ -39,15 +40,19 @@ Schedule = Literal["alone", "race", "in turn"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """The measurements of a run. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+    """The measurements of a run.
 
-    `decoding.graphs` describes how the parts of captured steps are timed; capturing them took `capture_seconds`.
+    Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+
+    `decoding.graphs` describes how the parts of captured steps are timed; capturing them took
+    `capture_seconds`.
     """
 
     method: Name
     tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]  # image tokens
     steps: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)]  # target forwards after the prefill
-    mean_accepted_length: Annotated[Number, Field(ge=0, le=MOST_NODES)]  # tokens committed per step, the bonus token counted
+    # tokens committed per step, the bonus token counted
+    mean_accepted_length: Annotated[Number, Field(ge=0, le=MOST_NODES)]
     accepted_lengths: Many[Annotated[Whole, Field(ge=1, le=MOST_NODES)]]
     text_seconds: Seconds
     prefill_seconds: Seconds
@@ -72,8 +77,10 @@ class Stats:
     threads_reason: Text
     schedule: Schedule  # how the methods of the comparison shared the device
     schedule_reason: Text  # why they did not race; empty if they did
-    waited_seconds: Seconds | None  # the decode seconds in which the thread had no processor; None on a GPU
-    disturbed: bool = field(init=False)  # the run waited for more than `BUSY_SHARE` of its decode seconds
+    # the decode seconds in which the thread had no processor; None on a GPU
+    waited_seconds: Seconds | None
+    # the run waited for more than `BUSY_SHARE` of its decode seconds
+    disturbed: bool = field(init=False)
     # noise that all methods share, independent as in each paper, or none at temperature 0
     noise: Literal["shared", "independent", "none"]
 
@@ -107,5 +114,8 @@ class MethodFailed:
 
 
 def disturbed(waited: float | None, seconds: float) -> bool:
-    """Return whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds. None: unknown."""
+    """Return whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds.
+
+    None: unknown.
+    """
     return waited is not None and waited > BUSY_SHARE * seconds

@@ -19,8 +19,13 @@ class Choice:
     reason: str
 
 
-def choice_of(kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]) -> Choice:
-    """Return the drafts of a kind under some settings. A kind that no setting shapes gets its defaults."""
+def choice_of(
+    kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]
+) -> Choice:
+    """Return the drafts of a kind under some settings.
+
+    A kind that no setting shapes gets its defaults.
+    """
     source = settings.tree
     if issubclass(kind, StaticTree):
         policy: DraftConfig = kind(settings.static_paths(default.static))
@@ -44,17 +49,32 @@ def settings_of(drafts: DraftConfig) -> dict[str, Any]:
     if isinstance(drafts, StaticTree):
         return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
     if isinstance(drafts, DynamicTree):
-        return {"draft_top_k": drafts.top_k, "draft_depth": drafts.depth, "draft_nodes": drafts.nodes}
+        return {
+            "draft_top_k": drafts.top_k,
+            "draft_depth": drafts.depth,
+            "draft_nodes": drafts.nodes,
+        }
     return {"window": drafts.nodes} if isinstance(drafts, Window) else {}
 
 
 def describe_drafts(drafts: DraftConfig) -> str:
-    """Return the shape of drafts in words: "static chain of 3". The root is no draft and does not count."""
+    """Return the shape of drafts in words: "static chain of 3".
+
+    The root is no draft and does not count.
+    """
     drafted = drafts.nodes - 1
     if isinstance(drafts, StaticTree):
         levels = drafts.deepest
-        return f"static chain of {drafted}" if drafted == levels else f"static tree of {drafted} in {levels} levels"
+        return (
+            f"static chain of {drafted}"
+            if drafted == levels
+            else f"static tree of {drafted} in {levels} levels"
+        )
     if isinstance(drafts, DynamicTree):
         levels = min(drafted, drafts.deepest)
-        return f"dynamic chain of {drafted}" if drafts.top_k == 1 else f"dynamic tree of {drafted} in up to {levels} levels"
+        return (
+            f"dynamic chain of {drafted}"
+            if drafts.top_k == 1
+            else f"dynamic tree of {drafted} in up to {levels} levels"
+        )
     return f"window of {drafts.nodes}" if isinstance(drafts, Window) else "no tree"

@@ -1,5 +1,6 @@
-"""The knobs of a run in one table: range, default, label, the methods that read each knob, and the values worth trying.
-Settings, page, API, links, sweeps and benchmarks read this table."""
+"""The knobs of a run in one table: range, default, label, the methods that read each knob, and the
+values worth trying. Settings, page, API, links, sweeps and benchmarks read this table.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
-MAX_DEPTH, MAX_NODES = 8, 128  # of a dynamic tree: levels below the first drafts, and nodes with the root
+# of a dynamic tree: levels below the first drafts, and nodes with the root
+MAX_DEPTH, MAX_NODES = 8, 128
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
 _SHORT = reprlib.Repr()
@@ -30,7 +32,8 @@ def shown(value: Any) -> str:
     try:
         text = _SHORT.repr(value)
         return text if len(text) <= 120 else f"{text[:117]}..."
-    except (ValueError, RecursionError):  # a number with thousands of digits, which Python does not write down
+    # a number with thousands of digits, which Python does not write down
+    except (ValueError, RecursionError):
         return f"a {type(value).__name__} that is too long to repeat"
 
 
@@ -43,11 +46,16 @@ class Limit:
     whole: bool = False
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value as int or float. Raises ValueError naming the parameter, the value and the range."""
+        """Return the value as int or float.
+
+        Raises ValueError naming the parameter, the value and the range.
+        """
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
-            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {shown(value)}")
+            raise ValueError(
+                f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {shown(value)}"
+            )
         return int(value) if self.whole else float(value)
 
 
@@ -61,7 +69,10 @@ def _accepts_by(*rules: type[Rule]) -> Callable[[Method], bool]:
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting. `label` and `sentence` are for people, on the page and in the API's documentation."""
+    """A setting.
+
+    `label` and `sentence` are for people, on the page and in the API's documentation.
+    """
 
     default: Any
     label: str
@@ -116,9 +127,18 @@ class Knobs:
         Limit(0, 2),
         step=0.05,
     )
-    top_k: int = knob(0, "Top-k", "Only the k likeliest tokens may be drawn; 0 allows all.", Limit(0, 65536, whole=True))
+    top_k: int = knob(
+        0,
+        "Top-k",
+        "Only the k likeliest tokens may be drawn; 0 allows all.",
+        Limit(0, 65536, whole=True),
+    )
     top_p: float = knob(
-        1.0, "Top-p", "Only the likeliest tokens that together reach this probability may be drawn.", Limit(0.05, 1), step=0.01
+        1.0,
+        "Top-p",
+        "Only the likeliest tokens that together reach this probability may be drawn.",
+        Limit(0.05, 1),
+        step=0.01,
     )
     cfg_scale: float = knob(
         3.0,
@@ -246,17 +266,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 def lists_settings(function: F) -> F:
     """List all settings at the end of a function's docstring."""
     lines = "".join(f"\n    {name}: {knob.told(knob.default)}" for name, knob in KNOBS.items())
-    function.__doc__ = (
-        f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has another default:{lines}"
-    )
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has another default:{lines}"
     return function
 
 
 def by_readers() -> dict[tuple[str, ...], list[str]]:
-    """Return the knobs of the form by the ids of the methods that read them, the most shared knobs first."""
+    """Return the knobs of the form by the ids of the methods that read them, the most shared knobs
+    first.
+    """
     found: dict[tuple[str, ...], list[str]] = {}
     for name in ON_THE_FORM:
-        found.setdefault(tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method)), []).append(name)
+        found.setdefault(
+            tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method)), []
+        ).append(name)
     return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 

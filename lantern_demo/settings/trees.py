@@ -8,13 +8,18 @@ from lantern_demo.decoding.trees import Path
 
 
 def read_paths(text: str) -> tuple[Path, ...]:
-    """Parse paths such as "0 1 00 01", one digit per choice. Raises ValueError for other characters than digits and spaces."""
+    """Parse paths such as "0 1 00 01", one digit per choice.
+
+    Raises ValueError for other characters than digits and spaces.
+    """
     return tuple(tuple(int(digit) for digit in word) for word in text.split())
 
 
 # Of the released LANTERN code. "021" is child 1 of child 2 of child 0 of the root.
 STATIC_TREES: dict[str, tuple[Path, ...]] = {
-    "mc_sim_7b_63": read_paths("0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"),
+    "mc_sim_7b_63": read_paths(
+        "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
+    ),
     "mc_sim_7b_63_balanced": read_paths(
         "0 1 2 00 01 02 10 11 12 20 21 000 001 002 010 011 100 101 110 111 0000 0001 0002 00000 00001"
     ),
@@ -35,8 +40,8 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
     "chain": read_paths("0 00 000 0000 00000"),
 }
 
-# Trees of static methods and shapes of dynamic ones by name: "small" suits machines on which checking
-# a node is not free, and "paper" is what LANTERN and LANTERN++ published.
+# Trees of static methods and shapes of dynamic ones by name: "small" suits machines on which
+# checking a node is not free, and "paper" is what LANTERN and LANTERN++ published.
 SMALL_STATIC = read_paths("0 1 2 00 01 10 000")
 DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
 DEFAULT = "default"
@@ -51,8 +56,8 @@ class Drafts(NamedTuple):
     window: int  # positions
 
 
-# A node costs a fifth of a pass on a processor, and nearly nothing on a GPU, where steps were timed on
-# an H200 (docs/benchmark.md).
+# A node costs a fifth of a pass on a processor, and nearly nothing on a GPU, where steps were timed
+# on an H200 (docs/benchmark.md).
 DEFAULTS = {
     "cpu": Drafts(read_paths("0 00 000"), (2, 1, 4), 4),
     "cuda": Drafts(read_paths("0 1 2 3 00 01 02 10 11 20 000 001 010 100 0000"), (10, 4, 59), 8),
@@ -60,13 +65,16 @@ DEFAULTS = {
 
 
 def drafts_by_device(told: Any) -> dict[str, Drafts]:
-    """Return the default drafts by kind of device, those that a model folder brings before DEFAULTS.
+    """Return the default drafts by kind of device, those that a model folder brings before
+    DEFAULTS.
 
     told: its "trees", such as {"cpu": {"static": "0 00", "dynamic": [2, 1, 4], "window": 4}}. Raise
     ValueError for anything else.
     """
     if not isinstance(told, dict) or not told.keys() <= DEFAULTS.keys():
-        raise ValueError(f"trees must be an object with some of {', '.join(DEFAULTS)}, got {told!r}")
+        raise ValueError(
+            f"trees must be an object with some of {', '.join(DEFAULTS)}, got {told!r}"
+        )
     found = dict(DEFAULTS)
     for device, one in told.items():
         try:
@@ -74,5 +82,7 @@ def drafts_by_device(told: Any) -> dict[str, Drafts]:
             shape = int(top_k), int(depth), int(nodes)
             found[device] = Drafts(read_paths(one["static"]), shape, int(one["window"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"trees of {device} must have static, dynamic and window: {error!r}") from None
+            raise ValueError(
+                f"trees of {device} must have static, dynamic and window: {error!r}"
+            ) from None
     return found

@@ -1,4 +1,7 @@
-"""The public API: /draw, /compare and /models. Gradio documents each from its signature and docstring."""
+"""The public API: /draw, /compare and /models.
+
+Gradio documents each from its signature and docstring.
+"""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
@@ -54,13 +57,17 @@ def _draw(service: Service) -> Callable[..., Any]:
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
-            method: A method id of /models; by default LANTERN++, or SJD for a model without a drafter.
+            method: A method id of /models; by default LANTERN++, or SJD for a model without a
+            drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
 
         Returns:
             picture: A PNG file.
-            numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of tokens that only the relaxation accepted; 0 where the method is lossless), method, model, seed, unknown_words, and warning: a sentence where the model cannot draw the prompt, else null.
+            numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of
+            tokens that only the relaxation accepted; 0 where the method is lossless), method,
+            model, seed, unknown_words, and warning: a sentence where the model cannot draw the
+            prompt, else null.
         """
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
@@ -70,18 +77,30 @@ def _draw(service: Service) -> Callable[..., Any]:
                     continue
                 numbers = {name: record["methods"][chosen][key] for name, key in NUMBERS.items()}
                 numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
-                yield pictures.get(chosen), numbers | {name: record[name] for name in ("unknown_words", "warning")}
+                yield (
+                    pictures.get(chosen),
+                    numbers | {name: record[name] for name in ("unknown_words", "warning")},
+                )
 
     info = service.offered()[service.default]
     prompts = "; ".join((info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES))[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     others = "; ".join(f"{name} ({KNOBS[name].allowed})" for name in ON_THE_FORM)
-    return _for_gradio(draw, tuple[dict | None, dict], {}, can_draw=can_draw, seed=_told(service, "seed"), others=others)
+    return _for_gradio(
+        draw,
+        tuple[dict | None, dict],
+        {},
+        can_draw=can_draw,
+        seed=_told(service, "seed"),
+        others=others,
+    )
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /compare. Settings of the default methods are its parameters; those of the others are in one
-    object."""
+    """Return the endpoint /compare.
+
+    Settings of the default methods are its parameters; those of the others are in one object.
+    """
     default = [method for method in METHODS.values() if method.default]
     usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
     others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
@@ -91,20 +110,23 @@ def _compare(service: Service) -> Callable[..., Any]:
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of
-        the record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings
-        left out keep the model's preset, which /models lists.
+        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures,
+        and a `progress` instead of the record: tokens, steps and seconds of each method that
+        advanced. A picture is a file: {"path", "url", ...}. Settings left out keep the model's
+        preset, which /models lists.
 
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
-            methods: Method ids of /models, always run in the order of its list; by default those marked default there.
-            {usual}
+            methods: Method ids of /models, always run in the order of its list; by default those
+            marked default there. {usual}
             settings: Settings of the other methods, by name. {others}
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, settings, device, and a warning where the model cannot draw the prompt (else null). Each method has its stats, token ids and, where vanilla ran, its speedup.
+            record: The run record: prompt, settings, device, and a warning where the model cannot
+            draw the prompt (else null). Each method has its stats, token ids and, where vanilla
+            ran, its speedup.
         """
         given = dict(zip([*usual, "settings"], values, strict=False))
         settings = given.pop("settings", None)
@@ -121,10 +143,19 @@ def _told(service: Service, name: str) -> str:
     return KNOBS[name].told(getattr(Settings(**service.offered()[service.default].preset), name))
 
 
-def _for_gradio(endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str) -> Callable[..., Any]:
-    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words` for the docstring."""
-    named = [p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    spelt = [inspect.Parameter(name, named[0].kind, default=None, annotation=hint) for name, hint in more.items()]
+def _for_gradio(
+    endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str
+) -> Callable[..., Any]:
+    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words`
+    for the docstring.
+    """
+    named = [
+        p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL
+    ]
+    spelt = [
+        inspect.Parameter(name, named[0].kind, default=None, annotation=hint)
+        for name, hint in more.items()
+    ]
     endpoint.__signature__ = inspect.Signature([*named, *spelt], return_annotation=answer)  # type: ignore[attr-defined]
     endpoint.__annotations__ |= more
     for name, said in words.items():
@@ -155,7 +186,8 @@ def _models(service: Service) -> Callable[..., Any]:
         """List the models on offer, the loaded ones, and the methods.
 
         Returns:
-            offer: Models with sizes, preset changes, requirements, missing methods, and the reason where one cannot run here; the loaded ones with device and number format; methods.
+            offer: Models with sizes, preset changes, requirements, missing methods, and the reason
+            where one cannot run here; the loaded ones with device and number format; methods.
         """
         return {
             "default_model": service.default,
@@ -173,7 +205,10 @@ def _models(service: Service) -> Callable[..., Any]:
                 for pipe in service.loaded()
             ],
             "methods": [
-                {name: getattr(method, name) for name in ("id", "label", "lossless", "summary", "default")}
+                {
+                    name: getattr(method, name)
+                    for name in ("id", "label", "lossless", "summary", "default")
+                }
                 for method in METHODS.values()
             ],
         }
@@ -192,7 +227,9 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
-    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no drafter."""
+    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no
+    drafter.
+    """
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
@@ -208,21 +245,34 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     if "/component_server" in request.url.path:
         return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
     name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
-    return JSONResponse({"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"}, status_code=404)
+    return JSONResponse(
+        {"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"},
+        status_code=404,
+    )
 
 
 REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 
 
 def answers(
-    service: Service, prompt: Any, model: Any, methods: Any, named: dict[str, Any], settings: Any = None
+    service: Service,
+    prompt: Any,
+    model: Any,
+    methods: Any,
+    named: dict[str, Any],
+    settings: Any = None,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. Its settings are the parameters `named` and those in the object `settings`. Raise
-    gr.Error with a sentence for the caller."""
+    """Yield the answers of a comparison.
+
+    Its settings are the parameters `named` and those in the object `settings`. Raise gr.Error with
+    a sentence for the caller.
+    """
     try:
         more = {} if settings is None else by_name(settings)
         if twice := [name for name in more if named.get(name) is not None]:
-            raise ValueError(f"{twice[0]} is given twice; it must be a parameter or in settings, not both")
+            raise ValueError(
+                f"{twice[0]} is given twice; it must be a parameter or in settings, not both"
+            )
         request = service.request(prompt, model, methods, named | more)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
@@ -230,27 +280,50 @@ def answers(
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     try:
-        with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
+        with (
+            TemporaryDirectory(prefix="lantern-demo-") as folder,
+            closing(service.frames(request, False)) as events,
+        ):
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: Gradio notices a lost client only between two answers. Pictures come only with the last answer:
-                    # Gradio would process them again for each.
+                    # Every time: Gradio notices a lost client only between two answers. Pictures
+                    # come only with the last answer: Gradio would process them again for each.
                     lanes = event.lanes.items()
-                    told = {name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds} for name, at in lanes}
+                    told = {
+                        name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds}
+                        for name, at in lanes
+                    }
                     yield {}, {"progress": told}
                 elif isinstance(event, MethodFailed):
                     failed[event.method] = event.message
                 else:
                     path = saved(write_picture, Path(folder), event)
                     if path is not None:
-                        images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
+                        images[event.method] = gr.FileData(
+                            path=path, mime_type="image/png"
+                        ).model_dump()
                     records.append(event.record)
             if not records:
-                raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
+                raise gr.Error(
+                    "; ".join(f"{method} failed: {why}" for method, why in failed.items()),
+                    print_exception=False,
+                )
             record = merge_records(records)
-            unsaved = {name: texts.NOT_SAVED.format(method=name) for name in record["order"] if name not in images}
+            unsaved = {
+                name: texts.NOT_SAVED.format(method=name)
+                for name in record["order"]
+                if name not in images
+            }
             found = {name: images[name] for name in record["order"] if name in images}
-            yield found, record | {name: note for name, note in (("failed", failed), ("not_saved", unsaved)) if note}
+            yield (
+                found,
+                record
+                | {
+                    name: note
+                    for name, note in (("failed", failed), ("not_saved", unsaved))
+                    if note
+                },
+            )
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:

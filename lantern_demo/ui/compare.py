@@ -21,7 +21,17 @@ from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, asked, kept, pack, results_of, scratch, setting_value, status_html
+from lantern_demo.ui.components import (
+    Updates,
+    Widgets,
+    asked,
+    kept,
+    pack,
+    results_of,
+    scratch,
+    setting_value,
+    status_html,
+)
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
@@ -29,17 +39,28 @@ from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
-FRAMES_TOLD = 4  # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
+# latest answers whose tokens an answer repeats: a busy browser shows only the last of several
+FRAMES_TOLD = 4
 
 
 def draw(
-    service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, locked: Any, result: Shown, *knobs: Any
+    service: Service,
+    w: Widgets,
+    prompt: Any,
+    model: Any,
+    methods: Any,
+    seed: Any,
+    locked: Any,
+    result: Shown,
+    *knobs: Any,
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress. `knobs` are in the order of `knobs.ON_THE_FORM`.
 
     A run that would repeat `result` gets a new seed, unless the seed is `locked`.
     """
-    values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
+    values = {
+        name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)
+    }
 
     def make() -> Request:
         return service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
@@ -57,15 +78,22 @@ def draw(
 
 
 def _repeats(request: Request, result: Shown) -> bool:
-    """Return whether a request repeats the shown run. For a run that was not drawn here, such as a recording, prompt and seed
+    """Return whether a request repeats the shown run.
+
+    For a run that was not drawn here, such as a recording, prompt and seed
     decide: its pictures would look as before."""
     if result.request is not None or result.record is None:
         return request == result.request
-    return (request.prompt, request.seed) == (result.record["prompt"], result.record["settings"]["seed"])
+    return (request.prompt, request.seed) == (
+        result.record["prompt"],
+        result.record["settings"]["seed"],
+    )
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
-    """Run the shown record again, each method with its recorded tree, and report whether the tokens are the same."""
+    """Run the shown record again, each method with its recorded tree, and report whether the tokens
+    are the same.
+    """
     record = result.record
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
@@ -80,16 +108,20 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """Show in `told` at once that the run waits for the device. During a run, when Enter starts nothing, its status stays."""
+    """Show in `told` at once that the run waits for the device.
+
+    During a run, when Enter starts nothing, its status stays.
+    """
     begun = {} if shown.running else {told: status_html(texts.ASKED, "busy"), w.before: shown.run}
     return begun | w.busy(True)
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
-    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next run.
+    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next
+    run.
 
-    Gradio ignores Draw until it has ended the run, so only now may the button look ready. Earlier results would move while a
-    visitor reads them.
+    Gradio ignores Draw until it has ended the run, so only now may the button look ready. Earlier
+    results would move while a visitor reads them.
     """
     updates = w.busy(False)
     if shown.settled or not shown.lanes:  # the request was refused, and the page stays unchanged
@@ -108,12 +140,22 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
 
 
 def _shown(
-    service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None, anew: bool = False
+    service: Service,
+    w: Widgets,
+    request: Request,
+    expected: dict[str, Any] | None,
+    anew: bool = False,
 ) -> Iterator[Updates]:
     """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
     total = service.offered()[request.model].tokens
-    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, request=request)
-    yield {w.status: status_html(texts.starting(request.seed, anew), "busy"), w.stage: _live(shown), w.shown: shown}
+    shown = Shown(
+        {method: Lane(method, "waiting", total) for method in request.methods}, request=request
+    )
+    yield {
+        w.status: status_html(texts.starting(request.seed, anew), "busy"),
+        w.stage: _live(shown),
+        w.shown: shown,
+    }
     try:
         with scratch() as folder:
             yield from _events(service, w, request, shown, Path(folder), expected)
@@ -126,19 +168,33 @@ def _shown(
 
 
 def _events(
-    service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
+    service: Service,
+    w: Widgets,
+    request: Request,
+    shown: Shown,
+    folder: Path,
+    expected: dict[str, Any] | None,
 ) -> Iterator[Updates]:
-    """Yield the updates of the page, event by event, and keep `shown` up to date. An answer holds a line of numbers for each
-    lane and at most one picture, however much has been drawn."""
+    """Yield the updates of the page, event by event, and keep `shown` up to date.
+
+    An answer holds a line of numbers for each lane and at most one picture, however much has been
+    drawn.
+    """
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
-    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)  # before each of the latest answers, the tokens of each method
+    # before each of the latest answers, the tokens of each method
+    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             pictures: dict[str, str] = {}
-            if isinstance(event, Frame) and not event.lanes:  # a run can be stopped only between two answers
-                yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
+            # a run can be stopped only between two answers
+            if isinstance(event, Frame) and not event.lanes:
+                yield {
+                    w.status: gr.skip()
+                    if event.ready is None
+                    else status_html(_made_ready(event.ready), "busy")
+                }
                 continue
             starts.append({method: len(tokens) for method, tokens in shown.told.items()})
             if isinstance(event, Frame):
@@ -152,19 +208,26 @@ def _events(
                     shown.told.setdefault(method, []).extend(progress.fresh)
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
-                if any(lane.committed for lane in lanes.values()):  # otherwise methods are still being warmed up
+                # otherwise methods are still being warmed up
+                if any(lane.committed for lane in lanes.values()):
                     updates[w.status] = _through(lanes)
             else:
                 records.append(event.record)
-                shown.record = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
+                shown.record = merge_records(records) | (
+                    {} if expected is None else {"settings": expected["settings"]}
+                )
                 shown.pictures[event.method] = picture_address(event.image)
                 pictures = {event.method: shown.pictures[event.method]}
-                lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
+                lanes[event.method] = lanes[event.method].finished(
+                    event.record["methods"][event.method]
+                )
                 updates[w.status] = _through(lanes)
                 file = saved(kept, w.sheet, write_picture, folder, event)
                 if file is not None:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            fresh = {method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()}
+            fresh = {
+                method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()
+            }
             yield {**updates, w.stage: _live(shown, pictures, fresh)}
     yield {w.status: _closing_words(service, shown, expected)}
 
@@ -179,14 +242,27 @@ def _through(lanes: dict[str, Lane]) -> str:
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
-def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
-    """Return the stage's value during a run. `pictures` are addresses of previews. `fresh` are the tokens to paint now: by
-    default all tokens drawn so far."""
+def _live(
+    shown: Shown,
+    pictures: dict[str, str] | None = None,
+    fresh: dict[str, list[Token]] | None = None,
+) -> str:
+    """Return the stage's value during a run.
+
+    `pictures` are addresses of previews. `fresh` are the tokens to paint now: by default all tokens
+    drawn so far.
+    """
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
-    told = texts.STOPPED_RACE if "stopped" in phases else texts.NOT_DRAWN_YET if "asked" in phases else told
+    told = (
+        texts.STOPPED_RACE
+        if "stopped" in phases
+        else texts.NOT_DRAWN_YET
+        if "asked" in phases
+        else told
+    )
     grid = isqrt(next(iter(shown.lanes.values())).total)
     return pack(
         {
@@ -202,7 +278,9 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
 
 
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """Return the stage's value before any requested method has drawn; `tokens` is the number in a picture."""
+    """Return the stage's value before any requested method has drawn; `tokens` is the number in a
+    picture.
+    """
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
@@ -212,7 +290,9 @@ def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | No
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     text = texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))
-    notes, offer = drawn_without(service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"])
+    notes, offer = drawn_without(
+        service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"]
+    )
     notes += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine(waited)] if waited else []
@@ -220,5 +300,8 @@ def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | No
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     if expected is not None:
-        notes += [texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
+        notes += [
+            texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"])
+            for m, e in finished.items()
+        ]
     return status_html(text, notes=notes, offer=offer)

@@ -1,4 +1,6 @@
-"""The page's own components, the components that a run changes, and the updates that several actions share."""
+"""The page's own components, the components that a run changes, and the updates that several
+actions share.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +39,30 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """Return a script or styles as sent to the browser, without comments and indentation: every visit downloads them."""
+    """Return a script or styles as sent to the browser, without comments and indentation: every
+    visit downloads them.
+    """
     left_out = r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*"
     return re.sub(left_out, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def shared_scripts() -> str:
-    """Return the scripts that all components share: tools, charts and words. They run before the components' own."""
-    words = pack({key: told for key, told in texts.WEB.items() if key not in texts.LOOK}).replace("<", "\\u003c")
+    """Return the scripts that all components share: tools, charts and words.
+
+    They run before the components' own.
+    """
+    words = pack({key: told for key, told in texts.WEB.items() if key not in texts.LOOK}).replace(
+        "<", "\\u003c"
+    )
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """Return an element of class `place` that the last script fills from the component's value, using the scripts before it and
-    the shared ones.
+    """Return an element of class `place` that the last script fills from the component's value,
+    using the scripts before it and the shared ones.
 
-    The template holds no value: templates would read a visitor's text as markup, while the scripts only ever make text of it.
+    The template holds no value: templates would read a visitor's text as markup, while the scripts
+    only ever make text of it.
     """
     return gr.HTML(
         pack(value),
@@ -64,8 +74,10 @@ def component(place: str, scripts: Sequence[str], value: Any = None, **options: 
 
 
 def pack(value: Any) -> str:
-    """Return a component's value as the scripts read it; "" for None. It is a string, since Gradio searches objects for
-    differences."""
+    """Return a component's value as the scripts read it; "" for None.
+
+    It is a string, since Gradio searches objects for differences.
+    """
     return "" if value is None else json.dumps(value, separators=(",", ":"))
 
 
@@ -79,15 +91,21 @@ class Offer:
 
 @dataclass(frozen=True)
 class Answer:
-    """The element that shows the state of a request. While the request waits, its position in the queue is shown instead.
-    Another event writes that position, and sends its last text again when it ends."""
+    """The element that shows the state of a request.
+
+    While the request waits, its position in the queue is shown instead. Another event writes that
+    position, and sends its last text again when it ends.
+    """
 
     place: gr.HTML
     words: gr.HTML
 
 
 def answer(elem_id: str, words: str = "") -> Answer:
-    return Answer(gr.HTML("", elem_classes=["answer", "place"]), gr.HTML(words, elem_id=elem_id, elem_classes="answer"))
+    return Answer(
+        gr.HTML("", elem_classes=["answer", "place"]),
+        gr.HTML(words, elem_id=elem_id, elem_classes="answer"),
+    )
 
 
 @dataclass(frozen=True)
@@ -106,8 +124,10 @@ class Widgets:
     again: gr.Button
     link: gr.Textbox
     finished: FinishedRuns  # the runs that links can name
-    shown: gr.State  # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
-    before: gr.State  # `Shown.run` of the lanes when a run was last requested; None once that was stopped
+    # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
+    shown: gr.State
+    # `Shown.run` of the lanes when a run was last requested; None once that was stopped
+    before: gr.State
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
     def all(self) -> list[Any]:
@@ -115,22 +135,36 @@ class Widgets:
         return [self.seed, *self.buttons(), *results, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """Return the components that change during a run. They are few: Gradio rebuilds all outputs of an event for every
-        answer, even unchanged ones."""
+        """Return the components that change during a run.
+
+        They are few: Gradio rebuilds all outputs of an event for every answer, even unchanged ones.
+        """
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
         return [self.draw, self.stop, self.explore, self.again]
 
     def busy(self, running: bool) -> Updates:
-        """Return updates that enable only Stop while something runs, and all other buttons otherwise."""
-        return {button: gr.update(interactive=(button is self.stop) == running) for button in self.buttons()}
+        """Return updates that enable only Stop while something runs, and all other buttons
+        otherwise.
+        """
+        return {
+            button: gr.update(interactive=(button is self.stop) == running)
+            for button in self.buttons()
+        }
 
 
 def prose(text: str) -> str:
-    """Return our own texts as HTML. They mark **bold**, *emphasis*, `code` and "- " lists as in Markdown: Gradio's component
-    for that would be a tenth of all that a visitor waits for."""
-    marks = ((r"`([^`]+)`", r"<code>\1</code>"), (r"\*\*([^*]+)\*\*", r"<b>\1</b>"), (r"\*([^*]+)\*", r"<em>\1</em>"))
+    """Return our own texts as HTML.
+
+    They mark **bold**, *emphasis*, `code` and "- " lists as in Markdown: Gradio's component for
+    that would be a tenth of all that a visitor waits for.
+    """
+    marks = (
+        (r"`([^`]+)`", r"<code>\1</code>"),
+        (r"\*\*([^*]+)\*\*", r"<b>\1</b>"),
+        (r"\*([^*]+)\*", r"<em>\1</em>"),
+    )
     html, listed = "", False
     for block in re.split(r"\n\s*\n|\n(?=- )|  \n", text.strip()):
         item = block.startswith("- ")
@@ -143,10 +177,15 @@ def prose(text: str) -> str:
 
 
 def status_html(
-    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
+    text: str,
+    kind: Literal["info", "ready", "busy", "error"] = "info",
+    notes: Iterable[str] = (),
+    offer: Offer | None = None,
 ) -> str:
-    """Return the line under the buttons; a screen reader reads its changes. The notes take one line until they are opened:
-    otherwise the content below would jump."""
+    """Return the line under the buttons; a screen reader reads its changes.
+
+    The notes take one line until they are opened: otherwise the content below would jump.
+    """
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
@@ -157,7 +196,10 @@ def status_html(
 
 
 def field_value(name: str, settings: Settings) -> Any:
-    """Return the value of a setting's field on the page. A number field does not reliably stay empty, so 0 stands for None."""
+    """Return the value of a setting's field on the page.
+
+    A number field does not reliably stay empty, so 0 stands for None.
+    """
     value = getattr(settings, name)
     return 0 if KNOBS[name].of_tree and value is None else value
 
@@ -168,26 +210,39 @@ def setting_value(name: str, value: Any) -> Any:
 
 
 def results_of(
-    w: Widgets, service: Service, shown: Shown, source: str, sweeps: dict[str, Any] | None = None, kept_as: str | None = None
+    w: Widgets,
+    service: Service,
+    shown: Shown,
+    source: str,
+    sweeps: dict[str, Any] | None = None,
+    kept_as: str | None = None,
 ) -> Updates:
-    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and the link. `source` is
-    one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps."""
+    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and
+    the link. `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program
+    keeps.
+    """
     record = shown.record
     assert record is not None
     view = results_view(record, shown.pictures, source, shown.run, sweeps)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
-    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
+    view["files"] = {
+        method: {"address": address, "file": f"{stem(method)}.png"}
+        for method, address in shown.files.items()
+    }
     model, offered = record["model"]["id"], service.offered()
     preset = Settings(**offered[model].preset) if model in offered else Settings()
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:
-        # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
+        # Gradio's copies are made here, since the folder is gone before Gradio would make them
+        # itself.
         record_file = saved(kept, w.record, write_record, Path(folder), record)
         sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, images)
     return {
         w.result: shown,
         w.stage: pack(view),
-        w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}),
+        w.table: pack(
+            {"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}
+        ),
         w.record: record_file,
         w.sheet: sheet_file,
         w.link: query(record, preset, kept_as),
@@ -203,9 +258,13 @@ def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
-def asked(service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]) -> Generator[Updates, None, Result | None]:
-    """Report the loading of a model, if it must be loaded, and make requests. Return the result, or None after showing a
-    refusal."""
+def asked(
+    service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]
+) -> Generator[Updates, None, Result | None]:
+    """Report the loading of a model, if it must be loaded, and make requests.
+
+    Return the result, or None after showing a refusal.
+    """
     try:
         if service.must_load(model):
             yield {told: loading(service, model)}

@@ -20,7 +20,9 @@ LINES = 3  # of a long prompt
 
 
 def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> bytes:
-    """Draw a PNG with the available pictures, in the record's order; its text chunks hold prompt, seed and settings."""
+    """Draw a PNG with the available pictures, in the record's order; its text chunks hold prompt,
+    seed and settings.
+    """
     names = [name for name in record["methods"] if name in pictures]
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
     title, body, small = (ImageFont.load_default(size) for size in (30, 20, 16))

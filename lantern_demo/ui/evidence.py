@@ -1,8 +1,8 @@
 """Explain why a draft was accepted or refused, by the rule that decided.
 
-`Explained` holds the words of a rule, and the classes below it hold the sentences around them. With shared noise no probability
-is counted: a draft is compared with the model's own draw, and `Compared` has the sentences. The page's script only fills in
-numbers.
+`Explained` holds the words of a rule, and the classes below it hold the sentences around them. With
+shared noise no probability is counted: a draft is compared with the model's own draw, and
+`Compared` has the sentences. The page's script only fills in numbers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from lantern_demo.settings.settings import Settings
 class Explained(NamedTuple):
     """The words of a rule; the defaults are true of any relaxed rule.
 
-    counts: labels and values to show with the target's probability. {counted} is the probability that the rule counted, {extra}
-    its part without the draft's own.
+    counts: labels and values to show with the target's probability. {counted} is the probability
+    that the rule counted, {extra} its part without the draft's own.
     """
 
-    heading: str = "a draft that only a relaxed rule accepts"  # of a draft that the exact rule would have refused
+    # of a draft that the exact rule would have refused
+    heading: str = "a draft that only a relaxed rule accepts"
     because: str = "The method's relaxed rule accepted it."
     only: str = "by the relaxed rule"
     bar: str = "The dark part of the bar is the model's probability of the draft, the striped one what the method adds."
@@ -70,19 +71,29 @@ class Evidence:
     kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
 
     def cases(self) -> dict[str, dict[str, Any]]:
-        """Return the sentence of every case, and the labels and values of its numbers. A sentence without numbers is filled with
-        the last values of the trial's row: {0}, {1}..."""
+        """Return the sentence of every case, and the labels and values of its numbers.
+
+        A sentence without numbers is filled with the last values of the trial's row: {0}, {1}...
+        """
         own, told = ("the model's probability of it", "{own}"), explained(self.rule)
         limit = (
-            "had to reach (the probability of the model's likeliest token)" if self.greedy else "had to exceed (drawn at random)",
+            "had to reach (the probability of the model's likeliest token)"
+            if self.greedy
+            else "had to exceed (drawn at random)",
             "{limit}",
         )
         numbers = [own, *told.counts, limit]
         return {
             "refused": {"said": "was refused.", "numbers": numbers},
             "exact": {"said": "was accepted, as exact decoding would have.", "numbers": numbers},
-            "alone": {"said": "was accepted: its own probability was enough.", "numbers": [own, limit]},
-            "relaxed": {"said": f"was accepted only {told.only}: exact decoding would have refused it here.", "numbers": numbers},
+            "alone": {
+                "said": "was accepted: its own probability was enough.",
+                "numbers": [own, limit],
+            },
+            "relaxed": {
+                "said": f"was accepted only {told.only}: exact decoding would have refused it here.",
+                "numbers": numbers,
+            },
         }
 
     def told(self) -> dict[str, Any]:
@@ -104,10 +115,17 @@ class Evidence:
         if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
             return "A rule more relaxed than the exact one decides which drafts are accepted."
         lent = isinstance(self.rule, Lantern) and self.rule.relaxes
-        more = f" Its neighbours add to the model's probability: {neighbours_of(self.rule)}." if lent else ""
+        more = (
+            f" Its neighbours add to the model's probability: {neighbours_of(self.rule)}."
+            if lent
+            else ""
+        )
         if self.greedy:
             return f"A draft is accepted when the model's probability of it reaches that of the likeliest token.{more}"
-        return "A draft is accepted with probability min(1, p/q): p is the model's probability of it, q the drafter's." + more
+        return (
+            "A draft is accepted with probability min(1, p/q): p is the model's probability of it, q the drafter's."
+            + more
+        )
 
     def note(self) -> str:
         """Describe the bar of a trial."""
@@ -115,11 +133,15 @@ class Evidence:
         return f"{bar} A draft is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
 
     def because(self) -> dict[str, str]:
-        """Explain a token: by its letter in the record, as the picture's first token, or after refused drafts."""
+        """Explain a token: by its letter in the record, as the picture's first token, or after
+        refused drafts.
+        """
         if self.greedy:
             kept = "This draft is the model's likeliest token."
             alone = "This draft is not the model's likeliest token."
-            refused = "The drafts tried here were refused, and the model's likeliest token stands here."
+            refused = (
+                "The drafts tried here were refused, and the model's likeliest token stands here."
+            )
         else:
             kept = "Exact decoding accepts this draft too."
             alone = "Exact decoding would have refused this draft."
@@ -137,20 +159,30 @@ class Evidence:
         return explained(self.rule).because
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case, and the values that its
-        sentence names]. Trials past the picture's end are left out; a run that kept none has none."""
+        """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case,
+        and the values that its sentence names]. Trials past the picture's end are left out; a run
+        that kept none has none.
+        """
         found, before = [], 0
         rows = events.get(self.kept_as, [[]] * len(events["committed"]))
         for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-            decided = set(tree["path"][: after - before])  # nodes whose children were tried for tokens of the picture
-            found.append([self.row(row, kept.get(row[0])) for row in tried if tree["parents"][row[0]] in decided])
+            # nodes whose children were tried for tokens of the picture
+            decided = set(tree["path"][: after - before])
+            found.append(
+                [
+                    self.row(row, kept.get(row[0]))
+                    for row in tried
+                    if tree["parents"][row[0]] in decided
+                ]
+            )
             before = after
         return found
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        """Turn a record's row into a row of `trials`. kept: the letter that records have for an accepted draft, None for a
-        refused one."""
+        """Turn a record's row into a row of `trials`. kept: the letter that records have for an
+        accepted draft, None for a refused one.
+        """
         node, own, stands, limit = trial
         exact = "alone" if isinstance(self.rule, Lantern) else "exact"
         case = {"e": exact, "r": "relaxed"}.get(kept or "", "refused")
@@ -168,7 +200,11 @@ class Undrafted(Evidence):
         return told | {"headings": told["headings"] | {"r": "another one than the model's own"}}
 
     def because(self) -> dict[str, str]:
-        own = "has another likeliest token here" if self.greedy else "draws another token here, with the same noise"
+        own = (
+            "has another likeliest token here"
+            if self.greedy
+            else "draws another token here, with the same noise"
+        )
         return super().because() | {
             "t": "This method makes no drafts: the model drew this token itself.",
             "r": f"Given all tokens before it the model {own}.",
@@ -176,8 +212,10 @@ class Undrafted(Evidence):
 
 
 class Compared(Evidence):
-    """The sentences for shared noise: a draft is compared with the token that the model itself draws at its position. At
-    temperature 0 that is the likeliest token. With LANTERN a draft also stands for the neighbours that may lend to it."""
+    """The sentences for shared noise: a draft is compared with the token that the model itself
+    draws at its position. At temperature 0 that is the likeliest token. With LANTERN a draft also
+    stands for the neighbours that may lend to it.
+    """
 
     kept_as = "compared"
 
@@ -187,7 +225,9 @@ class Compared(Evidence):
 
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
-            ("likes {0} best here", "likes this very token best") if self.greedy else ("drew {0}", "drew this very token")
+            ("likes {0} best here", "likes this very token best")
+            if self.greedy
+            else ("drew {0}", "drew this very token")
         )
         said = {
             "refused": f"was refused: the model itself {drew}{{1}}.",
@@ -198,7 +238,11 @@ class Compared(Evidence):
 
     def sentence(self) -> str:
         kept = "it is the model's likeliest token" if self.greedy else "the model itself drew it"
-        also = f", or one of its neighbours. These are {neighbours_of(self.rule)}." if self.near else "."
+        also = (
+            f", or one of its neighbours. These are {neighbours_of(self.rule)}."
+            if self.near
+            else "."
+        )
         return f"A draft is accepted when {kept} at its position{also}"
 
     def note(self) -> str:
@@ -225,8 +269,9 @@ class Compared(Evidence):
         return [node, case, drawn, self.where(near, tokens - 1) if self.near else ""]
 
     def where(self, near: int, others: int) -> str:
-        """Describe the rank of the model's own draw among the draft's neighbours that count. near: its rank from 1, or -1 for
-        none of them. others: the number of these neighbours."""
+        """Describe the rank of the model's own draw among the draft's neighbours that count. near:
+        its rank from 1, or -1 for none of them. others: the number of these neighbours.
+        """
         if not others:
             return ", and the draft has no neighbours that count"
         if others == 1:
@@ -235,11 +280,13 @@ class Compared(Evidence):
         return f", which is {place} of the draft's {others} neighbours that count"
 
 
-def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
+def evidence_of(
+    settings: Settings, method: Method, entry: dict[str, Any] | None = None
+) -> Evidence:
     """Return the sentences for a method's trials.
 
-    entry: the method's part of a record, which shows whether drafts were compared with the model's own draws. By default a rule
-    decided by probabilities.
+    entry: the method's part of a record, which shows whether drafts were compared with the model's
+    own draws. By default a rule decided by probabilities.
     """
     greedy = settings.temperature == 0
     rule = settings.rule(method)
@@ -255,5 +302,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
 
 def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, 11th."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    ending = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
     return f"{number}{ending}"

@@ -1,4 +1,7 @@
-"""Write the files of a run: pictures, the contact sheet and the record. No file name contains a visitor's text."""
+"""Write the files of a run: pictures, the contact sheet and the record.
+
+No file name contains a visitor's text.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def write(path: Path, data: bytes) -> str:
 
 
 def saved(write: Callable[..., str], *arguments: Any) -> str | None:
-    """Return the path that `write` returns, or None if the disk is full: a run's results are worth more than its files."""
+    """Return the path that `write` returns, or None if the disk is full: a run's results are worth
+    more than its files.
+    """
     try:
         return write(*arguments)
     except OSError as error:
@@ -39,10 +44,14 @@ def saved(write: Callable[..., str], *arguments: Any) -> str | None:
 
 
 def write_picture(folder: Path, generation: Generation) -> str:
-    """Save a finished picture as PNG; its text chunks hold prompt, seed, method, model, settings and version."""
+    """Save a finished picture as PNG; its text chunks hold prompt, seed, method, model, settings
+    and version.
+    """
     buffer = io.BytesIO()
     # Twice as fast as the usual level, and 2 % larger.
-    generation.image.save(buffer, "PNG", pnginfo=text_chunks(generation.record, generation.method), compress_level=4)
+    generation.image.save(
+        buffer, "PNG", pnginfo=text_chunks(generation.record, generation.method), compress_level=4
+    )
     return write(folder / f"{stem(generation.method)}.png", buffer.getvalue())
 
 
@@ -51,5 +60,6 @@ def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> str:
-    # Not indented: with a line for every number the file would be several times as large as the upload limit.
+    # Not indented: with a line for every number the file would be several times as large as the
+    # upload limit.
     return write(folder / "lantern-demo-run.json", (json.dumps(record) + "\n").encode())

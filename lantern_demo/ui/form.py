@@ -13,7 +13,15 @@ from lantern_demo.models.registry import PAPER
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Answer, Updates, answer, component, field_value, prose, status_html
+from lantern_demo.ui.components import (
+    Answer,
+    Updates,
+    answer,
+    component,
+    field_value,
+    prose,
+    status_html,
+)
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.service import Service
@@ -32,10 +40,16 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Check
         info=texts.MODEL_INFO,
         elem_id="model",
     )
-    model_note = gr.HTML(prose(note(service, service.default)), elem_id="model-note", elem_classes="note")
+    model_note = gr.HTML(
+        prose(note(service, service.default)), elem_id="model-note", elem_classes="note"
+    )
     with gr.Row():
-        seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed")
-        locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
+        seed = gr.Number(
+            DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"
+        )
+        locked = gr.Checkbox(
+            False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed"
+        )
     return model, model_note, seed, locked
 
 
@@ -49,12 +63,18 @@ def first_knobs(service: Service) -> dict[str, Any]:
 
 
 def other_knobs(service: Service) -> dict[str, Any]:
-    """Return the other settings' components by name, folded in groups by the methods that read them."""
+    """Return the other settings' components by name, folded in groups by the methods that read
+    them.
+    """
     defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for readers, names in by_readers().items():
         rest = [name for name in names if name not in FIRST]
         if rest:
-            with gr.Accordion(texts.knobs_of([METHODS[reader] for reader in readers]), open=False, elem_classes="knob-group"):
+            with gr.Accordion(
+                texts.knobs_of([METHODS[reader] for reader in readers]),
+                open=False,
+                elem_classes="knob-group",
+            ):
                 knobs.update({name: _knob(name, field_value(name, defaults)) for name in rest})
     return knobs
 
@@ -68,30 +88,46 @@ def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) ->
 
 
 def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """Set the knobs to the papers' values, where they give one, and report it; no k exceeds the model's codebook."""
+    """Set the knobs to the papers' values, where they give one, and report it; no k exceeds the
+    model's codebook.
+    """
     most = min(
-        (len(pipe.networks.tokenizer.codebook) - 1 for pipe in service.loaded() if pipe.info.id == model), default=MAX_LANTERN_K
+        (
+            len(pipe.networks.tokenizer.codebook) - 1
+            for pipe in service.loaded()
+            if pipe.info.id == model
+        ),
+        default=MAX_LANTERN_K,
     )
     values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
     values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
     values |= {name: 0 for name, knob in KNOBS.items() if knob.of_tree}
-    return {told: status_html(texts.PAPER_TOLD), **{knobs[name]: value for name, value in values.items()}}
+    return {
+        told: status_html(texts.PAPER_TOLD),
+        **{knobs[name]: value for name, value in values.items()},
+    }
 
 
 def drawer_head() -> None:
     """Add the head above the settings, which stays in view; see web/drawer.js."""
     close = f'<button type="button" class="close" aria-label="{texts.CLOSE}">\u2715</button>'
-    gr.HTML(f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>', elem_id="drawer-head")
+    gr.HTML(
+        f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>',
+        elem_id="drawer-head",
+    )
 
 
 def drawer_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
-    """Add the foot below the settings, which stays in view: an answer, Paper settings, Reset to preset, and Draw."""
+    """Add the foot below the settings, which stays in view: an answer, Paper settings, Reset to
+    preset, and Draw.
+    """
     with gr.Column(elem_id="drawer-foot"):
         told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
         with gr.Row():
             paper = gr.Button(texts.PAPER, min_width=120, elem_id="paper")
             reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
-            gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")  # see web/drawer.js
+            # see web/drawer.js
+            gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")
     return told, paper, reset
 
 
@@ -102,16 +138,18 @@ def _knob(name: str, value: Any) -> Any:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:
         return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
-    return gr.Number(precision=0, **common)  # for a value out of range Gradio would show a message that fades
+    # for a value out of range Gradio would show a message that fades
+    return gr.Number(precision=0, **common)
 
 
 Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
 
 
 def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
-    """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record and link, the check, and
-    timing. Return the results in the order of `Widgets`, the explorer, the other methods' chooser, the upload of a record, and
-    its answer."""
+    """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record
+    and link, the check, and timing. Return the results in the order of `Widgets`, the explorer, the
+    other methods' chooser, the upload of a record, and its answer.
+    """
     with gr.Column(elem_id="results"):
         with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
             component("turn", ["turn"], elem_id="turn")
@@ -122,17 +160,33 @@ def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
             gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
         with gr.Accordion(texts.KEEP_TITLE, open=False, elem_id="keep"):
             with gr.Row():
-                record = gr.DownloadButton(texts.DOWNLOAD, size="md", min_width=150, elem_id="record")
+                record = gr.DownloadButton(
+                    texts.DOWNLOAD, size="md", min_width=150, elem_id="record"
+                )
                 sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=150, elem_id="sheet")
                 again = gr.Button(texts.AGAIN, size="md", min_width=150, elem_id="again")
                 upload = gr.UploadButton(
-                    texts.LOAD, file_types=[".json"], type="binary", size="md", min_width=150, elem_id="load"
+                    texts.LOAD,
+                    file_types=[".json"],
+                    type="binary",
+                    size="md",
+                    min_width=150,
+                    elem_id="load",
                 )
             said = answer("load-told")
-            link = gr.Textbox(label=texts.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
+            link = gr.Textbox(
+                label=texts.LINK_LABEL,
+                interactive=False,
+                max_lines=1,
+                buttons=["copy"],
+                elem_id="link",
+            )
             gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
         component(
-            "lossless", ["lossless"], {"file": texts.AUDIT_FILE, "address": in_repository(texts.AUDIT_FILE)}, elem_id="lossless"
+            "lossless",
+            ["lossless"],
+            {"file": texts.AUDIT_FILE, "address": in_repository(texts.AUDIT_FILE)},
+            elem_id="lossless",
         )
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.HTML(prose(texts.TIMING), elem_classes="prose")
@@ -140,6 +194,11 @@ def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
 
 
 def in_repository(path: str = "") -> str | None:
-    """Return the address of a file, or of the whole repository, on a Space; None elsewhere, where no address is known."""
+    """Return the address of a file, or of the whole repository, on a Space; None elsewhere, where
+    no address is known.
+    """
     space = os.environ.get("SPACE_ID")
-    return space and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"
+    return (
+        space
+        and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"
+    )

@@ -1,15 +1,21 @@
-"""Every use of a part of Gradio that its documentation does not promise. Open this file first when you upgrade Gradio.
+"""Every use of a part of Gradio that its documentation does not promise.
 
-Each function names the problem that it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py`
-fails when one of the parts is gone, and when another version is installed.
+Open this file first when you upgrade Gradio.
 
-Some dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.toast-wrap` and
-`.show-api`, and the mark `data-testid="status-tracker"` of its loading indicator. `web/layers.js` uses the role `listbox` of an
-open list. `web/lost.js` answers the requests for `/gradio_api/app_id` that Gradio's page makes once the server does not answer.
-`head.with_tags` matches the line with which Gradio's HTML loads a script for frames. `web/ahead.js` recognises an endless
-counter by the source of its function and stops it, and keeps `beforeunload` from Gradio. A run mutates the `run_state.Shown`
-that it handed to a `gr.State`. This only works since Gradio keeps the object itself and no copy; a test checks that.
+Each function names the problem that it works around. All were checked with the version CHECKED;
+`tests/test_gradio_patches.py` fails when one of the parts is gone, and when another version is
+installed.
+
+Some dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own
+elements: `.html-container`, `.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`,
+`.column`, `.tab-like-container`, `.head`, `.toast-wrap` and `.show-api`, and the mark
+`data-testid="status-tracker"` of its loading indicator. `web/layers.js` uses the role `listbox` of
+an open list. `web/lost.js` answers the requests for `/gradio_api/app_id` that Gradio's page makes
+once the server does not answer. `head.with_tags` matches the line with which Gradio's HTML loads a
+script for frames. `web/ahead.js` recognises an endless counter by the source of its function and
+stops it, and keeps `beforeunload` from Gradio. A run mutates the `run_state.Shown` that it handed
+to a `gr.State`. This only works since Gradio keeps the object itself and no copy; a test checks
+that.
 """
 
 from __future__ import annotations
@@ -32,17 +38,18 @@ from gradio.utils import get_function_description
 
 CHECKED = "6.31.0"
 
-# Errors that Gradio raises for a plain HTTP call with too many or too few parameters, or to no endpoint, and the paths of such
-# calls. Without our own handler each is a bare 500.
+# Errors that Gradio raises for a plain HTTP call with too many or too few parameters, or to no
+# endpoint, and the paths of such calls. Without our own handler each is a bare 500.
 MISCALLS = (TypeError, KeyError, FnIndexInferError)
 CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 
-# Skip Gradio's request for the page after the launch. It times out after three seconds, too soon on a busy machine.
+# Skip Gradio's request for the page after the launch. It times out after three seconds, too soon on
+# a busy machine.
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
-# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Two presses of its
-# button load it.
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading
+# it. Two presses of its button load it.
 OPEN_VIEW = """() => {
   if (new URLSearchParams(location.search).get("view") !== "api") return;
   const button = document.querySelector("footer button.show-api");
@@ -82,13 +89,18 @@ class Queued:
     waits: bool
 
 
-def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Callable[[HttpRequest, str | None], str]) -> None:
-    """Call `check` for each request before it joins the queue of a page; an exception from `check` is the answer. No other
-    request joins between a check and the join that follows. `client` names the client of a request and its session; clients
-    take turns.
+def guard_queue(
+    page: gr.Blocks,
+    check: Callable[[Joining], None],
+    client: Callable[[HttpRequest, str | None], str],
+) -> None:
+    """Call `check` for each request before it joins the queue of a page; an exception from `check`
+    is the answer. No other request joins between a check and the join that follows. `client` names
+    the client of a request and its session; clients take turns.
 
-    It replaces `Queue.push`: Gradio limits only the length of the whole queue. It checks neither the number nor the types of
-    the values before a worker takes them. It serves requests in order of arrival, however many one client has.
+    It replaces `Queue.push`: Gradio limits only the length of the whole queue. It checks neither
+    the number nor the types of the values before a worker takes them. It serves requests in order
+    of arrival, however many one client has.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -109,22 +121,29 @@ def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Calla
     queue.push = push
 
 
-def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpRequest, str | None], str]) -> None:
-    """Sort the requests that wait for a concurrency id into rounds: each client's first request that runs or waits, then each
-    client's second, and so on. Within a round the requests keep their order. Waiting clients get their new positions."""
+def take_turns(
+    page: gr.Blocks, concurrency_id: str, client: Callable[[HttpRequest, str | None], str]
+) -> None:
+    """Sort the requests that wait for a concurrency id into rounds: each client's first request
+    that runs or waits, then each client's second, and so on. Within a round the requests keep their
+    order. Waiting clients get their new positions.
+    """
     queue, before, rounds = page._queue, Counter[str](), dict[str, int]()
     for queued in pending(page, concurrency_id):
         name = client(queued.request, queued.session)
         rounds[queued.event_id], before[name] = before[name], before[name] + 1
     line = queue.event_queue_per_concurrency_id[concurrency_id].queue
-    line[:] = sorted(line, key=lambda event: rounds[event._id])  # `line.sort` would show other threads an empty list meanwhile
+    # `line.sort` would show other threads an empty list meanwhile
+    line[:] = sorted(line, key=lambda event: rounds[event._id])
     queue.broadcast_estimations(concurrency_id)
 
 
 def drop_lost_messages(page: gr.Blocks) -> None:
-    """Drop a message for a session that has no message queue. For such a message Gradio raises KeyError while it sends the
-    waiting clients their positions, and its queue stops for good. A request that names its session "" leads to that. So does
-    one that waits while 2,000 other sessions come: Gradio keeps only the latest.
+    """Drop a message for a session that has no message queue.
+
+    For such a message Gradio raises KeyError while it sends the waiting clients their positions,
+    and its queue stops for good. A request that names its session "" leads to that. So does one
+    that waits while 2,000 other sessions come: Gradio keeps only the latest.
 
     It replaces `Queue.send_message`.
     """
@@ -141,9 +160,9 @@ def drop_lost_messages(page: gr.Blocks) -> None:
 def calm_queue(page: gr.Blocks) -> None:
     """Let the queue of a page do less during timed runs.
 
-    It sets three attributes of `Queue`. After every run Gradio sums up the latest ones for its monitoring page, which is
-    switched off here. While a request waits, it polls the queue a thousand times a second, which takes the interpreter from the
-    timed run.
+    It sets three attributes of `Queue`. After every run Gradio sums up the latest ones for its
+    monitoring page, which is switched off here. While a request waits, it polls the queue a
+    thousand times a second, which takes the interpreter from the timed run.
     """
     queue = page._queue
     queue.ANALYTICS_MAX_EVENTS = 1
@@ -151,28 +170,41 @@ def calm_queue(page: gr.Blocks) -> None:
 
 
 def waiting(page: gr.Blocks, concurrency_id: str) -> int:
-    """Count the requests that wait for a concurrency id. Gradio's own count, `/queue/status`, is of all ids together."""
+    """Count the requests that wait for a concurrency id.
+
+    Gradio's own count, `/queue/status`, is of all ids together.
+    """
     line = page._queue.event_queue_per_concurrency_id.get(concurrency_id)
     return 0 if line is None else len(line.queue)
 
 
 def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
-    """Yield the requests that run under a concurrency id, then those that wait for it, the next one first. Gradio has no public
-    list of them."""
+    """Yield the requests that run under a concurrency id, then those that wait for it, the next one
+    first. Gradio has no public list of them.
+    """
     queue = page._queue
     running = [
-        event for job in queue.active_jobs for event in job or () if event.concurrency_id == concurrency_id and event.alive
+        event
+        for job in queue.active_jobs
+        for event in job or ()
+        if event.concurrency_id == concurrency_id and event.alive
     ]
     line = queue.event_queue_per_concurrency_id.get(concurrency_id)
     waits = [] if line is None else list(line.queue)
     for event in [*running, *waits]:
         # Gradio gives a request without a session a new one, named by the event's id.
-        yield Queued(event._id, event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
+        yield Queued(
+            event._id,
+            event.request,
+            None if event.session_hash == event._id else event.session_hash,
+            event in waits,
+        )
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
-    """Count the requests that run or wait before the next one of a session for a concurrency id; None if the session has
-    none."""
+    """Count the requests that run or wait before the next one of a session for a concurrency id;
+    None if the session has none.
+    """
     for place, queued in enumerate(pending(page, concurrency_id)):
         if queued.waits and queued.session == session:
             return place
@@ -180,7 +212,9 @@ def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int |
 
 
 def forget_calls(page: gr.Blocks) -> None:
-    """Drop a plain call's session when the call ends. No client can return to it, and Gradio would keep it like a page's.
+    """Drop a plain call's session when the call ends.
+
+    No client can return to it, and Gradio would keep it like a page's.
 
     It replaces `Queue.reset_iterators`, which Gradio calls at the end of each event.
     """
@@ -197,9 +231,11 @@ def forget_calls(page: gr.Blocks) -> None:
 
 
 def answer_once(page: gr.Blocks, sentence: str) -> None:
-    """Answer a plain call with a sentence when a client requests it again after its last answer. Gradio would keep that
-    connection open and never send anything. An id that no call has, or whose client hung up, still gets Gradio's own answer: an
-    event with a bare 404, after which the stream breaks off and the log has a traceback, since Gradio raises within the stream.
+    """Answer a plain call with a sentence when a client requests it again after its last answer.
+
+    Gradio would keep that connection open and never send anything. An id that no call has, or whose
+    client hung up, still gets Gradio's own answer: an event with a bare 404, after which the stream
+    breaks off and the log has a traceback, since Gradio raises within the stream.
 
     It replaces `Queue.push`, and `get` of the queue that holds a call's messages.
     """
@@ -212,7 +248,12 @@ def answer_once(page: gr.Blocks, sentence: str) -> None:
         if plain and success:
             # A call that names no session has its own id for one.
             messages = queue.pending_messages_per_session[event_id]
-            take, last = messages.get, ProcessCompletedMessage(event_id=event_id, output={"error": sentence}, success=False)
+            take, last = (
+                messages.get,
+                ProcessCompletedMessage(
+                    event_id=event_id, output={"error": sentence}, success=False
+                ),
+            )
 
             async def get() -> Any:
                 message = await take()
@@ -227,11 +268,12 @@ def answer_once(page: gr.Blocks, sentence: str) -> None:
 
 
 def fetch_nothing(sentence: str) -> None:
-    """Refuse with a sentence every address that Gradio would fetch for a visitor: as a file among an event's values, also of an
-    event outside the queue, and after `file=`. This holds for all pages of the process.
+    """Refuse with a sentence every address that Gradio would fetch for a visitor: as a file among
+    an event's values, also of an event outside the queue, and after `file=`. This holds for all
+    pages of the process.
 
-    It replaces `async_ssrf_protected_download` and the route's `secure_url_stream_response`, which ask any public host and have
-    no switch.
+    It replaces `async_ssrf_protected_download` and the route's `secure_url_stream_response`, which
+    ask any public host and have no switch.
     """
 
     async def refuse_value(*_: Any, **__: Any) -> None:
@@ -245,33 +287,42 @@ def fetch_nothing(sentence: str) -> None:
 
 
 def http_request(request: Any) -> HttpRequest:
-    """Return the plain request from the request of a component's function. The function may get the plain one itself, though
-    its signature names Gradio's."""
+    """Return the plain request from the request of a component's function.
+
+    The function may get the plain one itself, though its signature names Gradio's.
+    """
     return request if isinstance(request, HttpRequest) else request.request
 
 
 def own_address(page: gr.Blocks, request: HttpRequest) -> str:
-    """Return the whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the
-    request and from proxies' headers, so it is untrusted text."""
+    """Return the whole address under which a request for "/" found a page, without a slash at its
+    end. Gradio reads it from the request and from proxies' headers, so it is untrusted text.
+    """
     return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
 
 
 def holds_file(value: Any) -> bool:
-    """Return whether Gradio would take a part of a value for a server file, or fail on it. Gradio tests only for these two
-    keys, and fails where `meta` is no object."""
+    """Return whether Gradio would take a part of a value for a server file, or fail on it.
+
+    Gradio tests only for these two keys, and fails where `meta` is no object.
+    """
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(map(holds_file, inner))
+    return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(
+        map(holds_file, inner)
+    )
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:
-    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies only once an answer
-    is sent, when the run's folder is gone already."""
+    """Copy a file to where Gradio serves the files of a component, and return the copy's path.
+
+    Gradio copies only once an answer is sent, when the run's folder is gone already.
+    """
     return block.move_resource_to_block_cache(path) or ""
 
 
 def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Return a lifespan for the server of a page that leaves an endpoint out of the MCP tools, where MCP is on. Gradio makes a
-    tool of every endpoint that it documents.
+    """Return a lifespan for the server of a page that leaves an endpoint out of the MCP tools,
+    where MCP is on. Gradio makes a tool of every endpoint that it documents.
 
     It changes `GradioMCPServer.tool_to_endpoint`.
     """
@@ -280,15 +331,19 @@ def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextM
     async def lifespan(_: Any) -> AsyncIterator[None]:
         if page.mcp_server_obj is not None:
             tools = page.mcp_server_obj.tool_to_endpoint
-            page.mcp_server_obj.tool_to_endpoint = {tool: of for tool, of in tools.items() if of != f"/{name}"}
+            page.mcp_server_obj.tool_to_endpoint = {
+                tool: of for tool, of in tools.items() if of != f"/{name}"
+            }
         yield
 
     return lifespan
 
 
 def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> None:
-    """Put the names and sentences of an endpoint's docstring on its page of the documentation: `gr.api` takes only the types,
-    from the signature. The label of an answer is its sentence up to the first colon."""
+    """Put the names and sentences of an endpoint's docstring on its page of the documentation:
+    `gr.api` takes only the types, from the signature. The label of an answer is its sentence up to
+    the first colon.
+    """
     event = page.fns[dependency["id"]]
     _, sentences, returns = get_function_description(endpoint)
     for component, (name, sentence) in zip(event.inputs, sentences.items(), strict=True):

@@ -50,10 +50,13 @@ class Asked:
     prompt: str | None = None
     methods: list[str] | None = None
     seeded: bool = False  # whether it names a seed
-    refused: dict[str, str] = field(default_factory=dict)  # by parameter that was left out, the reason as a sentence
+    # by parameter that was left out, the reason as a sentence
+    refused: dict[str, str] = field(default_factory=dict)
 
 
-def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, ModelInfo]) -> Asked | None:
+def read(
+    parameters: Mapping[str, str], default: str, offered: Mapping[str, ModelInfo]
+) -> Asked | None:
     """Read the run that a link requests, of the models on offer; None if it requests none.
 
     Parameters of other names are ignored: other sites add theirs.
@@ -76,7 +79,9 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
     except ValueError as error:
         refused["prompt"] = str(error)
     try:
-        asked.methods = None if methods is None else [method.id for method in methods_of(methods.split(","))]
+        asked.methods = (
+            None if methods is None else [method.id for method in methods_of(methods.split(","))]
+        )
     except ValueError as error:
         refused["methods"] = str(error)
     changes = {name: _value(name, value) for name, value in given.items()}
@@ -84,18 +89,25 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
         try:
             asked.settings = asked.settings.with_changes(**changes)
             break
-        except ValueError as error:  # its first word names a setting, perhaps one that the link does not change
+        # its first word names a setting, perhaps one that the link does not change
+        except ValueError as error:
             name = str(error).partition(" ")[0]
             refused[name] = str(error)
-            gone = [name] if name in changes else [other for other in changes if other.startswith("draft_")] or list(changes)
+            gone = (
+                [name]
+                if name in changes
+                else [other for other in changes if other.startswith("draft_")] or list(changes)
+            )
             changes = {other: value for other, value in changes.items() if other not in gone}
     asked.seeded = "seed" in changes
     return asked
 
 
 def _value(name: str, text: str) -> Any:
-    """Return a number where the setting is one. Other text is returned unchanged: the settings refuse it with their
-    sentence."""
+    """Return a number where the setting is one.
+
+    Other text is returned unchanged: the settings refuse it with their sentence.
+    """
     if len(text) > LONGEST or (name in KNOBS and KNOBS[name].limit is None):
         return text
     try:

@@ -1,4 +1,7 @@
-"""The program's log: a line per run and each warning once. Prompts are left out unless LANTERN_LOG_PROMPTS is 1."""
+"""The program's log: a line per run and each warning once.
+
+Prompts are left out unless LANTERN_LOG_PROMPTS is 1.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class Once(logging.Filter):
 
 
 def set_up() -> None:
-    """Send the program's log, and Python's warnings, to the standard error stream. Calling it again changes nothing."""
+    """Send the program's log, and Python's warnings, to the standard error stream.
+
+    Calling it again changes nothing.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(Once())

@@ -1,7 +1,10 @@
-"""Pictures of drafts: one cell of a finished picture, decoded with other tokens in it. A draft and its neighbours in the
-codebook look similar, which is why a relaxed rule may take one for the other.
+"""Pictures of drafts: one cell of a finished picture, decoded with other tokens in it.
 
-Nothing of a run is kept for this: the page sends the picture's tokens, and cells are decoded when a visitor looks at them.
+A draft and its neighbours in the codebook look similar, which is why a relaxed rule may take one
+for the other.
+
+Nothing of a run is kept for this: the page sends the picture's tokens, and cells are decoded when a
+visitor looks at them.
 """
 
 from __future__ import annotations
@@ -23,16 +26,22 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
-DRAFTS, NEAR, LIKED = 3, 4, 4  # at most so many drafts, neighbours of each, and likeliest tokens of the model
+# at most so many drafts, neighbours of each, and likeliest tokens of the model
+DRAFTS, NEAR, LIKED = 3, 4, 4
 BESIDE = 1  # at most so many tokens that are no drafts, shown without neighbours
-NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
+# of a draft tree with the model's own token below it; the page draws larger ones without pictures
+NODES = 17
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
-KEPT = 8  # pictures whose distributions are kept: each costs a pass over the picture, of which a visitor looks at many cells
+# pictures whose distributions are kept: each costs a pass over the picture, of which a visitor
+# looks at many cells
+KEPT = 8
 
 
 class Node(NamedTuple):
-    """A node of a draft tree: its cell in the picture, which may lie past the end, and the tokens on the path to it by cell."""
+    """A node of a draft tree: its cell in the picture, which may lie past the end, and the tokens
+    on the path to it by cell.
+    """
 
     cell: int
     tokens: dict[int, int]
@@ -60,11 +69,14 @@ class LookAlikes:
         self._one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """Return the pictures of a cell, or {"error": a sentence}. `asked` is checked here: anybody can send anything.
+        """Return the pictures of a cell, or {"error": a sentence}.
 
-        "picture": a strip of squares; "squares": how many; "tokens": the cell's token in each of the first ones; "drafts":
-        [[draft, its neighbours...]]; "liked": [[token, probability]]; "tree": the square of each node of a draft tree, None
-        past the picture's end, or None if no tree was sent.
+        `asked` is checked here: anybody can send anything.
+
+        "picture": a strip of squares; "squares": how many; "tokens": the cell's token in each of
+        the first ones; "drafts": [[draft, its neighbours...]]; "liked": [[token, probability]];
+        "tree": the square of each node of a draft tree, None past the picture's end, or None if no
+        tree was sent.
         """
         try:
             place = self._checked(asked)
@@ -83,14 +95,23 @@ class LookAlikes:
     def _checked(self, asked: Any) -> Place:
         if not isinstance(asked, dict):
             raise ValueError("the place must be an object")
-        pipe = next((pipe for pipe in self._service.loaded() if pipe.info.id == asked.get("model")), None)
+        pipe = next(
+            (pipe for pipe in self._service.loaded() if pipe.info.id == asked.get("model")), None
+        )
         if pipe is None:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
         tokens, cell, drafts = (asked.get(name) for name in ("tokens", "cell", "drafts"))
         beside = asked.get("beside", [])
-        if not _ids(tokens, codes) or len(tokens) != places or not _is_id(cell, places) or not _ids(drafts, codes):
-            raise ValueError("the place must have the tokens of a picture, one of its cells, and drafts")
+        if (
+            not _ids(tokens, codes)
+            or len(tokens) != places
+            or not _is_id(cell, places)
+            or not _ids(drafts, codes)
+        ):
+            raise ValueError(
+                "the place must have the tokens of a picture, one of its cells, and drafts"
+            )
         if not _ids(beside, codes):
             raise ValueError("beside must be a list of tokens")
         given = asked.get("settings")
@@ -105,9 +126,15 @@ class LookAlikes:
         with torch.inference_mode():
             table = pipe.neighbours(place.settings.neighbours)
             rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
-            liked = self._liked(pipe, place.prompt, place.settings.sampling(), tuple(place.tokens))[cell]
+            liked = self._liked(pipe, place.prompt, place.settings.sampling(), tuple(place.tokens))[
+                cell
+            ]
         drafted = [token for row in rows for token in row]
-        wanted = list(dict.fromkeys([place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]))
+        wanted = list(
+            dict.fromkeys(
+                [place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]
+            )
+        )
         nodes = [Node(cell, {cell: token}) for token in wanted] + (tree or [])
         inside = [node for node in nodes if node.cell < len(place.tokens)]
         numbers = iter(range(len(wanted), len(inside)))
@@ -117,20 +144,30 @@ class LookAlikes:
             "tokens": wanted,
             "drafts": rows,
             "liked": liked,
-            "tree": tree and [next(numbers) if node.cell < len(place.tokens) else None for node in tree],
+            "tree": tree
+            and [next(numbers) if node.cell < len(place.tokens) else None for node in tree],
         }
 
 
-def _likeliest(pipe: Pipeline, prompt: str, sampling: Sampling, tokens: tuple[int, ...]) -> list[list[tuple[int, float]]]:
-    """Return the model's likeliest tokens by cell, each with its probability given all tokens before; none for the first cell."""
+def _likeliest(
+    pipe: Pipeline, prompt: str, sampling: Sampling, tokens: tuple[int, ...]
+) -> list[list[tuple[int, float]]]:
+    """Return the model's likeliest tokens by cell, each with its probability given all tokens
+    before; none for the first cell.
+    """
     encoded = pipe.read(prompt).encoded
-    condition = pipe.networks.target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1)
+    condition = pipe.networks.target.condition(
+        encoded.features, encoded.mask, sampling.cfg_scale != 1
+    )
     config = Config(METHODS["vanilla"], len(tokens), sampling, device=pipe.device)
     liked: list[list[tuple[int, float]]] = [[]]
     for logits in own_logits(pipe.target, condition, list(tokens), config):
         probs = probabilities(guide(logits, sampling.cfg_scale), sampling)
         top = probs.topk(min(LIKED, probs.shape[-1]))
-        liked += [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        liked += [
+            list(zip(*row, strict=True))
+            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ]
     return liked
 
 
@@ -143,8 +180,9 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """Return the nodes of a draft tree that was sent: {"tokens", "parents": an earlier node for each but the root, "at": the
-    root's cell}. Raise ValueError for anything else."""
+    """Return the nodes of a draft tree that was sent: {"tokens", "parents": an earlier node for
+    each but the root, "at": the root's cell}. Raise ValueError for anything else.
+    """
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     if (
@@ -154,7 +192,9 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
         or not 1 <= len(tokens) == len(parents) <= NODES
         or any(parent >= node for node, parent in enumerate(parents) if node)
     ):
-        raise ValueError(f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place")
+        raise ValueError(
+            f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place"
+        )
     nodes = [Node(at, {at: tokens[0]})]
     for token, parent in zip(tokens[1:], parents[1:], strict=True):
         cell, before = nodes[parent].cell + 1, nodes[parent].tokens
@@ -163,8 +203,9 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
 
 
 def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
-    """Return the surroundings of each node's cell in the picture with the node's tokens in it, side by side. Equal pictures are
-    decoded once."""
+    """Return the surroundings of each node's cell in the picture with the node's tokens in it, side
+    by side. Equal pictures are decoded once.
+    """
     images: dict[tuple[int, ...], Image.Image] = {}
     squares = []
     for cell, replaced in nodes:
@@ -182,5 +223,7 @@ def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:
     """Return the surroundings of a cell; at the picture's edge the cell is not in their middle."""
     size, wide = image.width // grid, min(grid, 2 * AROUND + 1)
-    left, top = (min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid))
+    left, top = (
+        min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid)
+    )
     return image.crop((left, top, left + wide * size, top + wide * size))

@@ -1,4 +1,6 @@
-"""The method choosers, with a sentence for each method: those of the comparison in the settings, the others in a fold."""
+"""The method choosers, with a sentence for each method: those of the comparison in the settings,
+the others in a fold.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,29 @@ def methods_view(usable: Iterable[Method], chosen: Sequence[str], usual: bool) -
     """Return a chooser's value: its methods, and the ids of those that are on."""
     methods = [method for method in usable if method.default == usual]
     shown = [
-        {"id": m.id, "label": m.label, "sentence": texts.METHOD_SENTENCES.get(m.id, m.summary), "colour": COLOURS[m.id]}
+        {
+            "id": m.id,
+            "label": m.label,
+            "sentence": texts.METHOD_SENTENCES.get(m.id, m.summary),
+            "colour": COLOURS[m.id],
+        }
         for m in methods
     ]
     told = {"legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
     if not usual:
         told = {"legend": texts.OTHERS_TITLE, "note": texts.OTHERS_INFO, "draw": texts.DRAW_OTHERS}
-    return {"methods": shown, "chosen": [method.id for method in methods if method.id in chosen], **told}
+    return {
+        "methods": shown,
+        "chosen": [method.id for method in methods if method.id in chosen],
+        **told,
+    }
 
 
 def chosen_of(value: Any) -> Any:
-    """Return the ids that are on in a chooser's value. A value that is no text is returned unchanged. Raise ValueError if no
-    method is on."""
+    """Return the ids that are on in a chooser's value.
+
+    A value that is no text is returned unchanged. Raise ValueError if no method is on.
+    """
     if not isinstance(value, str):
         return value
     try:

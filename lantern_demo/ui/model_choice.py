@@ -1,4 +1,6 @@
-"""The page's updates for a chosen model: its note, the kind of its prompt, the methods on offer, the settings' presets."""
+"""The page's updates for a chosen model: its note, the kind of its prompt, the methods on offer,
+the settings' presets.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,10 @@ class Form:
 
 
 def class_box() -> gr.Dropdown:
-    """Return the box of the 1,000 classes, found by typing a part of the name or the number. The list is a hundred kilobytes,
-    so it comes with the first model that draws classes."""
+    """Return the box of the 1,000 classes, found by typing a part of the name or the number.
+
+    The list is a hundred kilobytes, so it comes with the first model that draws classes.
+    """
     return gr.Dropdown(
         [FIRST_CLASS],
         value=FIRST_CLASS,
@@ -67,11 +71,18 @@ def choose(
     methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:
-    """Return the updates for a model of the list, with its preset and its default methods unless others are given. The model is
-    loaded at its first run."""
+    """Return the updates for a model of the list, with its preset and its default methods unless
+    others are given. The model is loaded at its first run.
+    """
     info = service.offered()[model]
     by_class = info.kind == "class"
-    text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
+    text = (
+        prompt
+        if prompt is not None
+        else FIRST_CLASS
+        if by_class
+        else (*info.prompts, texts.EXAMPLES[0][0])[0]
+    )
     values = settings or Settings(**info.preset)
     usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
     return {
@@ -83,7 +94,10 @@ def choose(
         else gr.update(visible=False),
         form.builder: pack(builder_view(info)),
         form.examples: gr.update(visible=info.folder is not None),
-        **{box: pack(methods_view(usable, chosen, usual)) for box, usual in zip(form.methods, (True, False), strict=True)},
+        **{
+            box: pack(methods_view(usable, chosen, usual))
+            for box, usual in zip(form.methods, (True, False), strict=True)
+        },
         **{knob: field_value(name, values) for name, knob in form.knobs.items()},
     }
 
@@ -95,22 +109,32 @@ def usable_methods(service: Service, info: ModelInfo) -> list[Method]:
 def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None) -> list[str]:
     """Return which of these methods a model can be decoded with; its default ones for None."""
     usable = usable_methods(service, info)
-    return default_methods(usable) if methods is None else [method.id for method in usable if method.id in methods]
+    return (
+        default_methods(usable)
+        if methods is None
+        else [method.id for method in usable if method.id in methods]
+    )
 
 
 def choose_another(service: Service, form: Form, model: str, before: str) -> dict[Any, Any]:
-    """Return the updates of `choose`, or none if the model is the one from before. Gradio also reports a choice that leaves the
-    box unchanged, and the visitor's input for that model must stay."""
+    """Return the updates of `choose`, or none if the model is the one from before.
+
+    Gradio also reports a choice that leaves the box unchanged, and the visitor's input for that
+    model must stay.
+    """
     return {form.set_for: gr.skip()} if model == before else choose(service, form, model)
 
 
 def note(service: Service, model: str) -> str:
-    """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run here, if it cannot. The
-    Markdown has only our own words."""
+    """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run
+    here, if it cannot. The Markdown has only our own words.
+    """
     info = service.offered()[model]
     lines = [info.description, info.licence]
     if info.prompts:
-        lines.append(texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts)))
+        lines.append(
+            texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts))
+        )
     needs, folder = describe(info), service.folder_of(model)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
@@ -120,7 +144,9 @@ def note(service: Service, model: str) -> str:
         lines.append(texts.needs(gib(fetched) if fetched else None, memory))
     missing = service.unavailable(info)
     if missing:
-        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
+        lines.append(
+            texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())))
+        )
     unmet = service.unmet(info)
     if unmet:
         lines.append(texts.UNMET.format(reason=unmet))

@@ -43,7 +43,15 @@ from lantern_demo.ui.form import (
     published,
     reset,
 )
-from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
+from lantern_demo.ui.gradio_patches import (
+    LAUNCH_OPTIONS,
+    OPEN_VIEW,
+    calm_queue,
+    forget_calls,
+    http_request,
+    no_tool,
+    waiting,
+)
 from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.method_panel import method_chooser
@@ -60,11 +68,14 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events of the page alone
-AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # events that are answered even when the queue is full
+# events of the page alone
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# events that are answered even when the queue is full
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 # The server does not know the page's address, so the browser adds the link's first part.
 WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
-# The same, and the link becomes the page's address, so that a reload or Back shows the run again. The theme stays.
+# The same, and the link becomes the page's address, so that a reload or Back shows the run again.
+# The theme stays.
 OWN_LINK = """(link) => {
   if (!link.startsWith("?")) return link;
   const [asked, theme] = [new URLSearchParams(link), new URLSearchParams(location.search).get("__theme")];
@@ -82,7 +93,8 @@ AS_SHOWN = """(...asked) => {
 }"""
 # The examples follow every change of the prompt: an example stays marked only with its own prompt.
 PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }"
-STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
+# see web/early.js
+STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"
 
 
 def build(
@@ -91,7 +103,8 @@ def build(
     threads: int | None = None,
     folder: str | Path | None = None,
 ) -> gr.Blocks:
-    """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
+    """Build the page and the API of a model (a registry id or a folder), which starts to load; see
+    `wait_for_model`.
 
     `folder` has the files of a published model. Raise ValueError for an unknown model or device, an
     invalid number of threads, and a folder that is none or not needed.
@@ -99,14 +112,19 @@ def build(
     service = Service(model, device, threads, folder)
     if on_zero_gpu():
         service.wait()  # there a model must be on the device before the page is launched
-    with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
+    with gr.Blocks(
+        title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)
+    ) as page:
         gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
         prompt, label, draw_button, stop_button = _ask()
         builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="notice"):
             examples = component("cards", ["cards"], cards(), elem_id="examples")
             with gr.Column(elem_id="told"):
-                said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
+                said = answer(
+                    "status",
+                    status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"),
+                )
                 arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
@@ -118,18 +136,36 @@ def build(
             filled, paper_button, reset_button = drawer_foot()
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
-        stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
+        stage = component(
+            "stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking
+        )
         results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")
         states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
-        w = Widgets(said.words, seed, draw_button, stop_button, searching.start, stage, *results, *states)
+        w = Widgets(
+            said.words, seed, draw_button, stop_button, searching.start, stage, *results, *states
+        )
         by_kind = prompt, label, builder, examples
-        form = Form(model_box, gr.State(service.default), model_note, *by_kind, (methods, others), knobs, seed, locked)
+        form = Form(
+            model_box,
+            gr.State(service.default),
+            model_note,
+            *by_kind,
+            (methods, others),
+            knobs,
+            seed,
+            locked,
+        )
         _wire_runs(page, service, w, form, searching, said)
         _wire_restoring(page, service, w, form, upload, uploaded)
         _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
-            button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
+            button.click(
+                partial(fill, service, filled, knobs),
+                [form.model],
+                [filled, *knobs.values()],
+                **AT_ONCE,
+            )
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
     _guard_queue(page, draw_button)
@@ -138,14 +174,20 @@ def build(
 
 
 def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
-    """Let runs start only through the queue, with limits, and show events' progress on one button, which displays none."""
+    """Let runs start only through the queue, with limits, and show events' progress on one button,
+    which displays none.
+    """
     # Without `api_open=False` a client could bypass the queue.
-    page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
+    page.queue(
+        max_size=admission.WAITING + admission.ELSEWHERE,
+        default_concurrency_limit=4,
+        api_open=False,
+    )
     calm_queue(page)
     admission.guard(page)
     forget_calls(page)
-    # For every answer Gradio's page visits all components that show any event's progress, and counts time on them: one is
-    # enough.
+    # For every answer Gradio's page visits all components that show any event's progress, and
+    # counts time on them: one is enough.
     for event in page.fns.values():
         event.show_progress_on = [shown_on]
 
@@ -165,29 +207,42 @@ def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
         )
         label = class_box()
         draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
-        stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
+        stop_button = gr.Button(
+            texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop"
+        )
         gr.Button(texts.PICK, min_width=60, elem_id="pick")  # see web/ask.js
         gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
     return prompt, label, draw_button, stop_button
 
 
 def _foot() -> str:
-    """Return the foot as HTML: links to the papers, and on a Space to its repository. They open in a new tab, so that none ends
-    a race."""
+    """Return the foot as HTML: links to the papers, and on a Space to its repository.
+
+    They open in a new tab, so that none ends a race.
+    """
     links, repository = dict(texts.PAPERS), in_repository()
     if repository:
         links[texts.REPOSITORY] = repository
-    shown = "".join(f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>' for name, to in links.items())
+    shown = "".join(
+        f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
+        for name, to in links.items()
+    )
     return f'<nav aria-label="{escape(texts.FOOT)}">{shown}</nav>'
 
 
 def wait_for_model(page: gr.Blocks) -> None:
-    """Wait until the model of a page is loaded. Raise ValueError, as `lantern_demo.load` does, if it cannot be loaded."""
+    """Wait until the model of a page is loaded.
+
+    Raise ValueError, as `lantern_demo.load` does, if it cannot be loaded.
+    """
     page.lantern_service.wait()
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
-    """Serve a page that `build` made. `options` are those of `gr.Blocks.launch`; GRADIO_* variables may set the others."""
+    """Serve a page that `build` made.
+
+    `options` are those of `gr.Blocks.launch`; GRADIO_* variables may set the others.
+    """
     log.set_up()
     if page.lantern_service.unused_gpu:
         logging.getLogger(__name__).warning(page.lantern_service.unused_gpu)
@@ -196,7 +251,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css="\n".join(map(sent, STYLES)),
-        head=f"<script>{shared_scripts()}</script>",  # it runs before the page's components are there
+        # it runs before the page's components are there
+        head=f"<script>{shared_scripts()}</script>",
         footer_links=["api", "gradio"],
         ssr_mode=False,
         show_error=False,
@@ -217,7 +273,12 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "middleware": [
                 Middleware(admission.SmallRequests),
                 Middleware(GZipMiddleware, minimum_size=1000),
-                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
+                Middleware(
+                    Head,
+                    tags=lambda request: (
+                        f"{tags(page, request)}\n<script>{script('ahead')}</script>"
+                    ),
+                ),
             ],
             "routes": routes(page, page.lantern_service),
         },
@@ -226,11 +287,16 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
 
 
 def theme() -> gr.themes.Base:
-    """Return Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and small print dark enough to
-    read."""
+    """Return Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and
+    small print dark enough to read.
+    """
     fonts = ("ui-sans-serif", "system-ui", "sans-serif")
     base = gr.themes.Default(
-        primary_hue="orange", secondary_hue="orange", neutral_hue="slate", font=fonts, font_mono=("ui-monospace", "monospace")
+        primary_hue="orange",
+        secondary_hue="orange",
+        neutral_hue="slate",
+        font=fonts,
+        font_mono=("ui-monospace", "monospace"),
     )
     return base.set(
         body_text_color_subdued="*neutral_600",
@@ -244,43 +310,78 @@ def theme() -> gr.themes.Base:
     )
 
 
-def failed(page: gr.Blocks, told: Any, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
-    """Settle a run that broke off or was refused, and report in `told` a run that never began. Gradio itself only shows a passing
-    message."""
+def failed(
+    page: gr.Blocks, told: Any, end: Callable[[Shown], Updates], shown: Shown, before: str | None
+) -> Updates:
+    """Settle a run that broke off or was refused, and report in `told` a run that never began.
+
+    Gradio itself only shows a passing message.
+    """
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
         waits = waiting(page, admission.DEVICE)
-        sentence = texts.QUEUE_FULL.format(waiting=waits) if waits >= admission.WAITING else texts.NOT_STARTED
+        sentence = (
+            texts.QUEUE_FULL.format(waiting=waits)
+            if waits >= admission.WAITING
+            else texts.NOT_STARTED
+        )
         updates[told] = status_html(sentence, "error")
     return updates
 
 
-def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
+def _wire_runs(
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer
+) -> None:
     """Wire Draw, Run again, Explore and Stop."""
     knobs = list(form.knobs.values())
     on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **ON_DEVICE}
 
     def wire(
-        triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, said: Answer, js: str | None = None
+        triggers: list[Any],
+        run: Any,
+        inputs: list[Any],
+        outputs: list[Any],
+        end: Any,
+        said: Answer,
+        js: str | None = None,
     ) -> Any:
         """Wire one run. `outputs` are the components that it changes, without those of `said`."""
         told = said.words
-        pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
+        pressed = gr.on(
+            triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE
+        )
         pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
-        running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
+        running = pressed.then(
+            run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device
+        )
 
         # `then` also follows Stop.
-        for after, settles, more in ((running.then, end, []), (running.failure, partial(failed, page, told, end), [w.before])):
-            settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
+        for after, settles, more in (
+            (running.then, end, []),
+            (running.failure, partial(failed, page, told, end), [w.before]),
+        ):
+            settled = after(
+                settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE
+            )
             settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running
 
     asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
-    drawing = wire([w.draw.click, form.prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
+    drawing = wire(
+        [w.draw.click, form.prompt.submit],
+        partial(draw, service, w),
+        asked,
+        w.of_a_frame(),
+        end,
+        said,
+        AS_SHOWN,
+    )
     w.again.click(None, js="() => raceInView()", **QUIET)  # see web/race.js
-    repeating = wire([w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
+    repeating = wire(
+        [w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said
+    )
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
         [w.explore.click],
@@ -291,13 +392,20 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         searching.answer,
     )
     w.stop.click(
-        lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
+        lambda: (status_html(texts.STOPPED), None),
+        None,
+        [w.status, w.before],
+        cancels=[drawing, repeating, trying],
+        **AT_ONCE,
     )
 
 
 def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
-    """Return the function that the stage's script calls for a look at a token. It bypasses the queue and its guard, and has a
-    separate limit. It is no method: Gradio sets attributes on it."""
+    """Return the function that the stage's script calls for a look at a token.
+
+    It bypasses the queue and its guard, and has a separate limit. It is no method: Gradio sets
+    attributes on it.
+    """
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
@@ -308,7 +416,9 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     return look
 
 
-def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, upload: gr.UploadButton, said: Answer) -> None:
+def _wire_restoring(
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, upload: gr.UploadButton, said: Answer
+) -> None:
     """Wire examples, records, whose upload `said` reports, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
@@ -319,15 +429,26 @@ def _wire_restoring(page: gr.Blocks, service: Service, w: Widgets, form: Form, u
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
     form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
     loaded = upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **ON_DEVICE
+        partial(load_record, service, w, form, said.words),
+        [w.shown, upload],
+        [said.words, *outputs],
+        **QUIET,
+        **ON_DEVICE,
     )
     upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js="(refusal) => loadedInView(refusal)", **QUIET)
-    form.model.input(partial(choose_another, service, form), [form.model, form.set_for], form.of_model(), **AT_ONCE)
+    form.model.input(
+        partial(choose_another, service, form),
+        [form.model, form.set_for],
+        form.of_model(),
+        **AT_ONCE,
+    )
 
 
-def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML) -> None:
+def _wire_arrival(
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, arriving: gr.HTML
+) -> None:
     """Wire the first view: a link's run, or a recording, and the progress of the model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
@@ -350,7 +471,9 @@ def _wire_arrival(page: gr.Blocks, service: Service, w: Widgets, form: Form, arr
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
+    answered = page.load(first, None, outputs, **AT_ONCE).then(
+        None, [w.link], [w.link], js=WHOLE_LINK, **QUIET
+    )
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
     page.load(None, js="() => settingsDrawer()", **QUIET)

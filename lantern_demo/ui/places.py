@@ -16,11 +16,15 @@ JOINING = 4  # looks until a run that was requested in the same moment has joine
 
 
 def places(page: gr.Blocks) -> Callable[[gr.Request], AsyncIterator[str]]:
-    """Return an event that runs along with a waiting one, and yields that one's position in the queue when it changes."""
+    """Return an event that runs along with a waiting one, and yields that one's position in the
+    queue when it changes.
+    """
 
     async def tell(request: gr.Request) -> AsyncIterator[str]:
         told, looks = 0, 0
-        while (before := ahead_of(page, DEVICE, request.session_hash)) is not None or looks < JOINING:
+        while (
+            before := ahead_of(page, DEVICE, request.session_hash)
+        ) is not None or looks < JOINING:
             if (before or 0) != told:
                 told = before or 0
                 yield status_html(f"{told} before you.", "busy") if told else ""

@@ -1,4 +1,6 @@
-"""The prompt in parts on the page, for models that know few words, and the notices about prompts that they cannot draw."""
+"""The prompt in parts on the page, for models that know few words, and the notices about prompts
+that they cannot draw.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,25 @@ def builder_view(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
-    """Return the refusal of a prompt that the model cannot draw, with the nearest one that it can draw; None for other
-    prompts."""
+    """Return the refusal of a prompt that the model cannot draw, with the nearest one that it can
+    draw; None for other prompts.
+    """
     lacking = cannot_draw(info, prompt)
     return None if lacking is None else status_html(texts.NOT_DRAWN, "error", offer=Offer(*lacking))
 
 
-def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:
-    """Return notes on the words that a model drew without, or a prompt that is offered instead. Punctuation alone needs
-    neither."""
-    words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
+def drawn_without(
+    info: ModelInfo, prompt: str, unknown: list[str]
+) -> tuple[list[str], Offer | None]:
+    """Return notes on the words that a model drew without, or a prompt that is offered instead.
+
+    Punctuation alone needs neither.
+    """
+    words = [
+        word
+        for word in dict.fromkeys(unknown)
+        if not all(unicodedata.category(letter).startswith("P") for letter in word)
+    ]
     if not words:
         return [], None
     book = phrasebook(info)

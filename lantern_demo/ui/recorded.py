@@ -1,4 +1,6 @@
-"""Run records and where they come from: the examples that ship with the code, the runs of this program, and visitors' files."""
+"""Run records and where they come from: the examples that ship with the code, the runs of this
+program, and visitors' files.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Return the address of the sweeps and their number: they weigh as much as the rest of the run. None if there are no
-        sweeps."""
+        """Return the address of the sweeps and their number: they weigh as much as the rest of the
+        run. None if there are no sweeps.
+        """
         if not self.sweeps:
             return None
         return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
@@ -55,13 +58,25 @@ def recorded_runs() -> tuple[Recorded, ...]:
     return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in files)
 
 
-def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
+def save(
+    path: Path,
+    record: dict[str, Any],
+    pictures: dict[str, Image.Image],
+    sweeps: Sequence[dict[str, Any]] = (),
+) -> None:
     """Write an example."""
-    path.write_bytes(pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps))
+    path.write_bytes(
+        pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps)
+    )
 
 
-def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
-    """Return a run as a file holds it. The bytes depend only on the run: gzip's own date is left out."""
+def pack(
+    record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()
+) -> bytes:
+    """Return a run as a file holds it.
+
+    The bytes depend only on the run: gzip's own date is left out.
+    """
     whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
@@ -69,13 +84,17 @@ def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict
 def unpack(data: bytes, name: str = "") -> Recorded:
     """Return a run that `pack` packed. Raise ValueError for an invalid record."""
     whole = json.loads(gzip.decompress(data))
-    return Recorded(parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name)
+    return Recorded(
+        parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name
+    )
 
 
 def read_record(data: bytes) -> dict[str, Any]:
     """Return the record in a file. Raise ValueError with a sentence that names the fault."""
     if len(data) > MEGABYTES * 2**20:
-        raise ValueError(f"the record has {len(data) / 2**20:.1f} MB, at most {MEGABYTES} are allowed")
+        raise ValueError(
+            f"the record has {len(data) / 2**20:.1f} MB, at most {MEGABYTES} are allowed"
+        )
     try:
         found = json.loads(data.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -88,8 +107,9 @@ def _no_number(name: str) -> float:
 
 
 class FinishedRuns:
-    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or Back shows
-    them again."""
+    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a
+    link, a reload or Back shows them again.
+    """
 
     def __init__(self, most: int = 200) -> None:
         self._most, self._packed = most, OrderedDict[str, bytes]()
@@ -109,9 +129,13 @@ class FinishedRuns:
 
 
 def cards() -> dict[str, Any] | None:
-    """Return the value of the examples' component: for each its prompt and a small picture drawn by vanilla. The first is on
-    the stage."""
-    found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])} for run in recorded_runs()]
+    """Return the value of the examples' component: for each its prompt and a small picture drawn by
+    vanilla. The first is on the stage.
+    """
+    found = [
+        {"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])}
+        for run in recorded_runs()
+    ]
     return {"cards": found, "picked": 0} if found else None
 
 

@@ -32,30 +32,53 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
     shows = _presented(service, w, run, "recorded")
-    return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_EXAMPLE)}
+    return {
+        **shows,
+        **_filled(service, form, run.record),
+        w.status: status_html(texts.READY_EXAMPLE),
+    }
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
-    """Return the stage's first value, made from the first recorded run, and the scripts of a look with their part of it. Every
-    visit downloads its pictures, so they are compressed more."""
+    """Return the stage's first value, made from the first recorded run, and the scripts of a look
+    with their part of it. Every visit downloads its pictures, so they are compressed more.
+    """
     view, apart = None, []
     for run in recorded_runs()[:1]:
-        pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
+        pictures = {
+            name: picture_address(picture_of(address), FIRST_QUALITY)
+            for name, address in run.pictures.items()
+        }
         view = results_view(run.record, pictures, "recorded", sweeps=run.sweeps_told)
-        apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")} for lane in view["lanes"]]
-    return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
+        apart = [
+            {name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")}
+            for lane in view["lanes"]
+        ]
+    return view, "\n".join(
+        [
+            f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});",
+            *map(script, LOOK),
+        ]
+    )
 
 
 def show_first(service: Service, w: Widgets) -> Updates:
-    """Return the numbers and files of the first recorded run, which is on the stage already. The form stays: the visitor may be
-    typing."""
+    """Return the numbers and files of the first recorded run, which is on the stage already.
+
+    The form stays: the visitor may be typing.
+    """
     shown = _presented(service, w, recorded_runs()[0], "recorded")
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
-def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: Shown, data: Any) -> Updates:
-    """Show a record that a visitor uploads. If its model is loaded, its pictures are drawn from its tokens. `told` shows a
-    refusal at the button."""
+def load_record(
+    service: Service, w: Widgets, form: Form, told: gr.HTML, shown: Shown, data: Any
+) -> Updates:
+    """Show a record that a visitor uploads.
+
+    If its model is loaded, its pictures are drawn from its tokens. `told` shows a refusal at the
+    button.
+    """
     if shown.running:
         return {told: status_html(texts.STILL_RUNNING, "error")}
     try:
@@ -66,8 +89,13 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
         return {told: status_html(texts.REFUSED_RECORD.format(why=error), "error")}
     notes, pictures = [], {}
     try:
-        images = service.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
-        pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
+        images = service.pictures(
+            record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()]
+        )
+        pictures = {
+            name: picture_address(image)
+            for name, image in zip(record["methods"], images, strict=True)
+        }
         notes += _redrawn(service, record, images)
     except ValueError as error:
         notes.append(texts.NO_PICTURES.format(why=error))
@@ -77,7 +105,9 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
-    """Return notes on pictures that were drawn from a record's tokens; [] if they are the recorded ones."""
+    """Return notes on pictures that were drawn from a record's tokens; [] if they are the recorded
+    ones.
+    """
     hashes = [entry["image_sha256"] for entry in record["methods"].values()]
     if [image_hash(image) for image in images] == hashes:
         return []
@@ -85,8 +115,11 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
     return [texts.REDRAWN if same else texts.OTHER_DECODER]
 
 
-def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
-    """Show the run that a link names, or the recording of the run that it requests; None when it requests nothing.
+def from_link(
+    service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]
+) -> Updates | None:
+    """Show the run that a link names, or the recording of the run that it requests; None when it
+    requests nothing.
 
     Without either, fill in the form from the link and show that nothing is drawn yet.
     """
@@ -94,7 +127,11 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
     if run is not None:
         shows = _presented(service, w, run, "kept", parameters[link.RUN])
-        return {**shows, **_filled(service, form, run.record), w.status: status_html(texts.READY_RUN)}
+        return {
+            **shows,
+            **_filled(service, form, run.record),
+            w.status: status_html(texts.READY_RUN),
+        }
     read = link.read(parameters, service.default, offered)
     if read is None and not named:
         return None
@@ -102,14 +139,23 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     if not named and not asked.refused and (example := _example_of(asked)) is not None:
         return show_example(service, w, form, Shown(), example)
     refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
-    told = [texts.READY_GONE] * named + [texts.REFUSED_LINK.format(why=why) for why in refused.values()]
+    told = [texts.READY_GONE] * named + [
+        texts.REFUSED_LINK.format(why=why) for why in refused.values()
+    ]
     fields = {**form.knobs, "seed": form.seed}
     info = offered[asked.model]
     return {
         **choose(service, form, info.id, asked.prompt, asked.methods, asked.settings),
-        **{fields[name]: gr.update(info=f"{why} {fields[name].info}") for name, why in refused.items() if name in fields},
+        **{
+            fields[name]: gr.update(info=f"{why} {fields[name].info}")
+            for name, why in refused.items()
+            if name in fields
+        },
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
-        w.status: status_html(" ".join([*told, texts.READY_LINK if read else texts.READY]), "error" if refused else "info"),
+        w.status: status_html(
+            " ".join([*told, texts.READY_LINK if read else texts.READY]),
+            "error" if refused else "info",
+        ),
         w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens),
         w.link: "?" + urlencode(dict(parameters)),
         form.model: info.id,
@@ -126,8 +172,13 @@ def _example_of(asked: link.Asked) -> int | None:
     return None
 
 
-def _presented(service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None) -> Updates:
-    """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
+def _presented(
+    service: Service, w: Widgets, run: Recorded, source: str, kept_as: str | None = None
+) -> Updates:
+    """Show a run that was not drawn just now.
+
+    A run that begins meanwhile takes the stage: it writes `w.shown`.
+    """
     now = Shown({}, run.record, run.pictures)
     return results_of(w, service, now, source, run.sweeps_told, kept_as)
 

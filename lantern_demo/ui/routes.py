@@ -1,8 +1,8 @@
 """The addresses beside the page and its API.
 
-GET /healthz: whether the program is up and its model loaded, for uptime checks. GET /metrics: counts of the pictures drawn so
-far, for Prometheus. Neither uses the device. The page's scripts get the others when they need them: /palettes/{model},
-/recorded/{name}/sweeps and /look.js.
+GET /healthz: whether the program is up and its model loaded, for uptime checks. GET /metrics:
+counts of the pictures drawn so far, for Prometheus. Neither uses the device. The page's scripts get
+the others when they need them: /palettes/{model}, /recorded/{name}/sweeps and /look.js.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _for_operators(page: gr.Blocks, service: Service) -> list[Route]:
             "status": service.state,
             "ready": service.state == "ready",
             "model": service.default,
-            # A request counts as running from leaving the queue, before it holds the device, until its answer is sent.
+            # A request counts as running from leaving the queue, before it holds the device, until
+            # its answer is sent.
             "running": service.busy or sum(1 for _ in pending(page, DEVICE)) > waits,
             "waiting": waits,
             "version": lantern_demo.__version__,
@@ -51,12 +52,20 @@ def _for_operators(page: gr.Blocks, service: Service) -> list[Route]:
         return JSONResponse(body, status_code=200 if body["ready"] else 503, headers=FRESH)
 
     async def metrics(_: Request) -> Response:
-        """Answer with counters of the pictures drawn since the program started, by model and method, and two gauges."""
+        """Answer with counters of the pictures drawn since the program started, by model and
+        method, and two gauges.
+        """
         gauges = (
             ("ready", "1 when the model is loaded.", float(service.state == "ready")),
-            ("requests_waiting", "Requests in the queue for the device.", float(waiting(page, DEVICE))),
+            (
+                "requests_waiting",
+                "Requests in the queue for the device.",
+                float(waiting(page, DEVICE)),
+            ),
         )
-        return Response(service.counters.text(gauges), media_type="text/plain; version=0.0.4", headers=FRESH)
+        return Response(
+            service.counters.text(gauges), media_type="text/plain; version=0.0.4", headers=FRESH
+        )
 
     return [Route("/healthz", health), Route("/metrics", metrics)]
 
@@ -65,7 +74,9 @@ def _for_scripts(page: gr.Blocks, service: Service) -> list[Route]:
     """Return the routes that the page's scripts request when they need them."""
 
     def palette(request: Request) -> Response:
-        """Answer with the colours of a model's tokens, three bytes each, or 404 for a model that is not loaded."""
+        """Answer with the colours of a model's tokens, three bytes each, or 404 for a model that is
+        not loaded.
+        """
         colours = service.palette(request.path_params["model"])
         if colours is None:
             return Response(status_code=404)
@@ -73,7 +84,9 @@ def _for_scripts(page: gr.Blocks, service: Service) -> list[Route]:
 
     def sweeps(request: Request) -> JSONResponse:
         """Answer with the recorded sweeps of an example, for the page's sliders."""
-        found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
+        found = next(
+            (run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ()
+        )
         if not found:
             return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
         return JSONResponse(found, headers=FOR_A_DAY)

@@ -30,11 +30,22 @@ class Lane:
         return self.phase in ("waiting", "drawing")
 
     def at(self, progress: Progress) -> Lane:
-        return replace(self, phase="drawing", committed=progress.committed, steps=progress.steps, seconds=progress.seconds)
+        return replace(
+            self,
+            phase="drawing",
+            committed=progress.committed,
+            steps=progress.steps,
+            seconds=progress.seconds,
+        )
 
     def finished(self, entry: dict[str, Any]) -> Lane:
         return replace(
-            self, phase="done", committed=entry["tokens"], steps=entry["steps"], seconds=entry["decode_seconds"], entry=entry
+            self,
+            phase="done",
+            committed=entry["tokens"],
+            steps=entry["steps"],
+            seconds=entry["decode_seconds"],
+            entry=entry,
         )
 
     def failed(self, message: str) -> Lane:
@@ -46,10 +57,11 @@ class Lane:
 
 @dataclass
 class Shown:
-    """A run on a visitor's page: the lanes, and the record and pictures of the methods that finished.
+    """A run on a visitor's page: the lanes, and the record and pictures of the methods that
+    finished.
 
-    A run hands it to the page's state once and then mutates it. To hand it over with every frame would cost the server more
-    with every finished method.
+    A run hands it to the page's state once and then mutates it. To hand it over with every frame
+    would cost the server more with every finished method.
     """
 
     lanes: dict[str, Lane] = field(default_factory=dict)
@@ -58,10 +70,14 @@ class Shown:
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
     told: dict[str, list[Token]] = field(default_factory=dict)  # by method, the tokens drawn so far
     request: Request | None = None  # None for a run that was not drawn here
-    run: str = field(default_factory=lambda: secrets.token_hex(4))  # distinguishes one run's updates from another's
+    # distinguishes one run's updates from another's
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
     exploring: bool = False
-    settled: bool = False  # the run is over and the page shows its results; a step that had begun may still be noted
+    # the run is over and the page shows its results; a step that had begun may still be noted
+    settled: bool = False
 
     @property
     def running(self) -> bool:
-        return self.exploring or (not self.settled and any(lane.running for lane in self.lanes.values()))
+        return self.exploring or (
+            not self.settled and any(lane.running for lane in self.lanes.values())
+        )

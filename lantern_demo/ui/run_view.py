@@ -1,4 +1,6 @@
-"""A run as the page's components show it: values for its scripts and rows for its table, all made of texts and numbers."""
+"""A run as the page's components show it: values for its scripts and rows for its table, all made
+of texts and numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane
 
-# In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish, and a violet. Further methods
-# begin again at the front.
+# In the order of the methods: Okabe and Ito's colours, which colour-blind people can distinguish,
+# and a violet. Further methods begin again at the front.
 PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
@@ -33,9 +35,13 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None) -> dict[str, Any]:
-    """Return texts, never markup, that a card shows of a lane. Speedups are relative to the lane `vanilla`; `settings` are
-    those of a finished lane."""
+def lane_view(
+    lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None
+) -> dict[str, Any]:
+    """Return texts, never markup, that a card shows of a lane.
+
+    Speedups are relative to the lane `vanilla`; `settings` are those of a finished lane.
+    """
     method = METHODS[lane.method]
     done = lane.phase == "done"
     return {
@@ -79,8 +85,9 @@ STALL = 10  # times the median step: a longer step counts as a stall
 
 
 def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of decoding in steps that took over STALL times the median step, and in all others. The prompt's own
-    pass is never a stall."""
+    """Return the seconds of decoding in steps that took over STALL times the median step, and in
+    all others. The prompt's own pass is never a stall.
+    """
     ends = entry["events"]["milliseconds"]
     steps = [(end - start) / 1000 for start, end in pairwise(ends)]
     most = STALL * median(steps) if steps else 0.0
@@ -89,11 +96,16 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
 
 
 def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
-    """Describe the disturbances of a method's time, if any. `vanilla` is the entry that its speedup is relative to."""
+    """Describe the disturbances of a method's time, if any.
+
+    `vanilla` is the entry that its speedup is relative to.
+    """
     told = []
     long, usual = stalls(entry)
     if long:
-        told.append(texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+        told.append(
+            texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual)
+        )
     if entry["disturbed"]:
         told.append(texts.WAITED.format(share=entry["waited_seconds"] / entry["decode_seconds"]))
     return " ".join(told)
@@ -125,14 +137,20 @@ def results_view(
     run: str | None = None,
     sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the stage's value for a finished run. `source`: one of `texts.SOURCES`; `run`: the id of a live one; `sweeps`: as
-    `Recorded.sweeps_told`."""
+    """Return the stage's value for a finished run.
+
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `sweeps`: as
+    `Recorded.sweeps_told`.
+    """
     settings = Settings(**record["settings"])
     entries = record["methods"]
-    over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
+    over = {
+        name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()
+    }
     vanilla = entries.get("vanilla")
     lanes = [
-        lane_view(over[name], over.get("vanilla"), settings) | _result(name, entry, settings, pictures.get(name), vanilla)
+        lane_view(over[name], over.get("vanilla"), settings)
+        | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in entries.items()
     ]
     return {
@@ -151,14 +169,21 @@ def results_view(
 
 
 def _result(
-    name: str, entry: dict[str, Any], settings: Settings, picture: str | None, vanilla: dict[str, Any] | None
+    name: str,
+    entry: dict[str, Any],
+    settings: Settings,
+    picture: str | None,
+    vanilla: dict[str, Any] | None,
 ) -> dict[str, Any]:
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
-    # Every visit downloads each digit: round to the digits that are shown, and send differences of rising numbers.
+    # Every visit downloads each digit: round to the digits that are shown, and send differences of
+    # rising numbers.
     for rising in ("milliseconds", "committed"):
-        events[rising] = [round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])]
+        events[rising] = [
+            round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])
+        ]
     return {
         "window": not method.alone and not method.needs_drafter,
         "speedup": entry.get("speedup"),
@@ -197,6 +222,9 @@ def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
         str(texts.changed_of(entry)),
         *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
         tree_of(entry, settings),
-        *(next((f"{rule[name]:g}" for name in names if name in rule), "") for names in (("k",), ("delta", "lambda"))),
+        *(
+            next((f"{rule[name]:g}" for name in names if name in rule), "")
+            for names in (("k",), ("delta", "lambda"))
+        ),
         entry["noise"],
     ]

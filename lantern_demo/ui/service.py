@@ -1,5 +1,7 @@
-"""The loaded models and the runs on the device. On ZeroGPU a run is another process, so the arguments and items of `_frames`
-can be pickled."""
+"""The loaded models and the runs on the device.
+
+On ZeroGPU a run is another process, so the arguments and items of `_frames` can be pickled.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,16 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
-RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-# A method has previews from half of its picture on: they sharpen cells that are painted already. Before each but the first a
-# run waits so many times as long as the last preview took.
+# an environment variable: how long one comparison may keep the device
+RUN_SECONDS = "LANTERN_RUN_SECONDS"
+# A method has previews from half of its picture on: they sharpen cells that are painted already.
+# Before each but the first a run waits so many times as long as the last preview took.
 PREVIEW_SHARE = 16
-# The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are charged: 120, the daily quota
-# of a visitor without an account.
+# The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are
+# charged: 120, the daily quota of a visitor without an account.
 MOST_LEASED = 80
-# Seconds until the first step: a lent GPU starts a process, and the gigabytes of a published model are moved there.
+# Seconds until the first step: a lent GPU starts a process, and the gigabytes of a published model
+# are moved there.
 SMALL_STARTS, LARGE_STARTS = 4, 10
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # the first part to be made ready
@@ -70,8 +74,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Frame:
-    """The changes since the last one: the progress of methods, and a preview of one of them (JPEG) when requested. It has no
-    lanes while a part is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
+    """The changes since the last one: the progress of methods, and a preview of one of them (JPEG)
+    when requested. It has no lanes while a part is made ready: `ready` is the method that is warmed
+    up, or PROMPT while the prompt is read.
+    """
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
@@ -103,18 +109,22 @@ class Service:
         self.unused_gpu = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
-        # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores OpenMP lets them sleep
-        # between operations: steps took 1.9 times as long. So one thread does all timed work, and no other long-lived thread
-        # computes.
+        # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
+        # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
+        # does all timed work, and no other long-lived thread computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
         self._first: Future[None] = Future()
         if on_zero_gpu():
-            # Until the page is launched, `spaces` emulates CUDA only in the thread that imported it.
+            # Until the page is launched, `spaces` emulates CUDA only in the thread that imported
+            # it.
             self._load_first(model)
         else:
             # A thread that ends with the load, for the reason given above.
-            threading.Thread(target=self._load_first, args=(model,), name="load", daemon=True).start()
-        # A no-op except on ZeroGPU, where one lease of the device spans all methods of a comparison.
+            threading.Thread(
+                target=self._load_first, args=(model,), name="load", daemon=True
+            ).start()
+        # A no-op except on ZeroGPU, where one lease of the device spans all methods of a
+        # comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
         self._redraw = spaces.GPU(duration=REDRAW_LEASE)(self._pictures)
 
@@ -127,7 +137,10 @@ class Service:
             self._first.set_result(None)
 
     def _load(self, model: str | Path, name: str) -> None:
-        """Load a model, and choose trees and warm up before a visitor waits for it. Raise ValueError with a sentence."""
+        """Load a model, and choose trees and warm up before a visitor waits for it.
+
+        Raise ValueError with a sentence.
+        """
         try:
             pipe = load(model, self._device, folder=self.folder_of(name), threads=self._threads)
             if name == self.default:
@@ -136,8 +149,8 @@ class Service:
                 with self._turn:
                     self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
                     self._worker.submit(pipe.palette).result()
-            # Half a million library objects stay for good. Python would scan them all once, for half a second, in the middle of
-            # one of the first races.
+            # Half a million library objects stay for good. Python would scan them all once, for
+            # half a second, in the middle of one of the first races.
             gc.collect()
             gc.freeze()
             self._loaded[name] = pipe
@@ -148,8 +161,10 @@ class Service:
             raise ValueError(texts.load_failed(name, error)) from error
 
     def wait(self) -> None:
-        """Wait until the model that the program was started with is loaded and prepared. Raise ValueError, as `load` does, if
-        it cannot be."""
+        """Wait until the model that the program was started with is loaded and prepared.
+
+        Raise ValueError, as `load` does, if it cannot be.
+        """
         self._first.result()
 
     @property
@@ -180,15 +195,23 @@ class Service:
 
     def offered(self) -> dict[str, ModelInfo]:
         """Return the models by id, the program's first model first."""
-        return {self.default: self._first_info, **{name: info for name, info in REGISTRY.items() if name != self.default}}
+        return {
+            self.default: self._first_info,
+            **{name: info for name, info in REGISTRY.items() if name != self.default},
+        }
 
     def loaded(self) -> list[Pipeline]:
         return list(self._loaded.values())
 
     def pipeline(self, model: Any) -> Pipeline:
-        """Return the pipeline of a model, loaded at its first request. Raise ValueError with the value and the allowed ones."""
+        """Return the pipeline of a model, loaded at its first request.
+
+        Raise ValueError with the value and the allowed ones.
+        """
         if not isinstance(model, str) or model not in self.offered():
-            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {shown(model)}")
+            raise ValueError(
+                f"model must be one of {', '.join(self.offered())}, got {shown(model)}"
+            )
         if model == self.default:
             self.wait()
         if model in self._loaded:
@@ -198,7 +221,8 @@ class Service:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
-                with ThreadPoolExecutor(1) as thread:  # it ends with the load, and its helpers too: see `__init__`
+                # it ends with the load, and its helpers too: see `__init__`
+                with ThreadPoolExecutor(1) as thread:
                     thread.submit(self._load, model, model).result()
             return self._loaded[model]
 
@@ -210,7 +234,8 @@ class Service:
         """Return why a model cannot be loaded here, or None; None also for a loaded one."""
         if info.id in self._loaded or info.id == self.default:
             return None
-        # On ZeroGPU a model must be loaded before the page is launched, even one that ships with the code.
+        # On ZeroGPU a model must be loaded before the page is launched, even one that ships with
+        # the code.
         if on_zero_gpu() or (on_space() and info.published is not None):
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
@@ -230,19 +255,35 @@ class Service:
         return self._folder if name == self.default else None
 
     def request(
-        self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any], trees: dict[str, dict[str, Any]] | None = None
+        self,
+        prompt: Any,
+        model: Any,
+        methods: Any,
+        knobs: dict[str, Any],
+        trees: dict[str, dict[str, Any]] | None = None,
     ) -> Request:
-        """Check a comparison's values; None stands for the default. Raise ValueError with a sentence for a value that is not
-        allowed."""
+        """Check a comparison's values; None stands for the default.
+
+        Raise ValueError with a sentence for a value that is not allowed.
+        """
         pipe = self.pipeline(self.default if model is None else model)
-        return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
+        return pipe.request(
+            prompt,
+            methods,
+            trees,
+            **{name: value for name, value in knobs.items() if value is not None},
+        )
 
-    def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
-        """Race the methods, one caller after the other. Yield a Frame now and then, and for each method its Generation with its
-        last token, or MethodFailed.
+    def frames(
+        self, request: Request, previews: bool
+    ) -> Generator[Frame | Generation | MethodFailed, None, None]:
+        """Race the methods, one caller after the other.
 
-        Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for unfinished
-        methods.
+        Yield a Frame now and then, and for each method its Generation with its last token, or
+        MethodFailed.
+
+        Closing it frees the device within a step. A comparison that lasts too long ends with
+        MethodFailed for unfinished methods.
         """
         with self._turn:  # a caller that waited in the worker would block the one before
             frames, start = self._leased(request, previews), perf_counter()
@@ -269,24 +310,31 @@ class Service:
         return pipe.palette().numpy().tobytes()
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        """Return the pictures of token ids. Raise ValueError if the model is not loaded, or the ids are not its own."""
+        """Return the pictures of token ids.
+
+        Raise ValueError if the model is not loaded, or the ids are not its own.
+        """
         pipe = self._loaded.get(model)
         if pipe is None:
             raise ValueError(f"{model} is not loaded here")
         codes = len(pipe.networks.tokenizer.codebook)
         if any(len(ids) != pipe.info.tokens or max(ids) >= codes for ids in tokens):
-            raise ValueError(f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others")
+            raise ValueError(
+                f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others"
+            )
         with self._turn:
             return self._compute(self._redraw, model, tokens)
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Return whether a loaded model draws its pictures with the network of a record, according to the record's
-        `trained`."""
+        """Return whether a loaded model draws its pictures with the network of a record, according
+        to the record's `trained`.
+        """
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """Return the result of a short call in the thread that computes, or None during a run: nothing may delay a timed
-        run."""
+        """Return the result of a short call in the thread that computes, or None during a run:
+        nothing may delay a timed run.
+        """
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -295,21 +343,31 @@ class Service:
             self._turn.release()
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Return the result of a call in the thread that computes, in the context of the caller. On ZeroGPU the context
-        identifies the client, whose GPU quota is spent, and whether it is still connected."""
+        """Return the result of a call in the thread that computes, in the context of the caller.
+
+        On ZeroGPU the context identifies the client, whose GPU quota is spent, and whether it is
+        still connected.
+        """
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         return [self._loaded[model].decode_image(ids) for ids in tokens]
 
-    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+    def _frames(
+        self, request: Request, previews: bool
+    ) -> Iterator[Frame | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
         tokens: dict[str, dict[int, int]] = {}  # by method, the tokens so far by position
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
-        # ZeroGPU takes its device back without notice; the finished pictures should be sent by then.
-        seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
+        # ZeroGPU takes its device back without notice; the finished pictures should be sent by
+        # then.
+        seconds = (
+            min(self._run_seconds, self._lease(request, previews) - 2)
+            if on_zero_gpu()
+            else self._run_seconds
+        )
         if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
         with closing(pipe.race(request, seconds)) as events:
@@ -322,8 +380,12 @@ class Service:
                     places = range(event.committed - len(event.tokens), event.committed)
                     tokens[method].update(zip(places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = zip(places, (kind[0] for kind in event.kinds), event.tokens, strict=True)
-                    changed[method] = Progress(event.committed, event.index, event.seconds, (*before, *fresh))
+                    fresh = zip(
+                        places, (kind[0] for kind in event.kinds), event.tokens, strict=True
+                    )
+                    changed[method] = Progress(
+                        event.committed, event.index, event.seconds, (*before, *fresh)
+                    )
                 elif event is not None:
                     pictured.pop(method, None)
                     if changed:
@@ -352,14 +414,19 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Return the seconds of a shared GPU to request: until the model is on it, then for each method its run and the capture
-        of its steps. The time of a method is an estimate at first, later twice that of the longest run, since each is warmed
-        up. Unused seconds are given back, but a visitor with less than 1.5 times as much left is refused."""
+        """Return the seconds of a shared GPU to request: until the model is on it, then for each
+        method its run and the capture of its steps. The time of a method is an estimate at first,
+        later twice that of the longest run, since each is warmed up. Unused seconds are given back,
+        but a visitor with less than 1.5 times as much left is refused.
+        """
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
         estimate = 2.0 if small else 2 + 0.006 * info.tokens
         per_method = estimate if took is None else 1 + 2 * took
-        return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
+        return min(
+            MOST_LEASED,
+            (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)),
+        )
 
 
 def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
@@ -376,8 +443,9 @@ def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
 
 
 def run_seconds() -> float:
-    """Return the most seconds that a comparison may keep the device: LANTERN_RUN_SECONDS, else two minutes on a Space and an
-    hour elsewhere. Raise ValueError for an invalid number."""
+    """Return the most seconds that a comparison may keep the device: LANTERN_RUN_SECONDS, else two
+    minutes on a Space and an hour elsewhere. Raise ValueError for an invalid number.
+    """
     given = os.environ.get(RUN_SECONDS)
     if not given:
         return 120.0 if on_space() else 3600.0
@@ -396,7 +464,9 @@ def on_zero_gpu() -> bool:
 
 
 def on_space() -> bool:
-    """Return whether strangers may send requests: there a request must not start a download of many gigabytes."""
+    """Return whether strangers may send requests: there a request must not start a download of many
+    gigabytes.
+    """
     return bool(os.environ.get("SPACE_ID"))
 
 

@@ -17,7 +17,17 @@ from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Answer, Updates, Widgets, answer, asked, component, pack, setting_value, status_html
+from lantern_demo.ui.components import (
+    Answer,
+    Updates,
+    Widgets,
+    answer,
+    asked,
+    component,
+    pack,
+    setting_value,
+    status_html,
+)
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
@@ -37,12 +47,16 @@ class Sweep:
 
     @property
     def title(self) -> str:
-        return texts.EXPLORE_TITLE.format(setting=short_name(self.setting), method=METHODS[self.method].label)
+        return texts.EXPLORE_TITLE.format(
+            setting=short_name(self.setting), method=METHODS[self.method].label
+        )
 
 
 # By the setting's short name, those that bound a relaxation first.
 SWEEPS = {
-    short_name(name): Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
+    short_name(name): Sweep(
+        name, next(method.id for method in METHODS.values() if knob.reads(method))
+    )
     for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
     if knob.explored
 }
@@ -61,8 +75,12 @@ class Explorer:
 def explorer() -> Explorer:
     with gr.Column(elem_id="explorer"):
         with gr.Row(elem_id="explore-row"):
-            choices = [(f"{METHODS[sweep.method].label}'s {name}", name) for name, sweep in SWEEPS.items()]
-            knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
+            choices = [
+                (f"{METHODS[sweep.method].label}'s {name}", name) for name, sweep in SWEEPS.items()
+            ]
+            knob = gr.Dropdown(
+                choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4
+            )
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
         told = answer("explore-told")
         gr.HTML(f'<p class="note">{escape(texts.EXPLORE_NOTE)}</p>')
@@ -71,15 +89,31 @@ def explorer() -> Explorer:
 
 
 def explore(
-    service: Service, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
+    service: Service,
+    w: Widgets,
+    e: Explorer,
+    shown: Shown,
+    name: Any,
+    prompt: Any,
+    model: Any,
+    seed: Any,
+    *knobs: Any,
 ) -> Iterator[Updates]:
-    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of
-    `knobs.ON_THE_FORM`."""
+    """Draw with vanilla once, then with the chosen setting at each of its values.
+
+    `knobs` are in the order of `knobs.ON_THE_FORM`.
+    """
 
     def make() -> tuple[Sweep, list[Request]]:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
-        sweep, values = SWEEPS[name], {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
+        sweep, values = (
+            SWEEPS[name],
+            {
+                knob: setting_value(knob, value)
+                for knob, value in zip(ON_THE_FORM, knobs, strict=True)
+            },
+        )
         values["seed"] = seed_of(seed)
         methods = [["vanilla", sweep.method]] + [[sweep.method]] * (len(sweep.values) - 1)
         return sweep, [
@@ -114,11 +148,22 @@ def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
     """Settle a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
-    return {e.answer.words: status_html(texts.STOPPED_SWEEP), w.shown: replace(shown, exploring=False), **w.busy(False)}
+    return {
+        e.answer.words: status_html(texts.STOPPED_SWEEP),
+        w.shown: replace(shown, exploring=False),
+        **w.busy(False),
+    }
 
 
-def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
-    value: dict[str, Any] = {"points": [], "picture": None, "colour": COLOURS[sweep.method], "title": sweep.title}
+def _points(
+    service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
+) -> Iterator[Updates]:
+    value: dict[str, Any] = {
+        "points": [],
+        "picture": None,
+        "colour": COLOURS[sweep.method],
+        "title": sweep.title,
+    }
     baseline = 0.0
     for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
         done: dict[str, Generation] = {}
@@ -127,14 +172,23 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
                 if isinstance(event, Frame):
-                    yield {e.answer.words: gr.skip()}  # a run can be stopped only between two answers
+                    # a run can be stopped only between two answers
+                    yield {e.answer.words: gr.skip()}
                 else:
                     done[event.method] = event
         if "vanilla" in done:
-            baseline, value["picture"] = done["vanilla"].stats.decode_seconds, picture_address(done["vanilla"].image)
+            baseline, value["picture"] = (
+                done["vanilla"].stats.decode_seconds,
+                picture_address(done["vanilla"].image),
+            )
         found = done[sweep.method]
-        value["points"].append(_point(sweep, setting, found) | {"speedup": baseline / found.stats.decode_seconds})
-        yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
+        value["points"].append(
+            _point(sweep, setting, found) | {"speedup": baseline / found.stats.decode_seconds}
+        )
+        yield {
+            e.plot: pack(value),
+            e.answer.words: status_html(texts.exploring(number, len(requests)), "busy"),
+        }
 
 
 def _point(sweep: Sweep, setting: float, event: Generation) -> dict[str, Any]:
@@ -147,9 +201,20 @@ def _point(sweep: Sweep, setting: float, event: Generation) -> dict[str, Any]:
 
 
 def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:
-    """Draw a sweep of an example, as its file keeps it: passes, changed tokens and token ids of every value."""
+    """Draw a sweep of an example, as its file keeps it: passes, changed tokens and token ids of
+    every value.
+    """
     sweep, points = SWEEPS[name], []
     for value in sweep.values:
         done = pipe.generate(prompt, sweep.method, seed=seed, **{sweep.setting: value})
-        points.append(_point(sweep, value, done) | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens})
-    return {"knob": name, "setting": sweep.setting, "title": sweep.title, "colour": COLOURS[sweep.method], "points": points}
+        points.append(
+            _point(sweep, value, done)
+            | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens}
+        )
+    return {
+        "knob": name,
+        "setting": sweep.setting,
+        "title": sweep.title,
+        "colour": COLOURS[sweep.method],
+        "points": points,
+    }

@@ -1,4 +1,7 @@
-"""Every text of the page and of the API's documentation. The sentences about accepted and refused drafts are in `evidence`."""
+"""Every text of the page and of the API's documentation.
+
+The sentences about accepted and refused drafts are in `evidence`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ DESCRIPTION = (
     "LANTERN++ and others. Each is timed, and the tokens that it changed are counted."
 )
 
-# Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture that shows a lantern.
+# Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
+# that shows a lantern.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
     ("four golden sky lanterns over the hills at night", 3),
@@ -34,7 +38,9 @@ PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
 MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 18 GB)."
 CLASS_LABEL = "Class"
-CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
+CLASS_INFO = (
+    "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
+)
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
@@ -59,7 +65,10 @@ KEEP_NOTE = (
 )
 
 FOOT = "About this demo"
-PAPERS = {"The LANTERN paper": "https://arxiv.org/abs/2410.03355", "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352"}
+PAPERS = {
+    "The LANTERN paper": "https://arxiv.org/abs/2410.03355",
+    "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
+}
 REPOSITORY = "Code, docs and licence"
 
 KNOB_TITLE = "Change lambda, delta or k"
@@ -110,13 +119,14 @@ REDRAWN = (
     "The pictures are drawn here from the recorded tokens. Not all are equal to the byte: another number format or thread count "
     "may change a colour level or two."
 )
-OTHER_DECODER = (
-    "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
+OTHER_DECODER = "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
+LOADING_FIRST = (
+    "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 )
-LOADING_FIRST = "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
-# What is shown: a run drawn just now, one drawn before, which a link names, an example, or a visitor's file.
+# What is shown: a run drawn just now, one drawn before, which a link names, an example, or a
+# visitor's file.
 SOURCES = {
     "live": "Drawn just now on {device}, with seed {seed}: {prompt}",
     "kept": "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}",
@@ -127,10 +137,14 @@ ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
 WAITING = "waiting"
-NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
+NO_LOOK_HERE = (
+    "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
+)
 LOOK_LATER = "The device is at work; look again in a moment."
 LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
-LOOK_NOT_LOADED = "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
+LOOK_NOT_LOADED = (
+    "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
+)
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
@@ -142,7 +156,9 @@ WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
 UNKNOWN_WORDS = "The model does not know these words and drew without them: {words}."
 RESET_TO = "All of these are again as {title} has them."
-QUEUE_FULL = "Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
+QUEUE_FULL = (
+    "Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
+)
 TOO_MANY_OF_YOURS = "You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
 TOO_DEEP = "{name} is nested too deeply; at most {most} levels are read."
 NO_FILE = "{name} must not be a file; the settings are texts, numbers and lists."
@@ -231,7 +247,14 @@ WEB: dict[str, Any] = {
         "title": "What to draw, in parts",
         "draws": "This model draws",
         "surprise": "Surprise me",
-        "parts": {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time", "moon": "Moon"},
+        "parts": {
+            "count": "Number",
+            "colour": "Colour",
+            "shape": "Kind",
+            "place": "Place",
+            "time": "Time",
+            "moon": "Moon",
+        },
         "any": {
             "count": "any number",
             "colour": "any colour",
@@ -265,7 +288,8 @@ WEB: dict[str, Any] = {
     "stage": "The race",
     "hint": "Click a picture to see why each token was accepted.",
     "marks": "New tokens:",
-    # The headline names the fastest by the shown clock, and the line below it reports the other clock.
+    # The headline names the fastest by the shown clock, and the line below it reports the other
+    # clock.
     "headlines": {
         "passes": "{method} won: {times} fewer passes, {cost}.",
         "only": "{method} needed {passes} passes instead of {alone}, {cost}.",
@@ -304,7 +328,11 @@ WEB: dict[str, Any] = {
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "changed": "{count} of {of} changed",
-    "kinds": {"e": "draft accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
+    "kinds": {
+        "e": "draft accepted exactly",
+        "r": "changed by the method",
+        "t": "drawn by the model itself",
+    },
     **LOOK,
     "changedTitle": "Speedup in seconds against changed tokens",
     "changedNote": "Higher is faster; further left is closer to the model.",
@@ -357,7 +385,11 @@ def changed_of(entry: dict[str, Any]) -> int:
 
 def changed_in_short(entry: dict[str, Any]) -> str:
     """Return the number of changed tokens for a card."""
-    return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
+    return (
+        "0 changed"
+        if METHODS[entry["method"]].lossless
+        else f"{changed_of(entry)} of {entry['tokens']} changed"
+    )
 
 
 def stopped_at(committed: int, total: int) -> str:
@@ -376,9 +408,17 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
 
 
 def to_visitor(message: str) -> str:
-    """Turn a refusal of the API, which begins with a parameter's name, into a sentence for a visitor of the page."""
+    """Turn a refusal of the API, which begins with a parameter's name, into a sentence for a
+    visitor of the page.
+    """
     name, _, rest = message.partition(" ")
-    first = KNOBS[name].label if name in KNOBS else "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
+    first = (
+        KNOBS[name].label
+        if name in KNOBS
+        else "The prompt"
+        if name == "prompt"
+        else name[:1].upper() + name[1:]
+    )
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
@@ -415,7 +455,10 @@ def stalled(long: float, usual: float, speedup: float | None) -> str:
 
 def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
     """Report how long runs waited for a processor."""
-    shares = sorted({f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries}, key=int)
+    shares = sorted(
+        {f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries},
+        key=int,
+    )
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
 
@@ -448,9 +491,7 @@ def internal_error(error: BaseException) -> str:
 
 
 def load_failed(model: str, error: BaseException) -> str:
-    return (
-        f"model {model} could not be loaded: {sentence(error)} Other models still work; choose one of them, or try again later."
-    )
+    return f"model {model} could not be loaded: {sentence(error)} Other models still work; choose one of them, or try again later."
 
 
 def knobs_of(methods: Sequence[Method]) -> str:
@@ -473,15 +514,27 @@ def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> st
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
     if tokens == expected:
         return f"{label}: the same {len(tokens)} tokens."
-    first = next((i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b), min(len(tokens), len(expected)))
+    first = next(
+        (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b),
+        min(len(tokens), len(expected)),
+    )
     return f"{label}: other tokens, from token {first + 1} on."
 
 
 def exploring(done: int, total: int) -> str:
-    return "Exploring: drawing with vanilla, then the first value." if not done else f"Exploring: {done} of {total} values drawn."
+    return (
+        "Exploring: drawing with vanilla, then the first value."
+        if not done
+        else f"Exploring: {done} of {total} values drawn."
+    )
 
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
-    speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
+    # the font has no multiplication sign
+    speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"
     changed = f"{changed_of(entry)} of {entry['tokens']} changed"
-    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", changed]
+    return [
+        f"{entry['decode_seconds']:.2f} s, {speedup}",
+        f"{entry['mean_accepted_length']:.2f} tokens a step",
+        changed,
+    ]

@@ -14,7 +14,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.step import Steps
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no CUDA device here"
+)
 
 TOKENS = 36
 
@@ -26,7 +28,9 @@ def timed(request: pytest.FixtureRequest) -> TimedModel:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
+def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
+    timed: TimedModel, method: str
+) -> None:
     with without_graphs():
         eager = timed.decoded(method, tokens=TOKENS, seed=3)
     assert eager.runner == "plain" and eager.runner_reason.startswith("without graphs")
@@ -36,10 +40,14 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(timed: TimedMode
 
 
 def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
-    assert len({tuple(timed.decoded("eagle1", tokens=TOKENS, seed=5).tokens) for _ in range(5)}) == 1
+    assert (
+        len({tuple(timed.decoded("eagle1", tokens=TOKENS, seed=5).tokens) for _ in range(5)}) == 1
+    )
 
 
-def test_a_capture_that_fails_leaves_the_stream_as_it_was(timed: TimedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(
+    timed: TimedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step, before = Steps.step, torch.cuda.current_stream()
 
     def reads(self: Steps, *args: Any, **options: Any) -> Any:
@@ -51,7 +59,11 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(timed: TimedModel, mon
     with monkeypatch.context() as patch:
         patch.setattr(Steps, "step", reads)
         failed = timed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
-    assert failed.runner == "plain" and failed.runner_reason.startswith("without graphs") and len(failed.tokens) == 12
+    assert (
+        failed.runner == "plain"
+        and failed.runner_reason.startswith("without graphs")
+        and len(failed.tokens) == 12
+    )
     assert torch.cuda.current_stream() == before
     assert timed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).runner == "graphs"
 

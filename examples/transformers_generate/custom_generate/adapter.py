@@ -1,9 +1,11 @@
-"""Adapt models of transformers to the decoding loop: for text, or for pictures of a Chameleon or a Janus, guided or not.
+"""Adapt models of transformers to the decoding loop: for text, or for pictures of a Chameleon or a
+Janus, guided or not.
 
-Tokens are numbers from 0 to `vocabulary` - 1. Ids belong to the model's own vocabulary. The loop has one row. Its states of the
-target are [1, n, V + rows * H]. The first V are the scores that tokens are drawn from, after guidance and processors. The
-others are the model's states [H] of each row, which a drafter reads, and are absent without a drafter. A drafter's outputs are
-[rows, n, H]. The width distinguishes the two.
+Tokens are numbers from 0 to `vocabulary` - 1. Ids belong to the model's own vocabulary. The loop
+has one row. Its states of the target are [1, n, V + rows * H]. The first V are the scores that
+tokens are drawn from, after guidance and processors. The others are the model's states [H] of each
+row, which a drafter reads, and are absent without a drafter. A drafter's outputs are [rows, n, H].
+The width distinguishes the two.
 """
 
 from __future__ import annotations
@@ -24,13 +26,18 @@ Table = Callable[[Tensor], Tensor]  # ids [...] -> their vectors [..., H]
 
 
 class TextReader:
-    """Runs a causal model through its own `forward`, on a row for the prompt and, with guidance, a negative one."""
+    """Runs a causal model through its own `forward`, on a row for the prompt and, with guidance, a
+    negative one.
+    """
 
     tokens: int | None = None  # how many to draw; None: as many as `generate` requests
-    alone, ends = False, True  # whether the result excludes the prompt; whether stopping criteria apply
+    # whether the result excludes the prompt; whether stopping criteria apply
+    alone, ends = False, True
     drafting = False  # whether a drafter reads the states
 
-    def __init__(self, model: Any, prompts: Sequence[Tensor], masks: Sequence[Tensor | None], scale: float) -> None:
+    def __init__(
+        self, model: Any, prompts: Sequence[Tensor], masks: Sequence[Tensor | None], scale: float
+    ) -> None:
         self.model, self.scale = model, scale
         length = max(prompt.shape[1] for prompt in prompts)
         self.prompt = prompts[0].new_zeros(len(prompts), length)
@@ -47,33 +54,64 @@ class TextReader:
         return tokens
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """Return codebook vectors [C, e], as the picture decoder compares them, and tokens' codes [V] int64; None for text."""
+        """Return codebook vectors [C, e], as the picture decoder compares them, and tokens' codes
+        [V] int64; None for text.
+        """
         return None
 
-    def through(self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor) -> Tensor:
+    def through(
+        self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor
+    ) -> Tensor:
         """Process the scores [n, V] after ids [n, T] as `generate` does."""
         return processors(ids, scores)
 
     def prefill(self, cache: Any) -> Outputs:
-        """Return the last logits [rows, 1, V] of the prompt, and the states [rows, T, H] of all its positions."""
+        """Return the last logits [rows, 1, V] of the prompt, and the states [rows, T, H] of all its
+        positions.
+        """
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         mask = self.mask if self.padded else None
-        return self.outputs(self.prompt, True, past_key_values=cache, use_cache=True, position_ids=positions, attention_mask=mask)
+        return self.outputs(
+            self.prompt,
+            True,
+            past_key_values=cache,
+            use_cache=True,
+            position_ids=positions,
+            attention_mask=mask,
+        )
 
     def read(self, tokens: Tensor, depths: Tensor, sees: Tensor, cache: Any, past: int) -> Outputs:
-        """Return logits [rows, n, V] and states [rows, n, H] of a tree's nodes after `past` positions.
+        """Return logits [rows, n, V] and states [rows, n, H] of a tree's nodes after `past`
+        positions.
 
-        Tokens and depths are [n] int64, the mask `sees` [n, n] bool. Eager and SDPA use a 4-D additive mask unchanged."""
+        Tokens and depths are [n] int64, the mask `sees` [n, n] bool. Eager and SDPA use a 4-D
+        additive mask unchanged.
+        """
         seen = torch.nn.functional.pad(self.mask, (0, past - self.mask.shape[1]), value=1).bool()
-        behind = [seen[:, None, None].expand(-1, -1, len(sees), -1), sees.expand(len(seen), 1, -1, -1)]
+        behind = [
+            seen[:, None, None].expand(-1, -1, len(sees), -1),
+            sees.expand(len(seen), 1, -1, -1),
+        ]
         allowed, dtype = torch.cat(behind, -1), self.model.dtype
-        bias = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
+        bias = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
+            ~allowed, torch.finfo(dtype).min
+        )
         around = {"position_ids": seen.sum(-1, keepdim=True) + depths, "attention_mask": bias}
-        return self.outputs(tokens.expand(len(seen), -1), False, past_key_values=cache, use_cache=True, **around)
+        return self.outputs(
+            tokens.expand(len(seen), -1), False, past_key_values=cache, use_cache=True, **around
+        )
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
-        """Return logits of ids [rows, n] and states [rows, n, H] after the last norm. A prompt has only the last logits."""
-        out = self.model(input_ids=ids, logits_to_keep=1 if first else 0, output_hidden_states=self.drafting, **around)
+        """Return logits of ids [rows, n] and states [rows, n, H] after the last norm.
+
+        A prompt has only the last logits.
+        """
+        out = self.model(
+            input_ids=ids,
+            logits_to_keep=1 if first else 0,
+            output_hidden_states=self.drafting,
+            **around,
+        )
         return out.logits, out.hidden_states[-1] if self.drafting else None
 
     def head(self, states: Tensor) -> Tensor:
@@ -81,16 +119,22 @@ class TextReader:
         return self.model.get_output_embeddings()(states)
 
     def embed(self, tokens: Tensor, table: Table) -> Tensor:
-        """Return vectors [n, H] of drawn tokens [n], from the vocabulary's table unless image tokens have another."""
+        """Return vectors [n, H] of drawn tokens [n], from the vocabulary's table unless image
+        tokens have another.
+        """
         return table(tokens)
 
 
 class ChameleonReader(TextReader):
-    """A Chameleon or Anole that draws a picture from its image tokens alone, which are ids of its vocabulary."""
+    """A Chameleon or Anole that draws a picture from its image tokens alone, which are ids of its
+    vocabulary.
+    """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self.images = torch.tensor(self.model.model.vocabulary_mapping.image_tokens, device=self.prompt.device)
+        self.images = torch.tensor(
+            self.model.model.vocabulary_mapping.image_tokens, device=self.prompt.device
+        )
         self.listed: list[int] = self.images.tolist()
         self.vocabulary = len(self.listed)
 
@@ -103,12 +147,20 @@ class ChameleonReader(TextReader):
         vectors = self.model.model.vqmodel.quantize.embedding.weight
         return vectors, torch.tensor([code[token] for token in self.listed], device=vectors.device)
 
-    def through(self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor) -> Tensor:
-        whole = scores.new_full((len(scores), self.model.config.get_text_config().vocab_size), -torch.inf)
-        return processors(ids, whole.index_copy_(1, self.images, scores)).index_select(1, self.images)
+    def through(
+        self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor
+    ) -> Tensor:
+        whole = scores.new_full(
+            (len(scores), self.model.config.get_text_config().vocab_size), -torch.inf
+        )
+        return processors(ids, whole.index_copy_(1, self.images, scores)).index_select(
+            1, self.images
+        )
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
-        states = self.model.model(input_ids=ids if first else self.images[ids], **around).last_hidden_state
+        states = self.model.model(
+            input_ids=ids if first else self.images[ids], **around
+        ).last_hidden_state
         return self.head(states[:, -1:] if first else states), states
 
     def head(self, states: Tensor) -> Tensor:
@@ -129,12 +181,21 @@ class JanusReader(TextReader):
         self.tokens = self.model.model.vision_model.config.num_image_tokens
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """Return codes as in `TextReader.codes`. Its decoder takes vectors of unit length, and tokens are codes."""
+        """Return codes as in `TextReader.codes`.
+
+        Its decoder takes vectors of unit length, and tokens are codes.
+        """
         vectors = self.model.model.vqmodel.quantize.embedding.weight
-        return torch.nn.functional.normalize(vectors.float(), dim=-1), torch.arange(len(vectors), device=vectors.device)
+        return torch.nn.functional.normalize(vectors.float(), dim=-1), torch.arange(
+            len(vectors), device=vectors.device
+        )
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
-        vectors = self.model.get_input_embeddings()(ids) if first else self.embed(ids, torch.nn.Identity())
+        vectors = (
+            self.model.get_input_embeddings()(ids)
+            if first
+            else self.embed(ids, torch.nn.Identity())
+        )
         states = self.model.model.language_model(inputs_embeds=vectors, **around).last_hidden_state
         return self.head(states[:, -1:] if first else states), states
 
@@ -146,45 +207,80 @@ class JanusReader(TextReader):
 
 
 def reader_of(
-    model: Any, input_ids: Tensor, processors: LogitsProcessorList, kwargs: dict[str, Any], image: bool, guidance: float | None
+    model: Any,
+    input_ids: Tensor,
+    processors: LogitsProcessorList,
+    kwargs: dict[str, Any],
+    image: bool,
+    guidance: float | None,
 ) -> tuple[TextReader, LogitsProcessorList]:
-    """Return the model's reader, and the logits processors without guidance, since transformers' own reads one token at a time.
+    """Return the model's reader, and the logits processors without guidance, since transformers'
+    own reads one token at a time.
 
     input_ids [1, T] int64. Raises ValueError for unsupported models and prompts.
     """
-    if model.config.is_encoder_decoder or any(kwargs.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
-        raise ValueError("the prompt is more than ids; allowed are decoders that read a prompt of input_ids alone")
+    if model.config.is_encoder_decoder or any(
+        kwargs.get(name) is not None for name in ("inputs_embeds", "pixel_values")
+    ):
+        raise ValueError(
+            "the prompt is more than ids; allowed are decoders that read a prompt of input_ids alone"
+        )
     attention = model.config.get_text_config()._attn_implementation
     if attention not in ("eager", "sdpa"):
-        raise ValueError(f"attn_implementation is {attention!r}; allowed are eager and sdpa, which take a mask of a tree")
-    guides = [p for p in processors if isinstance(p, UnbatchedClassifierFreeGuidanceLogitsProcessor)]
+        raise ValueError(
+            f"attn_implementation is {attention!r}; allowed are eager and sdpa, which take a mask of a tree"
+        )
+    guides = [
+        p for p in processors if isinstance(p, UnbatchedClassifierFreeGuidanceLogitsProcessor)
+    ]
     rest = LogitsProcessorList(p for p in processors if p not in guides)
     kind, mask = model.config.model_type, kwargs.get("attention_mask")
     if image and kind == "janus":
         scale = 5.0 if guidance is None else guidance
-        told = model.generation_config  # the unconditional row is padding but for the start tokens of text and picture
-        kept = (input_ids == told.bos_token_id) | (input_ids == told.generation_kwargs["boi_token_id"])
-        prompts = [input_ids] if scale == 1 else [input_ids, input_ids.masked_fill(~kept, told.pad_token_id)]
+        # the unconditional row is padding but for the start tokens of text and picture
+        told = model.generation_config
+        kept = (input_ids == told.bos_token_id) | (
+            input_ids == told.generation_kwargs["boi_token_id"]
+        )
+        prompts = (
+            [input_ids]
+            if scale == 1
+            else [input_ids, input_ids.masked_fill(~kept, told.pad_token_id)]
+        )
         return JanusReader(model, prompts, [mask] * len(prompts), scale), rest
     if image and kind != "chameleon":
-        raise ValueError(f"lantern_image is True for a {kind} model; allowed are janus and chameleon")
+        raise ValueError(
+            f"lantern_image is True for a {kind} model; allowed are janus and chameleon"
+        )
     prompts, masks, scale = [input_ids], [mask], 1.0
     if guides:
         context = guides[0].unconditional_context
         # without a negative prompt transformers takes the prompt's last token
-        negative = input_ids[:, -1:] if context["input_ids"] is None else context["input_ids"].to(input_ids.device)
-        prompts, masks, scale = [input_ids, negative], [mask, context["attention_mask"]], guides[0].guidance_scale
+        negative = (
+            input_ids[:, -1:]
+            if context["input_ids"] is None
+            else context["input_ids"].to(input_ids.device)
+        )
+        prompts, masks, scale = (
+            [input_ids, negative],
+            [mask, context["attention_mask"]],
+            guides[0].guidance_scale,
+        )
     return (ChameleonReader if image else TextReader)(model, prompts, masks, scale), rest
 
 
-# Processors that depend on the scores alone. A draft's scores go through them, so that its distribution is like the target's.
+# Processors that depend on the scores alone. A draft's scores go through them, so that its
+# distribution is like the target's.
 _WARPERS = ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 WARPERS = tuple(getattr(logits_process, f"{name}LogitsWarper") for name in _WARPERS)
 
 
 @dataclass
 class Prompt:
-    """The prompt of a run. The target writes the states of the prompt's positions, and the drafter reads them."""
+    """The prompt of a run.
+
+    The target writes the states of the prompt's positions, and the drafter reads them.
+    """
 
     ids: Tensor  # [rows, T] int64, padded on the left
     real: Tensor | None  # [rows, T] bool, False at padding; None: no padding
@@ -192,7 +288,10 @@ class Prompt:
 
 
 class ModelCache:
-    """A cache of transformers. Before a step writes its nodes, it drops all slots from the first of them on."""
+    """A cache of transformers.
+
+    Before a step writes its nodes, it drops all slots from the first of them on.
+    """
 
     def __init__(self, cache: Any, prefix: int, slots: int) -> None:
         self.cache, self.length, self.slots = cache, prefix, slots
@@ -209,7 +308,9 @@ class ModelCache:
         for layer in self.cache.layers:
             for stored in (layer.keys, layer.values):
                 # index_select copies first, so that source and destination may overlap
-                stored[:, :, slots.to(stored.device)] = stored.index_select(2, source.to(stored.device))
+                stored[:, :, slots.to(stored.device)] = stored.index_select(
+                    2, source.to(stored.device)
+                )
         moved = [self.drawn[slot - self.length] for slot in source.tolist()]
         for slot, token in zip(slots.tolist(), moved, strict=True):
             self.drawn[slot - self.length] = token
@@ -230,50 +331,79 @@ class ModelTarget:
         if hidden.shape[-1] == self.vocab_size + self.drafted:
             return hidden[..., : self.vocab_size]
         scores = self._guided(self.reader.head(hidden))
-        return self.reader.through(self.warpers, self.prompt.expand(len(scores), -1), scores).unsqueeze(0)
+        return self.reader.through(
+            self.warpers, self.prompt.expand(len(scores), -1), scores
+        ).unsqueeze(0)
 
     def new_cache(self, rows: int, length: int) -> Any:
-        """Implement `decoding.interfaces.Target.new_cache`. Raises ValueError if a layer discards positions."""
+        """Implement `decoding.interfaces.Target.new_cache`.
+
+        Raises ValueError if a layer discards positions.
+        """
         cache = DynamicCache(config=self.reader.model.config.get_text_config())
-        if strange := [type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer]:
-            raise ValueError(f"the model's cache has a {strange[0]}; allowed are layers that keep all positions")
+        if strange := [
+            type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer
+        ]:
+            raise ValueError(
+                f"the model's cache has a {strange[0]}; allowed are layers that keep all positions"
+            )
         prefix = self.reader.prompt.shape[1]
         return ModelCache(cache, prefix, prefix + length)
 
     def prefill(self, condition: Prompt, cache: Any) -> Tensor:
-        """Return the last position's state [1, 1, width], and store the states of all positions in the condition."""
+        """Return the last position's state [1, 1, width], and store the states of all positions in
+        the condition.
+        """
         raw, states = self.reader.prefill(cache.cache)
         condition.states = states
-        return self._side_by_side(self._processed(raw, [[]]), None if states is None else states[:, -1:])
+        return self._side_by_side(
+            self._processed(raw, [[]]), None if states is None else states[:, -1:]
+        )
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
+    ) -> Tensor:
         """Implement `decoding.interfaces.Target.forward` for nodes after all committed tokens."""
         first = int(slots[0])
         cache.drop(first)
-        mask = tokens.new_ones(1, 1, dtype=torch.bool) if visible is None else visible[:, first : first + len(tokens)]
+        mask = (
+            tokens.new_ones(1, 1, dtype=torch.bool)
+            if visible is None
+            else visible[:, first : first + len(tokens)]
+        )
         raw, states = self.reader.read(tokens, positions - first, mask, cache.cache, first)
         paths, before, written = list[list[int]](), list(cache.drawn), tokens.tolist()
         cache.drawn += written
-        if self.processors:  # nodes are numbered level by level, so a node's ancestors come in path order
+        # nodes are numbered level by level, so a node's ancestors come in path order
+        if self.processors:
             for row in mask.tolist():
-                paths.append(before + [token for token, seen in zip(written, row, strict=True) if seen])
+                paths.append(
+                    before + [token for token, seen in zip(written, row, strict=True) if seen]
+                )
         return self._side_by_side(self._processed(raw, paths), states)
 
     def _side_by_side(self, scores: Tensor, states: Tensor | None) -> Tensor:
         """Concatenate scores [n, V] and states [rows, n, H] -> [1, n, width] float32."""
         if states is not None and self.drafted:
-            scores = torch.cat([scores, states.transpose(0, 1).flatten(1).to(scores.device, scores.dtype)], -1)
+            scores = torch.cat(
+                [scores, states.transpose(0, 1).flatten(1).to(scores.device, scores.dtype)], -1
+            )
         return scores.unsqueeze(0)
 
     def _guided(self, raw: Tensor) -> Tensor:
-        """Guide logits [rows, n, V] -> scores [n, V] float32. A single row is unchanged, as some processors need its signs."""
+        """Guide logits [rows, n, V] -> scores [n, V] float32.
+
+        A single row is unchanged, as some processors need its signs.
+        """
         if raw.shape[0] == 1:
             return raw[0].float()
         told, untold = raw.float().log_softmax(-1).unbind()
         return torch.add(untold, told - untold, alpha=self.reader.scale)
 
     def _processed(self, raw: Tensor, paths: Sequence[Sequence[int]]) -> Tensor:
-        """Guide and process logits [rows, n, V] after n rows of drawn tokens -> [n, V] float32, as in `generate`."""
+        """Guide and process logits [rows, n, V] after n rows of drawn tokens -> [n, V] float32, as
+        in `generate`.
+        """
         scores = self._guided(raw)
         if not self.processors:
             return scores

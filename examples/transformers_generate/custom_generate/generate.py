@@ -1,26 +1,31 @@
 """Speculative decoding inside transformers' `generate`, by this folder's name or by the function:
 
-    model.generate(**inputs, custom_generate="examples/transformers_generate", trust_remote_code=True, lantern_method="sjd")
-    model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")
+    model.generate(**inputs, custom_generate="examples/transformers_generate",
+    trust_remote_code=True, lantern_method="sjd") model.generate(**inputs,
+    custom_generate=decode_with, lantern_method="sjd")
 
-transformers copies the folder and runs the copy. It imports lantern_demo, which must be installed or on the path. Cache, logits
-processors and stopping criteria are prepared as for transformers' own sampling. Every draft goes through the processors with
-the tokens before it. All methods but LANTERN's two are exact. Each call decodes one prompt, with eager or sdpa attention.
-Arguments in addition to transformers' own:
+transformers copies the folder and runs the copy. It imports lantern_demo, which must be installed
+or on the path. Cache, logits processors and stopping criteria are prepared as for transformers' own
+sampling. Every draft goes through the processors with the tokens before it. All methods but
+LANTERN's two are exact. Each call decodes one prompt, with eager or sdpa attention. Arguments in
+addition to transformers' own:
 
-- lantern_method: vanilla; sjd, whose drafts are a chain of the model's own guesses; eagle1, lantern and lantern++, whose drafts
-  are a static tree of a drafter.
+- lantern_method: vanilla; sjd, whose drafts are a chain of the model's own guesses; eagle1, lantern
+  and lantern++, whose drafts are a static tree of a drafter.
 - lantern_window: number of tokens that a forward pass of sjd reads.
 - lantern_drafter: path of a drafter, see `drafter`. Every call reads it again.
 - lantern_tree: a static tree by name or as paths, "0 1 00".
-- lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: a tensor [V, k or more] of
-  each token's nearest others. By default they come from the codebook of a Chameleon or a Janus.
-- lantern_noise: "shared" fixes the noise of every position, so that exact methods draw the same tokens, up to rounding;
-  "independent" is the papers' rejection sampling, which LANTERN's two always use.
+- lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours:
+  a tensor [V, k or more] of each token's nearest others. By default they come from the codebook of
+  a Chameleon or a Janus.
+- lantern_noise: "shared" fixes the noise of every position, so that exact methods draw the same
+  tokens, up to rounding; "independent" is the papers' rejection sampling, which LANTERN's two
+  always use.
 - lantern_seed: 0 to 2**32 - 1. None: drawn from PyTorch's own generator.
-- lantern_image: draw a picture. Janus uses the embeddings and the head of its image tokens. Chameleon (Anole) draws from its
-  image tokens alone. lantern_guidance: the scale of Janus's guidance, 5 by default. Emu3 needs neither. It takes
-  `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as with transformers alone.
+- lantern_image: draw a picture. Janus uses the embeddings and the head of its image tokens.
+  Chameleon (Anole) draws from its image tokens alone. lantern_guidance: the scale of Janus's
+  guidance, 5 by default. Emu3 needs neither. It takes `prefix_allowed_tokens_fn`,
+  `negative_prompt_ids` and `guidance_scale`, as with transformers alone.
 """
 
 from __future__ import annotations
@@ -50,21 +55,30 @@ from lantern_demo.settings.trees import STATIC_TREES, read_paths
 from .adapter import ModelTarget, Prompt, TextReader, reader_of
 from .drafter import EagleDrafter, read_weights
 
-ROWS: dict[str, Method] = {name: METHODS[name] for name in ("vanilla", "sjd", "eagle1", "lantern++")}
+ROWS: dict[str, Method] = {
+    name: METHODS[name] for name in ("vanilla", "sjd", "eagle1", "lantern++")
+}
 ROWS["lantern"] = replace(METHODS["lantern"], drafts=StaticTree)
 TREE = "mc_sim_7b_63"
 
 
 @dataclass
 class SpeculativeOutput(GenerateDecoderOnlyOutput):
-    """The result of `return_dict_in_generate=True`: `sequences`, and counts of drafts under vLLM's names, with `steps`."""
+    """The result of `return_dict_in_generate=True`: `sequences`, and counts of drafts under vLLM's
+    names, with `steps`.
+    """
 
     speculative_decoding: dict[str, Any] | None = None
 
 
-def generate(model: Any, lantern_image: bool = False, lantern_guidance: float | None = None, **arguments: Any) -> Any:
-    """Entry point that transformers calls for the folder's name, with the arguments of `generate` and `decode_with`."""
-    if lantern_image and lantern_guidance is None:  # Janus's text mode passes it only in its configuration
+def generate(
+    model: Any, lantern_image: bool = False, lantern_guidance: float | None = None, **arguments: Any
+) -> Any:
+    """Entry point that transformers calls for the folder's name, with the arguments of `generate`
+    and `decode_with`.
+    """
+    # Janus's text mode passes it only in its configuration
+    if lantern_image and lantern_guidance is None:
         lantern_guidance = getattr(arguments.get("generation_config"), "guidance_scale", None)
     given = {"lantern_image": lantern_image, "lantern_guidance": lantern_guidance, **arguments}
     # the class's method, since a model may override `generate` and call this function from there
@@ -93,19 +107,30 @@ def decode_with(
 ) -> Tensor | SpeculativeOutput:
     """Continue the prompt input_ids [1, T] int64. The module documents the other arguments.
 
-    Return ids [1, T + n] int64, or only the n image tokens [1, n] of a Janus picture. With `return_dict_in_generate`, return a
-    `SpeculativeOutput`. Raises ValueError for invalid arguments.
+    Return ids [1, T + n] int64, or only the n image tokens [1, n] of a Janus picture. With
+    `return_dict_in_generate`, return a `SpeculativeOutput`. Raises ValueError for invalid
+    arguments.
     """
     if lantern_method not in ROWS:
         raise ValueError(f"lantern_method is {lantern_method!r}; allowed are {', '.join(ROWS)}")
     row = ROWS[lantern_method]
     if row.needs_drafter and lantern_drafter is None:
-        raise ValueError(f"lantern_drafter is None; lantern_method {lantern_method!r} needs the path of a drafter")
+        raise ValueError(
+            f"lantern_drafter is None; lantern_method {lantern_method!r} needs the path of a drafter"
+        )
     if input_ids.shape[0] != 1:
-        raise ValueError(f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for it")
-    rules = (Rule(), Lantern(k=lantern_k, bound=lantern_delta), LanternPlusPlus(k=lantern_k, bound=lantern_lambda))
+        raise ValueError(
+            f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for it"
+        )
+    rules = (
+        Rule(),
+        Lantern(k=lantern_k, bound=lantern_delta),
+        LanternPlusPlus(k=lantern_k, bound=lantern_lambda),
+    )
     rule = next(rule for rule in rules if type(rule) is type(row.rule))
-    reader, processors = reader_of(model, input_ids, logits_processor, model_kwargs, lantern_image, lantern_guidance)
+    reader, processors = reader_of(
+        model, input_ids, logits_processor, model_kwargs, lantern_image, lantern_guidance
+    )
     tree = drafts_of(row, lantern_window, lantern_tree)
     config = Config(
         row,
@@ -138,21 +163,36 @@ def decode_with(
     sequences = ids if reader.alone else torch.cat([input_ids, ids], 1)
     if not generation_config.return_dict_in_generate:
         return sequences
-    told = {"steps": len(drafted), "method": lantern_method, "seed": config.seed, "drafts": describe_drafts(tree)}
-    return SpeculativeOutput(sequences=sequences, speculative_decoding=acceptance(drafted, accepted, tree.deepest) | told)
+    told = {
+        "steps": len(drafted),
+        "method": lantern_method,
+        "seed": config.seed,
+        "drafts": describe_drafts(tree),
+    }
+    return SpeculativeOutput(
+        sequences=sequences, speculative_decoding=acceptance(drafted, accepted, tree.deepest) | told
+    )
 
 
-def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor, stopping_criteria: Any) -> bool:
-    """Append a step's tokens to `drawn` until a stopping criterion holds, and return whether one did."""
+def kept(
+    drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor, stopping_criteria: Any
+) -> bool:
+    """Append a step's tokens to `drawn` until a stopping criterion holds, and return whether one
+    did.
+    """
     for token in reader.ids(tokens):
         drawn.append(token)
-        if reader.ends and bool(stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()):
+        if reader.ends and bool(
+            stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()
+        ):
             return True
     return False
 
 
 def uncaptured(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
-    """Return the parts of a run whose steps no GPU captures: transformers' cache has no fixed slots."""
+    """Return the parts of a run whose steps no GPU captures: transformers' cache has no fixed
+    slots.
+    """
     proposer, verifier = parts_of(config, vocabulary)
     proposer.needs_host_sync = True
     return proposer, verifier
@@ -165,11 +205,14 @@ def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
     try:
         return StaticTree(STATIC_TREES.get(tree) or read_paths(tree))
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"lantern_tree is {tree!r}; allowed are {', '.join(STATIC_TREES)}, or paths such as '0 1 00'") from error
+        raise ValueError(
+            f"lantern_tree is {tree!r}; allowed are {', '.join(STATIC_TREES)}, or paths such as '0 1 00'"
+        ) from error
 
 
 def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor | None:
-    """Return each token's nearest others [V, k] int64, nearest first, from a table or the model's own codebook.
+    """Return each token's nearest others [V, k] int64, nearest first, from a table or the model's
+    own codebook.
 
     Raises ValueError without either."""
     if columns == 0:
@@ -182,4 +225,8 @@ def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor
             "[vocabulary, lantern_k or more], or lantern_image=True with a Chameleon or a Janus"
         )
     vectors, code = found
-    return neighbour_table(vectors[code], min(columns, reader.vocabulary - 1)).long().to(reader.prompt.device)
+    return (
+        neighbour_table(vectors[code], min(columns, reader.vocabulary - 1))
+        .long()
+        .to(reader.prompt.device)
+    )

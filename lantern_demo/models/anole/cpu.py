@@ -16,19 +16,27 @@ from lantern_demo.models.machine.matmul import Matmul
 
 
 class NormedHeads:
-    """Map x [M, D] to queries, keys and values [M, 3 D], and normalise each head of queries and keys.
+    """Map x [M, D] to queries, keys and values [M, 3 D], and normalise each head of queries and
+    keys.
 
-    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows stay exact.
+    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows
+    stay exact.
     """
 
     def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads
 
-        def ordered(weights: list[Tensor]) -> Tensor:  # in the order of the matmul's rows -> [2, heads, d]
-            return torch.stack([paired(w.detach().float().flatten(), heads).view(w.shape) for w in weights])
+        # in the order of the matmul's rows -> [2, heads, d]
+        def ordered(weights: list[Tensor]) -> Tensor:
+            return torch.stack(
+                [paired(w.detach().float().flatten(), heads).view(w.shape) for w in weights]
+            )
 
         self.qkv = qkv
-        self.scale, self.shift = ordered([norm.weight for norm in norms]), ordered([norm.bias for norm in norms])
+        self.scale, self.shift = (
+            ordered([norm.weight for norm in norms]),
+            ordered([norm.bias for norm in norms]),
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         found = self.qkv(x)
@@ -40,7 +48,9 @@ class NormedHeads:
 class LeanAnole(LeanSequence):
     original: Anole
 
-    def __init__(self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
+    def __init__(
+        self, target: Anole, kind: str = "plain", release: bool = False, layers: int | None = None
+    ) -> None:
         super().__init__(target, kind, release, layers)
         self.logits_of = self.packing.matmul(target.lm_head)
 

@@ -1,8 +1,10 @@
-"""LANTERN's drafter of Anole: one layer of its target's kind over pairs of a token and the hidden state before it.
+"""LANTERN's drafter of Anole: one layer of its target's kind over pairs of a token and the hidden
+state before it.
 
-Compared with LlamaGen's drafter (see `llamagen.drafter`) it has a norm before its attention, reads the prompt's own tokens, and
-leaves padding out. As in its target, the two rows turn by different angles (jadohu/LANTERN, models/drafters/cnets_anole.py).
-Tensor names are those of the published pytorch_model.bin.
+Compared with LlamaGen's drafter (see `llamagen.drafter`) it has a norm before its attention, reads
+the prompt's own tokens, and leaves padding out. As in its target, the two rows turn by different
+angles (jadohu/LANTERN, models/drafters/cnets_anole.py). Tensor names are those of the published
+pytorch_model.bin.
 """
 
 from __future__ import annotations
@@ -44,12 +46,23 @@ class AnoleDrafter(SequenceDrafter):
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
         return self.fc(torch.cat((embedded, hidden), -1))
 
-    def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> None:
-        """Prefix hidden [R, T, H], the first image token [1] and the prompt's rows; see `decoding.interfaces.Drafter.prefill`."""
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition
+    ) -> None:
+        """Prefix hidden [R, T, H], the first image token [1] and the prompt's rows; see
+        `decoding.interfaces.Drafter.prefill`.
+        """
         ids = condition.features.to(token.device)
         n = ids.shape[1]
         cache.start(n, condition.mask)
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
         store = partial(cache.write, 0, slots, n)
-        self.run(self.embed_tokens(following), hidden, self.rope_at(slots, cache), cache.bias(None, n), store, 1)
+        self.run(
+            self.embed_tokens(following),
+            hidden,
+            self.rope_at(slots, cache),
+            cache.bias(None, n),
+            store,
+            1,
+        )

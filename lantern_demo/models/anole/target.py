@@ -1,10 +1,14 @@
-"""Anole: the Chameleon transformer. Its image tokens are words of its vocabulary, and its prompt is part of the sequence.
+"""Anole: the Chameleon transformer.
 
-Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder
-with one-dimensional half-rotated positions normalises queries and keys per head first. An unconditional row is the two start
-marks alone, padded on the left. It counts its positions from them, so that the two rows turn by different angles. While a
-picture is drawn everything but image tokens is masked. So the head is cut to the image tokens, numbered by their codebook
-index, which is their id less `FIRST`. Tensor names are those of the Hub conversion, without "model." in front.
+Its image tokens are words of its vocabulary, and its prompt is part of the sequence.
+
+Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN,
+models/kv_variants/modeling_anole_kv.py): a pre-norm decoder with one-dimensional half-rotated
+positions normalises queries and keys per head first. An unconditional row is the two start marks
+alone, padded on the left. It counts its positions from them, so that the two rows turn by different
+angles. While a picture is drawn everything but image tokens is masked. So the head is cut to the
+image tokens, numbered by their codebook index, which is their id less `FIRST`. Tensor names are
+those of the Hub conversion, without "model." in front.
 """
 
 from __future__ import annotations
@@ -16,10 +20,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, Network, TargetSizes
-from lantern_demo.models.decoder import Attention, HeadNorm, SequenceLayer, SequenceSizes, SequenceTarget
+from lantern_demo.models.decoder import (
+    Attention,
+    HeadNorm,
+    SequenceLayer,
+    SequenceSizes,
+    SequenceTarget,
+)
 from lantern_demo.models.llama import wide
 
-# Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
+# Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an
+# image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
 
 
@@ -46,7 +57,9 @@ class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
         return Anole(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """As `TargetSizes.published_shapes`: a published head has a row for every word of the vocabulary."""
+        """As `TargetSizes.published_shapes`: a published head has a row for every word of the
+        vocabulary.
+        """
         return {"lm_head.weight": (self.embeddings, self.dim)}
 
 
@@ -78,20 +91,24 @@ class AnoleLayer(SequenceLayer):
 
 
 class Anole(SequenceTarget):
-    """The target: implements `decoding.interfaces.Target`. Tokens are codebook indices, 0 to vocab - 1."""
+    """The target: implements `decoding.interfaces.Target`.
+
+    Tokens are codebook indices, 0 to vocab - 1.
+    """
 
     config: AnoleConfig
 
     def __init__(self, config: AnoleConfig) -> None:
         super().__init__(config, AnoleLayer)
-        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)  # the image tokens' rows of the published one
+        # the image tokens' rows of the published one
+        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and the positions without padding [R, T]
-        bool.
+        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and the positions
+        without padding [R, T] bool.
 
-        The unconditional row is the prompt's first and last mark, padded on the left. `mask` is for models that pad their
-        prompts; here it is None.
+        The unconditional row is the prompt's first and last mark, padded on the left. `mask` is for
+        models that pad their prompts; here it is None.
         """
         if not guided:
             return Condition(ids, mask)

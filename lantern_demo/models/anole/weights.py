@@ -1,10 +1,11 @@
-"""The published files of Anole: the names of their tensors, and the values that config.json must have.
+"""The published files of Anole: the names of their tensors, and the values that config.json must
+have.
 
 Formats:
 
-  anole         a Hugging Face Chameleon: this project's names after "model.". Its head is cut to image tokens.
-  anole-vq      the image tokenizer in the same files.
-  chameleon-vq  the same image tokenizer in the file of its authors.
+  anole         a Hugging Face Chameleon: this project's names after "model.". Its head is cut to
+  image tokens. anole-vq      the image tokenizer in the same files. chameleon-vq  the same image
+  tokenizer in the file of its authors.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import Any
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, AnoleConfig
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, eps_and_theta, read_config, renaming
+from lantern_demo.models.files.tensors import (
+    Layout,
+    Rows,
+    Shapes,
+    check_config,
+    eps_and_theta,
+    read_config,
+    renaming,
+)
 
 
 def _image_rows(name: str, shapes: Shapes) -> Rows | None:
@@ -38,7 +47,9 @@ def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
 
 
 LAYOUTS = {
-    "anole": Layout(renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows),
+    "anole": Layout(
+        renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows
+    ),
     "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
     # As its authors do, take the network's tensors alone: names of others beside them are unknown.
     "chameleon-vq": Layout(_chameleon_names, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
@@ -46,7 +57,10 @@ LAYOUTS = {
 
 
 def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its config.json sets. Raise CheckpointError for another model's."""
+    """Return the fields of a target's configuration that its config.json sets.
+
+    Raise CheckpointError for another model's.
+    """
     path = located.beside("config.json")
     said = read_config(path)
     check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)

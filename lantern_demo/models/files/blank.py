@@ -1,5 +1,6 @@
-"""Networks without memory: they are built on the meta device, which gives the names and shapes of their tensors, and then
-filled one tensor at a time."""
+"""Networks without memory: they are built on the meta device, which gives the names and shapes of
+their tensors, and then filled one tensor at a time.
+"""
 
 from __future__ import annotations
 
@@ -64,21 +65,29 @@ def t5_config(sizes: TextSizes) -> T5Config:
 
 
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of a network's published tensors, under the names of this project. They include everything that
-    is downloaded: the whole T5 of a text encoder, and all rows of a head that is cut when it is read."""
+    """Return names and shapes of a network's published tensors, under the names of this project.
+
+    They include everything that is downloaded: the whole T5 of a text encoder, and all rows of a
+    head that is cut when it is read.
+    """
     found = dict(_built_shapes(sizes))
     if isinstance(sizes, TextSizes):
-        found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library wrongly takes it for the embedding
+        # the library wrongly takes it for the embedding
+        found["lm_head.weight"] = (sizes.vocab, sizes.width)
     if isinstance(sizes, NetworkSizes):
         found |= sizes.published_shapes()
     return found
 
 
 def held(sizes: Sizes) -> int:
-    """Return how many numbers of a part stay in memory: the encoder of a T5, and the kept rows of a head."""
+    """Return how many numbers of a part stay in memory: the encoder of a T5, and the kept rows of a
+    head.
+    """
     found = _built_shapes(sizes)
     if isinstance(sizes, TextSizes):
-        found = {name: shape for name, shape in found.items() if name.startswith(("encoder.", "shared."))}
+        found = {
+            name: shape for name, shape in found.items() if name.startswith(("encoder.", "shared."))
+        }
     return sum(map(prod, found.values()))
 
 
@@ -88,7 +97,8 @@ def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     if isinstance(sizes, Words):
         return {}
     if isinstance(sizes, NetworkSizes):
-        # the rotary table is no weight, and building it for the real grid would take most of the time
+        # the rotary table is no weight, and building it for the real grid would take most of the
+        # time
         network: nn.Module = blank_network(replace(sizes, grid=1))
     elif isinstance(sizes, TokenizerSizes):
         network = blank_tokenizer(sizes, grid=1)
@@ -98,26 +108,36 @@ def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in network.named_parameters()}
 
 
-def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None) -> Network:
-    """Give a blank network its weights, and put it on a device for inference; dtype None keeps their dtypes.
+def fill(
+    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None
+) -> Network:
+    """Give a blank network its weights, and put it on a device for inference; dtype None keeps
+    their dtypes.
 
-    Weights are moved and cast one by one. Those that already have the device and dtype are not copied: tensors of a
-    memory-mapped file stay in that file, so that the network is never in memory twice. Rotary tables stay float32. Raise
-    RuntimeError when a weight is missing, unknown or mis-shaped.
+    Weights are moved and cast one by one. Those that already have the device and dtype are not
+    copied: tensors of a memory-mapped file stay in that file, so that the network is never in
+    memory twice. Rotary tables stay float32. Raise RuntimeError when a weight is missing, unknown
+    or mis-shaped.
     """
     kept = _kept_in_float32(network, dtype)
-    state = {name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()}
+    state = {
+        name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()
+    }
     network.load_state_dict(state, strict=True, assign=True)
     network.requires_grad_(False).eval()
     network.to(device)  # moves the buffers that are no weights
-    lost = [name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta]
+    lost = [
+        name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta
+    ]
     if lost:
         raise RuntimeError(f"these tensors were never given a value: {', '.join(lost)}")
     return network
 
 
 def _kept_in_float32(network: nn.Module, dtype: torch.dtype | None) -> set[str]:
-    """In float16 the second matrix of a T5's feed-forward layers would overflow; the library keeps it in float32 too."""
+    """In float16 the second matrix of a T5's feed-forward layers would overflow; the library keeps
+    it in float32 too.
+    """
     if dtype != torch.float16 or not isinstance(network, T5EncoderModel):
         return set()
     return {name for name, _ in network.named_parameters() if name.endswith(".wo.weight")}

@@ -1,7 +1,9 @@
-"""The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
+"""The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the
+Hub's HF_HOME:
 
 drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`).
-tables/                neighbours and colours of published codebooks, which take seconds to minutes to compute.
+tables/                neighbours and colours of published codebooks, which take seconds to minutes
+to compute.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ def root() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes and threads from making the same file or folder meanwhile. Without a possible lock go on without: on
-    a disk that cannot be written there is nothing to disturb."""
+    """Keep other processes and threads from making the same file or folder meanwhile.
+
+    Without a possible lock go on without: on a disk that cannot be written there is nothing to
+    disturb.
+    """
     place = path.parent / ".locks"
     lock = FileLock(place / path.name)
     try:
@@ -50,7 +55,10 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a file that replaces `path` once it is written, so that no reader ever sees half of it. Raise OSError."""
+    """Yield a file that replaces `path` once it is written, so that no reader ever sees half of it.
+
+    Raise OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
@@ -73,6 +81,7 @@ def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
     with suppress(SafetensorError, OSError, KeyError):  # not there yet, or damaged
         return load_file(path)[name]
     made = make()
-    with suppress(SafetensorError, OSError), replacing(path) as unfinished:  # a full disk must not stop a run
+    # a full disk must not stop a run
+    with suppress(SafetensorError, OSError), replacing(path) as unfinished:
         save_file({name: made.cpu().contiguous()}, unfinished)
     return made

@@ -1,4 +1,6 @@
-"""Locate the files of a published part: on the Hub, from which they are downloaded, or in a folder on this machine."""
+"""Locate the files of a published part: on the Hub, from which they are downloaded, or in a folder
+on this machine.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,17 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """Return the revision: LANTERN_REVISIONS's, else the registry's. Raise ValueError for a malformed variable."""
+    """Return the revision: LANTERN_REVISIONS's, else the registry's.
+
+    Raise ValueError for a malformed variable.
+    """
     pins: dict[str, str] = {}
     for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
         repo, found, revision = entry.partition("=")
         if not found or not revision:
-            raise ValueError(f'{REVISIONS} must be "repository=revision", several with commas between, got {entry!r}')
+            raise ValueError(
+                f'{REVISIONS} must be "repository=revision", several with commas between, got {entry!r}'
+            )
         pins[repo.strip()] = revision.strip()
     return pins.get(source.repo, source.revision)
 
@@ -59,19 +66,38 @@ def download(source: Source) -> Located:
         here = downloaded(source)
         if "*" in source.weights:
             wanted = [source.weights, *source.beside]
-            folder = Path(snapshot_download(source.repo, revision=revision, allow_patterns=wanted, local_files_only=here))
+            folder = Path(
+                snapshot_download(
+                    source.repo, revision=revision, allow_patterns=wanted, local_files_only=here
+                )
+            )
             weights = tuple(sorted(folder.glob(source.weights)))
         else:
             for name in source.beside:
                 hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
-            weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision, local_files_only=here)),)
-    except Exception as error:  # the download library raises many errors, and each becomes a sentence
+            weights = (
+                Path(
+                    hf_hub_download(
+                        source.repo, source.weights, revision=revision, local_files_only=here
+                    )
+                ),
+            )
+    # the download library raises many errors, and each becomes a sentence
+    except Exception as error:
         raise CheckpointError(why_failed(error, source, revision)) from error
     if not weights:
-        raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
+        raise CheckpointError(
+            f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed"
+        )
     _check_count(weights)
-    facts: dict[str, str | int] = {"repo": source.repo, "file": source.weights, "revision": revision}
-    return Located(source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)})
+    facts: dict[str, str | int] = {
+        "repo": source.repo,
+        "file": source.weights,
+        "revision": revision,
+    }
+    return Located(
+        source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)}
+    )
 
 
 @atexit.register
@@ -102,7 +128,10 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
                 if weights:
                     _check_count(weights)
                     # only the last folder's name, since a run's record has these facts
-                    facts: dict[str, str | int] = {"local": here.resolve().name, "file": source.weights}
+                    facts: dict[str, str | int] = {
+                        "local": here.resolve().name,
+                        "file": source.weights,
+                    }
                     return Located(source, weights, facts | {"bytes": _bytes(weights)})
     return None
 
@@ -121,7 +150,9 @@ def _in_a_folder(published: Published, part: Part) -> list[Source]:
 def _check_count(weights: tuple[Path, ...]) -> None:
     if not whole(weights):
         names = ", ".join(path.name for path in weights)
-        raise CheckpointError(f"{weights[0].parent} holds only {names}, which are not all of them; fetch the others too")
+        raise CheckpointError(
+            f"{weights[0].parent} holds only {names}, which are not all of them; fetch the others too"
+        )
 
 
 def places(source: Source, part: Part) -> list[str]:
@@ -143,18 +174,24 @@ def looked_for(published: Published, part: Part) -> str:
 
 
 def downloaded(source: Source) -> bool:
-    """Return whether a part's files are in the Hub's cache; of several weight files all that their names count."""
+    """Return whether a part's files are in the Hub's cache; of several weight files all that their
+    names count.
+    """
     revision = revision_of(source)
     names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
     cache = constants.HF_HUB_CACHE
     found = [try_to_load_from_cache(source.repo, name, cache, revision=revision) for name in names]
     if not all(isinstance(path, str) for path in found):
         return False
-    return "*" not in source.weights or whole(tuple(Path(str(found[0])).parent.glob(source.weights)))
+    return "*" not in source.weights or whole(
+        tuple(Path(str(found[0])).parent.glob(source.weights))
+    )
 
 
 def whole(paths: tuple[Path, ...]) -> bool:
-    """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a count is complete."""
+    """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a
+    count is complete.
+    """
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}
 
@@ -162,7 +199,11 @@ def whole(paths: tuple[Path, ...]) -> bool:
 def _commit(path: Path) -> str:
     """Return the commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
     parts = path.parts
-    return parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1] if "snapshots" in parts else "unknown"
+    return (
+        parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1]
+        if "snapshots" in parts
+        else "unknown"
+    )
 
 
 def _bytes(paths: tuple[Path, ...]) -> int:

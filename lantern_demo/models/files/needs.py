@@ -1,4 +1,6 @@
-"""Estimates of a model's download, and of its memory by number format, from the shapes of its tensors."""
+"""Estimates of a model's download, and of its memory by number format, from the shapes of its
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
-TEXT_BYTES = 2  # bytes of a number of the text encoder in memory: bfloat16, or float16 where a device lacks it
+# bytes of a number of the text encoder in memory: bfloat16, or float16 where a device lacks it
+TEXT_BYTES = 2
 TREE_SLOTS = 192  # cache positions after the last token, for the largest draft trees
 TREE_NODES = 128  # nodes of the largest draft tree
 TABLE_COLUMNS = 1001  # columns of the neighbour table
@@ -42,10 +45,11 @@ def numbers(sizes: Sizes) -> int:
 
 
 def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, int]:
-    """Estimate the bytes that a loaded and running model takes on its device, by use; target and drafter in `dtype`.
+    """Estimate the bytes that a loaded and running model takes on its device, by use; target and
+    drafter in `dtype`.
 
-    Of fused models for a CPU only the weights of matmuls have that dtype: the vectors of tokens, states, keys and values are in
-    float32.
+    Of fused models for a CPU only the weights of matmuls have that dtype: the vectors of tokens,
+    states, keys and values are in float32.
     """
     target, drafter, each = published.target, published.drafter, DTYPES[dtype].itemsize
     fused = on_cpu and published.on_cpu is None
@@ -53,9 +57,13 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
     vectors = target.vocab * target.dim * (computed - each)  # beyond the bytes that `held` counts
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
-    # Alive at once in a step: states and feed-forward halves of two rows, the mask, and some distributions of the vocabulary in
-    # float32. Captured steps share one pool, since one runs at a time.
-    states, probs = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
+    # Alive at once in a step: states and feed-forward halves of two rows, the mask, and some
+    # distributions of the vocabulary in float32. Captured steps share one pool, since one runs at a
+    # time.
+    states, probs = (
+        2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions),
+        16 * TREE_NODES * target.vocab,
+    )
     return {
         "target": held(target) * each + vectors,
         "drafter": held(drafter) * each + vectors if drafter else 0,
@@ -74,25 +82,33 @@ def memory(published: Published, dtype: str, on_cpu: bool = False) -> int:
 
 
 def describe(info: ModelInfo) -> dict[str, Any] | None:
-    """Return the needs and sources of a published model, JSON-able; None for a model that ships with the code. Bytes are
-    estimates for a machine without any of its files."""
+    """Return the needs and sources of a published model, JSON-able; None for a model that ships
+    with the code. Bytes are estimates for a machine without any of its files.
+    """
     published = info.published
     if published is None:
         return None
     fetched = {part: published.sources[part][0] for part in sizes_of(published)}
-    files = {part: numbers(sizes) * fetched[part].number_bytes for part, sizes in sizes_of(published).items()}
+    files = {
+        part: numbers(sizes) * fetched[part].number_bytes
+        for part, sizes in sizes_of(published).items()
+    }
     return {
         "download_bytes": sum(files.values()),
         "memory_bytes": {dtype: memory(published, dtype) for dtype in DTYPES},
         "memory_parts": {dtype: budget(published, dtype) for dtype in DTYPES},
         "estimated": True,
-        "sources": {p: {"repo": s.repo, "file": s.weights, "revision": hub.revision_of(s)} for p, s in fetched.items()},
+        "sources": {
+            p: {"repo": s.repo, "file": s.weights, "revision": hub.revision_of(s)}
+            for p, s in fetched.items()
+        },
     }
 
 
 def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
-    """Estimate the bytes still to fetch before a published model loads here, by part. Raise ValueError for a bad
-    LANTERN_REVISIONS.
+    """Estimate the bytes still to fetch before a published model loads here, by part.
+
+    Raise ValueError for a bad LANTERN_REVISIONS.
 
     With a local folder only a text encoder that it lacks is fetched.
     """
@@ -106,10 +122,14 @@ def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
     return found
 
 
-def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None) -> str | None:
-    """Return a sentence why a published model cannot be loaded on this machine, or None if it seems possible.
+def requirements_unmet(
+    info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None
+) -> str | None:
+    """Return a sentence why a published model cannot be loaded on this machine, or None if it seems
+    possible.
 
-    Estimates of memory are compared with the device's free memory, and those of files with the free space of their disks.
+    Estimates of memory are compared with the device's free memory, and those of files with the free
+    space of their disks.
     """
     if info.published is None:
         return None
@@ -122,14 +142,21 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
     needed, free = memory(published, dtype, on_cpu), free_memory(device)
     if free is None or needed <= free:
         return None
-    lighter = "; bfloat16 needs less" if dtype == "float32" and memory(published, "bfloat16", on_cpu) <= free else ""
+    lighter = (
+        "; bfloat16 needs less"
+        if dtype == "float32" and memory(published, "bfloat16", on_cpu) <= free
+        else ""
+    )
     place = "GPU memory" if device.type == "cuda" else "memory"
     return f"it needs about {gib(needed)} of {place} in {dtype}, and {gib(free)} are free{lighter}"
 
 
-def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0) -> str | None:
-    """Return why a loaded model cannot decode with `methods` methods at once, or None if it seems possible. `kept` is the
-    number of runs whose memory is already set aside."""
+def no_room_to_race(
+    info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0
+) -> str | None:
+    """Return why a loaded model cannot decode with `methods` methods at once, or None if it seems
+    possible. `kept` is the number of runs whose memory is already set aside.
+    """
     if info.published is None:
         return None
     parts, free = budget(info.published, dtype, device.type == "cpu"), free_memory(device)
@@ -141,7 +168,11 @@ def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: 
 
 def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
     """Return why the disk's free space does not suffice, or None."""
-    place = next(p for p in (Path(HF_HUB_CACHE).absolute(), *Path(HF_HUB_CACHE).absolute().parents) if p.exists())
+    place = next(
+        p
+        for p in (Path(HF_HUB_CACHE).absolute(), *Path(HF_HUB_CACHE).absolute().parents)
+        if p.exists()
+    )
     needed, free = sum(downloads(info, folder).values()), shutil.disk_usage(place).free
     if needed <= free:
         return None

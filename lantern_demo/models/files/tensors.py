@@ -1,6 +1,8 @@
-"""Convert published checkpoints to this project's tensors: read safely, check every tensor, rename and join.
+"""Convert published checkpoints to this project's tensors: read safely, check every tensor, rename
+and join.
 
-A `Layout` has the tensor names of a published format; the formats of a family are in its folder (`weights.py`).
+A `Layout` has the tensor names of a published format; the formats of a family are in its folder
+(`weights.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from torch import Tensor, nn
 
 from lantern_demo.models.common import NetworkSizes
 
-CONTAINERS = ("model", "module", "state_dict")  # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
+# keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
+CONTAINERS = ("model", "module", "state_dict")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHOWN = 3  # faults that an error spells out
 POINTER = b"version https://git-lfs.github.com/spec/"  # in a file's place without Git LFS
@@ -31,7 +34,9 @@ WRAPPER = "module."  # before every name of a model that several GPUs trained, s
 
 
 class CheckpointError(ValueError):
-    """A published checkpoint cannot be fetched, read or used; the message names the file, the reason and the remedy."""
+    """A published checkpoint cannot be fetched, read or used; the message names the file, the
+    reason and the remedy.
+    """
 
 
 Shapes = Mapping[str, tuple[int, ...]]  # shapes of a network's tensors, under our names
@@ -47,8 +52,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """A format's tensors. `published` returns the name or names (joined row by row) of one of ours. `ignored` matches tensors
-    to leave out, and `cut` returns the rows to take of a tensor."""
+    """A format's tensors.
+
+    `published` returns the name or names (joined row by row) of one of ours. `ignored` matches
+    tensors to leave out, and `cut` returns the rows to take of a tensor.
+    """
 
     published: Callable[[str, Shapes], tuple[str, ...]]
     ignored: re.Pattern[str]
@@ -56,7 +64,9 @@ class Layout:
 
 
 def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], tuple[str, ...]]:
-    """Return a `Layout.published` that applies rules to a name, in turn: a regular expression and its replacement each."""
+    """Return a `Layout.published` that applies rules to a name, in turn: a regular expression and
+    its replacement each.
+    """
 
     def published(name: str, _: Shapes) -> tuple[str, ...]:
         for ours, theirs in rules:
@@ -71,7 +81,9 @@ AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this proje
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped. Code in such a file is never run.
+    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
+
+    Code in such a file is never run.
 
     Names lose WRAPPER if all of them have it. Raise CheckpointError naming the file when it is
     damaged, no checkpoint, or holds more than data.
@@ -100,15 +112,22 @@ def _read(path: Path) -> dict[str, Tensor]:
         try:
             return load_file(path)
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is damaged or no safetensors file ({error}); {again}") from error
+            raise CheckpointError(
+                f"{path} is damaged or no safetensors file ({error}); {again}"
+            ) from error
     with path.open("rb") as file:
-        zipped = file.read(2) == b"PK"  # files of old torch versions are no zip files, and cannot be mapped
+        # files of old torch versions are no zip files, and cannot be mapped
+        zipped = file.read(2) == b"PK"
     try:
         # Training checkpoints also hold their command line. It is data, like a dict.
         with torch.serialization.safe_globals([argparse.Namespace]):
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # torch.load raises almost anything for bytes that are no checkpoint
-        code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        code = (
+            re.search(r"GLOBAL (\S+)", str(error))
+            if isinstance(error, pickle.UnpicklingError)
+            else None
+        )
         if code:
             raise CheckpointError(
                 f"{path} holds code ({code[1]}) beside its tensors, which is never run; use the published file"
@@ -128,7 +147,9 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
                 break
         if found and all(isinstance(v, Tensor) for v in found.values()):
             return found
-    raise CheckpointError(f"{path} holds no tensors, neither bare nor under one of {', '.join(CONTAINERS)}")
+    raise CheckpointError(
+        f"{path} holds no tensors, neither bare nor under one of {', '.join(CONTAINERS)}"
+    )
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -149,7 +170,9 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+        raise CheckpointError(
+            f"{path} is no tokenizer ({error}); delete it and download it again"
+        ) from error
 
 
 def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int | bool) -> None:
@@ -157,24 +180,37 @@ def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int 
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
-    for key, value in {"num_attention_heads": heads, "num_key_value_heads": heads, **wanted}.items():
+    for key, value in {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        **wanted,
+    }.items():
         if said.get(key, value) != value:
-            raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
+            raise CheckpointError(
+                f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model"
+            )
 
 
 def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes[Any]) -> dict[str, float]:
-    """Read eps and the rotary base from a library's config.json; newer versions write the base one level down. The sizes have
-    the values that it leaves out."""
+    """Read eps and the rotary base from a library's config.json; newer versions write the base one
+    level down. The sizes have the values that it leaves out.
+    """
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
+    return {
+        "eps": float(said.get("rms_norm_eps", sizes.eps)),
+        "rope_base": float(said.get("rope_theta", theta)),
+    }
 
 
-def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of a (blank) network from a published checkpoint of one file or several, as (our name, tensor).
+def weights_of(
+    network: nn.Module, paths: Iterable[Path], layout: Layout
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a (blank) network from a published checkpoint of one file or several, as
+    (our name, tensor).
 
-    Every tensor is checked before the first is yielded. Joined ones are made when they are yielded; the others lie in the
-    files, which are mapped into memory. Raise CheckpointError naming the file and the tensors that are unknown, missing,
-    mis-shaped or of a wrong dtype.
+    Every tensor is checked before the first is yielded. Joined ones are made when they are yielded;
+    the others lie in the files, which are mapped into memory. Raise CheckpointError naming the file
+    and the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
     files: dict[str, Path] = {}
@@ -185,7 +221,10 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Ite
     shapes = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     cuts = {name: layout.cut(name, shapes) for name in shapes}
     wanted = {
-        name: (layout.published(name, shapes), (cut.total, *shape[1:]) if (cut := cuts[name]) else shape)
+        name: (
+            layout.published(name, shapes),
+            (cut.total, *shape[1:]) if (cut := cuts[name]) else shape,
+        )
         for name, shape in shapes.items()
     }
     faults = list(_faults(tensors, wanted, layout))
@@ -206,7 +245,9 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Ite
 
 
 def _faults(
-    tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], layout: Layout
+    tensors: Mapping[str, Tensor],
+    wanted: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]],
+    layout: Layout,
 ) -> Iterator[tuple[str, str]]:
     """Yield the faults of a checkpoint's tensors: (published name, sentence)."""
     expected: dict[str, tuple[int, ...]] = {}
@@ -220,7 +261,13 @@ def _faults(
         if name not in tensors:
             yield name, f"tensor {name!r} is missing"
         elif tuple(tensors[name].shape) != shape:
-            yield name, f"tensor {name!r} has shape {list(tensors[name].shape)}, expected {list(shape)}"
+            yield (
+                name,
+                f"tensor {name!r} has shape {list(tensors[name].shape)}, expected {list(shape)}",
+            )
         elif tensors[name].dtype not in DTYPES:
             allowed = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-            yield name, f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}"
+            yield (
+                name,
+                f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}",
+            )

@@ -12,7 +12,9 @@ from lantern_demo.models.lean import LeanSequence
 class LeanJanus(LeanSequence):
     original: Janus
 
-    def __init__(self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
+    def __init__(
+        self, target: Janus, kind: str = "plain", release: bool = False, layers: int | None = None
+    ) -> None:
         super().__init__(target, kind, release, layers)
         entry, head, packing = target.image_embedding, target.image_head, self.packing
         self.entry = packing.affine(entry.fc1), packing.affine(entry.fc2)

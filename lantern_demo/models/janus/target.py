@@ -1,12 +1,14 @@
-"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a separate head and embeddings.
+"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a
+separate head and embeddings.
 
-Facts that shape this file (deepseek-ai/Janus, generation_inference.py and janus/models/modeling_vlm.py; transformers,
-JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner
-of two linear layers. The head that draws it is two linear layers with a GELU between them. That head is not linear: the logits
-of mixed states are not the mixed logits, so that guidance mixes only logits. An unconditional row is the prompt with all but
-its first and last token replaced by padding, which is read like any other token. So both rows have the same length and
-positions, and see all of their prompt. Positions, layers and their tensors' names are a LLaMA's; `weights.py` has the other
-names.
+Facts that shape this file (deepseek-ai/Janus, generation_inference.py and
+janus/models/modeling_vlm.py; transformers, JanusForConditionalGeneration with
+generation_mode="image"): an image token enters as its row of a codebook through an aligner of two
+linear layers. The head that draws it is two linear layers with a GELU between them. That head is
+not linear: the logits of mixed states are not the mixed logits, so that guidance mixes only logits.
+An unconditional row is the prompt with all but its first and last token replaced by padding, which
+is read like any other token. So both rows have the same length and positions, and see all of their
+prompt. Positions, layers and their tensors' names are a LLaMA's; `weights.py` has the other names.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from torch import Tensor, nn
 from lantern_demo.models.common import Condition, Network, TargetSizes
 from lantern_demo.models.decoder import SequenceLayer, SequenceSizes, SequenceTarget
 
-PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and the vocabulary's size
+# the padding's id in the published vocabulary, and the vocabulary's size
+PAD, TEXT_VOCABULARY = 100002, 102400
 # The published files also hold a SigLIP that reads pictures, mostly 24 layers of width 1024.
 READS_PICTURES = {"vision_model": (24, 12, 1024, 1024)}
 
@@ -50,7 +53,9 @@ class JanusConfig(JanusSizes["Janus"], TargetSizes["Janus"]):
         return Janus(self)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """As `TargetSizes.published_shapes`: the files also hold the head for text, and the parts that read pictures."""
+        """As `TargetSizes.published_shapes`: the files also hold the head for text, and the parts
+        that read pictures.
+        """
         return {"lm_head.weight": (self.embeddings, self.dim), **READS_PICTURES}
 
 
@@ -92,10 +97,12 @@ class Janus(SequenceTarget):
         self.image_head = ImageHead(config.dim, config.vocab)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map the ids [B, T] int64 of B prompts, their template included, to their rows [R, T], conditional ones first.
+        """Map the ids [B, T] int64 of B prompts, their template included, to their rows [R, T],
+        conditional ones first.
 
-        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally long; it is None for a
-        single prompt. The padding of an unconditional row does not count as such.
+        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally
+        long; it is None for a single prompt. The padding of an unconditional row does not count as
+        such.
         """
         if not guided:
             return Condition(ids, mask)

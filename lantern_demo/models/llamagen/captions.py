@@ -1,6 +1,8 @@
-"""Captions as LlamaGen's text-to-image models read them: the published cleaning, and the features of a T5 encoder.
+"""Captions as LlamaGen's text-to-image models read them: the published cleaning, and the features
+of a T5 encoder.
 
-The cleaning is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF; the order of the steps matters.
+The cleaning is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF; the order of the
+steps matters.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from transformers import T5Config, T5EncoderModel
 
 from lantern_demo.models.files.blank import blank_text, fill
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import CheckpointError, read_config, read_tokenizer_file, weights_of
+from lantern_demo.models.files.tensors import (
+    CheckpointError,
+    read_config,
+    read_tokenizer_file,
+    weights_of,
+)
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
@@ -34,12 +41,15 @@ LENGTH = 120  # positions of a caption, the end mark included
 _SITES = "com|co|ru|net|org|edu|gov|it"
 _FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
 _DASHES = "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
-_BAD_MARKS = "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
+_BAD_MARKS = (
+    "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
+)
 
 
 def _address(scheme: str) -> str:
-    """Return the pattern of an address's start, or of a host name with its path that is not the first half of an e-mail
-    address."""
+    """Return the pattern of an address's start, or of a host name with its path that is not the
+    first half of an e-mail address.
+    """
     host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
     return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
 
@@ -83,7 +93,12 @@ _AFTER_REPAIR = [
     (r"(\D[,./])\b", r"\1 "),
     (r"\s+", " "),
 ]
-_ENDS = [(r"^[\"']([\w\W]+)[\"']$", r"\1"), (r"^['_,\-:;]", ""), (r"['_,\-:+]$", ""), (r"^\.\S+$", "")]
+_ENDS = [
+    (r"^[\"']([\w\W]+)[\"']$", r"\1"),
+    (r"^['_,\-:;]", ""),
+    (r"['_,\-:+]$", ""),
+    (r"^\.\S+$", ""),
+]
 
 
 def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
@@ -101,7 +116,8 @@ def clean_once(text: str) -> str:
     text = unquote_plus(text).strip().lower().replace("<person>", "person")
     text = _rewrite(text, _BEFORE_MARKUP)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)  # captions that look like a file name
+        # captions that look like a file name
+        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)
         text = BeautifulSoup(text, features="html.parser").text
     text = _rewrite(text, _AFTER_MARKUP)
     if len(re.findall("[-_]", text)) > 3:  # words strung together: this-is-my-caption
@@ -111,21 +127,26 @@ def clean_once(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a caption as in the training of the published models: cleaned twice (LlamaGen, language/t5.py)."""
+    """Return a caption as in the training of the published models: cleaned twice (LlamaGen,
+    language/t5.py).
+    """
     return clean_once(clean_once(text))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return a published tokenizer.json, set to pad and cut captions to 120 positions. Raise CheckpointError when it is not a
-    T5's.
+    """Return a published tokenizer.json, set to pad and cut captions to 120 positions.
 
-    The file is used unchanged: transformers 5 rebuilds a T5 tokenizer from its vocabulary, without the file's own
-    normalisation.
+    Raise CheckpointError when it is not a T5's.
+
+    The file is used unchanged: transformers 5 rebuilds a T5 tokenizer from its vocabulary, without
+    the file's own normalisation.
     """
     tokenizer = read_tokenizer_file(path)
     pad = tokenizer.token_to_id(PAD)
     if pad is None or tokenizer.encode("").tokens != [END]:
-        raise CheckpointError(f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}")
+        raise CheckpointError(
+            f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}"
+        )
     tokenizer.enable_truncation(LENGTH)
     tokenizer.enable_padding(length=LENGTH, pad_id=pad, pad_token=PAD)
     return tokenizer
@@ -135,8 +156,8 @@ class CaptionEncoder:
     """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero (LlamaGen,
     autoregressive/sample/sample_t2i.py).
 
-    `make` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if less than LEAST_FREE bytes of
-    memory are free after a prompt.
+    `make` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if
+    less than LEAST_FREE bytes of memory are free after a prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
@@ -145,12 +166,16 @@ class CaptionEncoder:
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """Return the encoder of a target's captions, in 16 bits, from published files; on a CPU it has packed matmuls, and the
-        files stay mapped. Raise CheckpointError as in `load_text`."""
+        """Return the encoder of a target's captions, in 16 bits, from published files; on a CPU it
+        has packed matmuls, and the files stay mapped. Raise CheckpointError as in `load_text`.
+        """
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
-        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")))
+        return cls(
+            mapped.tokenizer,
+            partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")),
+        )
 
     @property
     def encoder(self) -> T5EncoderModel:
@@ -168,7 +193,8 @@ class CaptionEncoder:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Return features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120] bool, on the encoder's device.
+        """Return features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120]
+        bool, on the encoder's device.
 
         Words past the 120 positions are cut off, as published, and reported as unknown.
         """
@@ -189,8 +215,11 @@ class CaptionEncoder:
         return unknown_words(self.tokenizer, text, encoding) + cut
 
 
-def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype | None) -> CaptionEncoder:
-    """Return a T5's encoder and tokenizer, from the published files; dtype None: in theirs, mapped into memory on a CPU.
+def load_text(
+    located: Located, width: int, device: torch.device, dtype: torch.dtype | None
+) -> CaptionEncoder:
+    """Return a T5's encoder and tokenizer, from the published files; dtype None: in theirs, mapped
+    into memory on a CPU.
 
     Raises CheckpointError when they are not a T5's of that width.
     """
@@ -198,9 +227,15 @@ def load_text(located: Located, width: int, device: torch.device, dtype: torch.d
     try:
         config = T5Config.from_dict(read_config(path))
     except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a T5's configuration ({error}); download it again") from error
+        raise CheckpointError(
+            f"{path} is not a T5's configuration ({error}); download it again"
+        ) from error
     if config.d_model != width:
-        raise CheckpointError(f"{path} says d_model {config.d_model}, but this model reads features of width {width}")
+        raise CheckpointError(
+            f"{path} says d_model {config.d_model}, but this model reads features of width {width}"
+        )
     network = blank_text(config)
-    encoder = fill(network, dict(weights_of(network, located.weights, LAYOUTS["t5"])), device, dtype)
+    encoder = fill(
+        network, dict(weights_of(network, located.weights, LAYOUTS["t5"])), device, dtype
+    )
     return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), lambda: encoder)

@@ -1,7 +1,7 @@
 """LlamaGen and its drafter on a CPU: see `models.lean`.
 
-The token half of the drafter's first layer becomes a table. The target's weights stay unchanged, so that a matmul may read them
-in their stored format.
+The token half of the drafter's first layer becomes a table. The target's weights stay unchanged, so
+that a matmul may read them in their stored format.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from lantern_demo.models.machine.matmul import matmul
 
 
 class LeanTarget(LeanDecoder):
-    """A LlamaGen target on a CPU. A released original keeps the weights that build conditions, in float32."""
+    """A LlamaGen target on a CPU.
+
+    A released original keeps the weights that build conditions, in float32.
+    """
 
     original: LlamaGen
 
-    def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False, layers: int | None = None) -> None:
+    def __init__(
+        self,
+        target: LlamaGen,
+        kind: str = "plain",
+        release: bool = False,
+        layers: int | None = None,
+    ) -> None:
         super().__init__(target, kind, release, layers)
         self.output = self.packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
@@ -64,10 +73,17 @@ class LeanDrafter:
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
         # The terms of feature layers and of a node's own output share a matmul with the rest.
-        self.own = matmul(state_half + drafter.fc_own.weight.float() if c.feature_layers else state_half, kind)
+        self.own = matmul(
+            state_half + drafter.fc_own.weight.float() if c.feature_layers else state_half, kind
+        )
         if c.feature_layers:
             self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
-        norm = partial(F.rms_norm, normalized_shape=(c.dim,), weight=layer.post_attention_layernorm.weight.float(), eps=c.eps)
+        norm = partial(
+            F.rms_norm,
+            normalized_shape=(c.dim,),
+            weight=layer.post_attention_layernorm.weight.float(),
+            eps=c.eps,
+        )
         self.layer = LeanLayer(
             None,
             matmul(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
@@ -83,7 +99,9 @@ class LeanDrafter:
         c = self.config
         return KVCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
-    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
         self.config.check_states(hidden)
         n = hidden.shape[1]
         cache.start(n)
@@ -91,9 +109,17 @@ class LeanDrafter:
         self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: KVCache
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
     ) -> Tensor:
-        """Read n slots -> outputs [R, m, H] of the last m; see `decoding.interfaces.Drafter.forward`."""
+        """Read n slots -> outputs [R, m, H] of the last m; see
+        `decoding.interfaces.Drafter.forward`.
+        """
         r, n, width = hidden.shape
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
@@ -106,10 +132,16 @@ class LeanDrafter:
         attended = F.scaled_dot_product_attention(
             q.transpose(1, 2), k, v, cache.bias(visible, end), scale=1.0
         )  # queries are scaled already
-        return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
+        return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(
+            r, asked, dim
+        )
 
     def _stable(self, hidden: Tensor) -> Tensor:
-        """Map the target's states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
+        """Map the target's states with features [M, (1 + F) D] to their share of the layer's input
+        [M, D].
+        """
         dim = self.config.dim
-        features = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
+        features = F.rms_norm(
+            hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps
+        ).flatten(1)
         return self.states(torch.cat((hidden[:, :dim], features), 1))

@@ -1,11 +1,12 @@
-"""The EAGLE drafter of the LANTERN models: one decoder layer that predicts the target's next hidden state.
+"""The EAGLE drafter of the LANTERN models: one decoder layer that predicts the target's next hidden
+state.
 
-Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before attention or at the end. The
-target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py). Tensor names are those of the
-published pytorch_model.bin.
+Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before
+attention or at the end. The target's own head turns outputs into logits (jadohu/LANTERN,
+models/drafters/cnets_llamagen.py). Tensor names are those of the published pytorch_model.bin.
 
-A drafter may also read the outputs of some of the target's blocks, after EAGLE-3 (Li et al. 2025): see
-`DrafterConfig.feature_layers`.
+A drafter may also read the outputs of some of the target's blocks, after EAGLE-3 (Li et al. 2025):
+see `DrafterConfig.feature_layers`.
 """
 
 from __future__ import annotations
@@ -36,21 +37,27 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     bias: bool = True  # of fc
     rope_base: float = 10000.0
     eps: float = 1e-6
-    # Whether it drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of the two published rows. The
-    # head is linear, so the logits of such a state are the guided ones. Half the work, but it must be trained so.
+    # Whether it drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of the
+    # two published rows. The head is linear, so the logits of such a state are the guided ones.
+    # Half the work, but it must be trained so.
     guided: bool = False
-    # Blocks of the target, counted from 1, whose normalised outputs it reads with the final states; published: empty. The
-    # target has not seen a node of a draft tree, which therefore reads its parent's output again instead.
+    # Blocks of the target, counted from 1, whose normalised outputs it reads with the final states;
+    # published: empty. The target has not seen a node of a draft tree, which therefore reads its
+    # parent's output again instead.
     feature_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON only has lists
+        # JSON only has lists
+        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))
 
     def build(self) -> Drafter:
         return Drafter(self)
 
     def rope_table(self) -> Tensor:
-        """As `DrafterSizes.rope_table`. Slot i carries the token at position i + 1, so the table begins one position later."""
+        """As `DrafterSizes.rope_table`.
+
+        Slot i carries the token at position i + 1, so the table begins one position later.
+        """
         return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
     def check_states(self, hidden: Tensor) -> None:
@@ -68,15 +75,18 @@ class DrafterLayer(Layer):
 
     def __init__(self, config: DrafterConfig) -> None:
         attention = SplitAttention(config.dim, config.heads, rotate_pairs)
-        super().__init__(None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn))
+        super().__init__(
+            None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn)
+        )
 
 
 class Drafter(DecoderDrafter):
     """Implements `decoding.interfaces.Drafter`.
 
-    Slot i pairs the target's hidden state at position i with the token at position i + 1. So slot prefix - 1 + j carries image
-    token j, at its position of the target's rotary grid. Slots of the prefix carry token id 0. There is no prompt mask: padded
-    rows of the prefix are read like the others, as published.
+    Slot i pairs the target's hidden state at position i with the token at position i + 1. So slot
+    prefix - 1 + j carries image token j, at its position of the target's rotary grid. Slots of the
+    prefix carry token id 0. There is no prompt mask: padded rows of the prefix are read like the
+    others, as published.
     """
 
     config: DrafterConfig
@@ -88,16 +98,21 @@ class Drafter(DecoderDrafter):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
-            # Terms added to fc's output at a stable slot and at a node. They start at zero, so that training may continue from
-            # a drafter without them.
-            self.fc_taps = nn.Linear(len(config.feature_layers) * config.dim, config.dim, bias=False)
+            # Terms added to fc's output at a stable slot and at a node. They start at zero, so that
+            # training may continue from a drafter without them.
+            self.fc_taps = nn.Linear(
+                len(config.feature_layers) * config.dim, config.dim, bias=False
+            )
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)
             nn.init.zeros_(self.fc_own.weight)
-        self.layers = nn.ModuleList([DrafterLayer(config)])  # one layer, published under the name of a list
+        # one layer, published under the name of a list
+        self.layers = nn.ModuleList([DrafterLayer(config)])
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
-    def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> None:
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
         """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
         self.config.check_states(hidden)
         n = hidden.shape[1]
@@ -109,15 +124,19 @@ class Drafter(DecoderDrafter):
         return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """Join tokens' vectors [R, m, H] with the states before them to the layer's input [R, m, H]: the target's hidden states
-        [R, m, (1 + F) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
+        """Join tokens' vectors [R, m, H] with the states before them to the layer's input [R, m,
+        H]: the target's hidden states [R, m, (1 + F) H] at stable slots, the drafter's own outputs
+        [R, m, H] at nodes.
+        """
         dim = self.config.dim
         if not self.config.feature_layers:
             return self.fc(torch.cat((embedded, before), -1))
         x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
         if before.shape[-1] == dim:
             return x + self.fc_own(before)
-        features = F.rms_norm(before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps)
+        features = F.rms_norm(
+            before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps
+        )
         return x + self.fc_taps(features.flatten(-2))
 
     # -- training: see `Learner` in `examples/train_drafter/teaching.py`

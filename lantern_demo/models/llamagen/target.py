@@ -1,8 +1,10 @@
-"""The LlamaGen transformer: an autoregressive model over a grid of image tokens after a condition prefix.
+"""The LlamaGen transformer: an autoregressive model over a grid of image tokens after a condition
+prefix.
 
-A fact of the published model shapes this file (FoundationVision/LlamaGen, autoregressive/models/gpt.py). The rotary table of
-the prefix is all zero (cos = sin = 0), so prefix queries and keys vanish, and prefix queries attend uniformly. A picture's
-tokens see the prompt only as a uniform average of its values. Tensor names are those of the published .pt files.
+A fact of the published model shapes this file (FoundationVision/LlamaGen,
+autoregressive/models/gpt.py). The rotary table of the prefix is all zero (cos = sin = 0), so prefix
+queries and keys vanish, and prefix queries attend uniformly. A picture's tokens see the prompt only
+as a uniform average of its values. Tensor names are those of the published .pt files.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
     classes: int = 0  # number of classes of a class-conditional model; 0 for text
     rope_base: float = 10000.0
     eps: float = 1e-5
-    # Positions that padded prompt positions attend to. The published classes differ, and drafters read these rows: "self"
-    # LlamaGen; "released" LANTERN's target, where it depends on the dtype.
+    # Positions that padded prompt positions attend to. The published classes differ, and drafters
+    # read these rows: "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
     padding: Literal["self", "released"] = "self"
 
     def build(self) -> LlamaGen:
@@ -44,8 +46,11 @@ class LlamaGenConfig(TargetSizes["LlamaGen"]):
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """Return rotary angles [prefix + grid * grid + BEYOND, head_dim / 2, 2], (cos, sin) last. Half of the pairs turn with the
-    row, half with the column. Rows of the prefix and past the end are zero, not the identity: see the module's docstring."""
+    """Return rotary angles [prefix + grid * grid + BEYOND, head_dim / 2, 2], (cos, sin) last.
+
+    Half of the pairs turn with the row, half with the column. Rows of the prefix and past the end
+    are zero, not the identity: see the module's docstring.
+    """
     half = head_dim // 2
     frequency = base ** (-torch.arange(0, half, 2)[: half // 2].float() / half)
     angle = torch.outer(torch.arange(grid).float(), frequency)
@@ -53,12 +58,22 @@ def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> 
     columns = angle[None].expand(grid, grid, -1)
     both = torch.cat((rows, columns), -1).flatten(0, 1)
     table = torch.stack((both.cos(), both.sin()), -1)
-    return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(BEYOND, *table.shape[1:])))
+    return torch.cat(
+        (
+            table.new_zeros(prefix, *table.shape[1:]),
+            table,
+            table.new_zeros(BEYOND, *table.shape[1:]),
+        )
+    )
 
 
 def rotate_pairs(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
     """Rotate adjacent pairs: see `llama.Rotate`."""
-    return torch.view_as_real(torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * rotation).flatten(-2).to(dtype)
+    return (
+        torch.view_as_real(torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * rotation)
+        .flatten(-2)
+        .to(dtype)
+    )
 
 
 class JoinedAttention(Attention):
@@ -93,7 +108,9 @@ class Block(Layer):
 
     def __init__(self, config: LlamaGenConfig) -> None:
         norms = RMSNorm(config.dim, config.eps), RMSNorm(config.dim, config.eps)
-        super().__init__(norms[0], JoinedAttention(config), norms[1], LlamaGenFeedForward(config.dim, config.ffn))
+        super().__init__(
+            norms[0], JoinedAttention(config), norms[1], LlamaGenFeedForward(config.dim, config.ffn)
+        )
 
 
 class CaptionEmbedding(nn.Module):
@@ -102,9 +119,14 @@ class CaptionEmbedding(nn.Module):
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
         self.cap_proj = nn.ModuleDict(
-            {"fc1": nn.Linear(config.caption_dim, config.dim, bias=False), "fc2": nn.Linear(config.dim, config.dim, bias=False)}
+            {
+                "fc1": nn.Linear(config.caption_dim, config.dim, bias=False),
+                "fc2": nn.Linear(config.dim, config.dim, bias=False),
+            }
         )
-        self.uncond_embedding = nn.Parameter(torch.randn(config.prefix, config.caption_dim) / config.caption_dim**0.5)
+        self.uncond_embedding = nn.Parameter(
+            torch.randn(config.prefix, config.caption_dim) / config.caption_dim**0.5
+        )
 
     def forward(self, features: Tensor) -> Tensor:
         return self.cap_proj["fc2"](F.gelu(self.cap_proj["fc1"](features), approximate="tanh"))
@@ -141,14 +163,19 @@ class LlamaGen(DecoderTarget):
     # -- conditions
 
     def no_caption(self) -> Tensor:
-        """The learnt features of "no caption" [T, C]. Raise ValueError for a class-conditional model."""
+        """The learnt features of "no caption" [T, C].
+
+        Raise ValueError for a class-conditional model.
+        """
         if not isinstance(self.cls_embedding, CaptionEmbedding):
-            raise ValueError("a class-conditional model has no caption features; its null is the class id after the last")
+            raise ValueError(
+                "a class-conditional model has no caption features; its null is the class id after the last"
+            )
         return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map the features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) to their rows, conditional ones
-        first.
+        """Map the features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) to their
+        rows, conditional ones first.
 
         An unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
         """
@@ -157,11 +184,15 @@ class LlamaGen(DecoderTarget):
         if isinstance(self.cls_embedding, ClassEmbedding):
             return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
         nothing = self.no_caption().to(features.dtype).expand_as(features)
-        return Condition(torch.cat((features, nothing)), None if mask is None else mask.repeat(2, 1))
+        return Condition(
+            torch.cat((features, nothing)), None if mask is None else mask.repeat(2, 1)
+        )
 
     def read(self, condition: Condition) -> Tensor:
         features = condition.features.to(self.rope.device)
-        return self.cls_embedding(features if self.config.classes else features.to(self.no_caption().dtype))
+        return self.cls_embedding(
+            features if self.config.classes else features.to(self.no_caption().dtype)
+        )
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.tok_embeddings(tokens)

@@ -1,12 +1,12 @@
-"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and the values that config.json must
-have.
+"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and the
+values that config.json must have.
 
 Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
 
   llamagen   LlamaGen's own .pt files, with this project's names.
-  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; separate matrices for queries, keys and values.
-  vq         LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it.
-  t5         a whole T5; only its encoder is taken.
+  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; separate matrices for queries,
+  keys and values. vq         LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of
+  it. t5         a whole T5; only its encoder is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import re
 from typing import Any
 
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import NOTHING, Layout, Shapes, check_config, read_config, renaming
+from lantern_demo.models.files.tensors import (
+    NOTHING,
+    Layout,
+    Shapes,
+    check_config,
+    read_config,
+    renaming,
+)
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import VQ_NAMES
@@ -38,7 +45,9 @@ _renamed = renaming(
 
 def _lantern_names(name: str, shapes: Shapes) -> tuple[str, ...]:
     if ".wqkv." in name:
-        return tuple(f"model.{name.replace('attention.wqkv', f'self_attn.{part}_proj')}" for part in "qkv")
+        return tuple(
+            f"model.{name.replace('attention.wqkv', f'self_attn.{part}_proj')}" for part in "qkv"
+        )
     return _renamed(name, shapes)
 
 
@@ -55,14 +64,19 @@ LAYOUTS = {
 
 
 def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its files set. LlamaGen's own files set none. Raise CheckpointError
-    when they belong to another model."""
+    """Return the fields of a target's configuration that its files set.
+
+    LlamaGen's own files set none. Raise CheckpointError when they belong to another model.
+    """
     if located.source.format != "lantern":
         return {}
     path = located.beside("config.json")
     said = read_config(path)
     check_config(path, said, sizes.heads, block_size=sizes.tokens, cls_token_num=sizes.prefix)
-    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "rope_base": float(said.get("rope_base", TEMPLATE_ROPE))}
+    return {
+        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
+        "rope_base": float(said.get("rope_base", TEMPLATE_ROPE)),
+    }
 
 
 def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
@@ -70,4 +84,7 @@ def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
     check_config(path, said, sizes.heads)
-    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "bias": bool(said.get("bias", sizes.bias))}
+    return {
+        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
+        "bias": bool(said.get("bias", sizes.bias)),
+    }

@@ -19,10 +19,12 @@ THREADS = "LANTERN_THREADS"  # an environment variable: the number of CPU thread
 MOST_THREADS = 1024
 # files of a control group of version 2 and 1: microseconds of processor time in a period, and its
 QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-WAITS = "OMP_WAIT_POLICY"  # an environment variable of OpenMP: passive threads sleep while they wait for each other
+# an environment variable of OpenMP: passive threads sleep while they wait for each other
+WAITS = "OMP_WAIT_POLICY"
 _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 
-DRIVER = Path("/proc/driver/nvidia/version")  # exists where NVIDIA's driver is loaded, with its version
+# exists where NVIDIA's driver is loaded, with its version
+DRIVER = Path("/proc/driver/nvidia/version")
 
 # pip leaves an installed build as it is unless it is forced to exchange it.
 WITH_CUDA = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
@@ -31,8 +33,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device of a name; "auto" is CUDA's if there is one. Raise ValueError for a name that is not allowed, and
-    for a device that does not exist here."""
+    """Return the torch device of a name; "auto" is CUDA's if there is one.
+
+    Raise ValueError for a name that is not allowed, and for a device that does not exist here.
+    """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -62,7 +66,9 @@ def unused_gpu() -> str | None:
     else:
         build = f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}"
         fault = f"{build}, finds no GPU that it can use"
-        remedy = "Mostly the driver is too old for it: update it, or install a build for an older CUDA."
+        remedy = (
+            "Mostly the driver is too old for it: update it, or install a build for an older CUDA."
+        )
     return f"{machine}, but {fault}, so everything runs on the processor. {remedy}"
 
 
@@ -90,7 +96,8 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
-    """Return a number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and else float32.
+    """Return a number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one
+    on a CPU, and else float32.
 
     Raise ValueError for an unknown one.
     """
@@ -111,7 +118,10 @@ class Threads:
     reason: str
 
     def use(self) -> None:
-        """Compute with this number from now on. PyTorch keeps a number for each thread, so the decoding thread calls this."""
+        """Compute with this number from now on.
+
+        PyTorch keeps a number for each thread, so the decoding thread calls this.
+        """
         if torch.get_num_threads() != self.count:
             torch.set_num_threads(self.count)
 
@@ -122,20 +132,24 @@ def processors(root: Path = Path("/")) -> int:
     counts = [_USUAL_THREADS]
     for group, files in product(control_groups("cpu", root), QUOTAS):
         with suppress(OSError, ValueError):  # no such file, or no quota
-            quota, period = map(int, " ".join((group / name).read_text(encoding="utf-8") for name in files).split())
+            quota, period = map(
+                int, " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
+            )
             if quota > 0:  # -1 is none
                 counts.append(quota // period)
     return max(1, min(counts))
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """Return the number of CPU threads to compute with; `small`: on a CPU, a model whose weights stay in a core's caches.
+    """Return the number of CPU threads to compute with; `small`: on a CPU, a model whose weights
+    stay in a core's caches.
 
-    Threads wait for each other after every operation, some 200 times a token. A small model's operations are so short that this
-    takes as long as they do: one thread. A large one's wait for weights, which several threads fetch sooner. But threads that
-    spin while they wait occupy the processor of the thread that they wait for, once another program is busy on it. A pass then
-    takes many times as long. So there are several only where they sleep while they wait: where this package was imported before
-    PyTorch, or the environment sets `WAITS` to passive.
+    Threads wait for each other after every operation, some 200 times a token. A small model's
+    operations are so short that this takes as long as they do: one thread. A large one's wait for
+    weights, which several threads fetch sooner. But threads that spin while they wait occupy the
+    processor of the thread that they wait for, once another program is busy on it. A pass then
+    takes many times as long. So there are several only where they sleep while they wait: where this
+    package was imported before PyTorch, or the environment sets `WAITS` to passive.
 
     Raise ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
@@ -147,14 +161,24 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
         except ValueError:
             count = 0
         if not 1 <= count <= MOST_THREADS:
-            raise ValueError(f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}")
+            raise ValueError(
+                f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}"
+            )
         return Threads(count, f"as {named} says")
     if os.environ.get("OMP_NUM_THREADS"):
         return Threads(_USUAL_THREADS, "as OMP_NUM_THREADS says")
     if device.type != "cpu":
         return Threads(_USUAL_THREADS, "as PyTorch chooses")
     if small:
-        return Threads(1, "a small model: more would wait for each other wherever anything else runs")
+        return Threads(
+            1, "a small model: more would wait for each other wherever anything else runs"
+        )
     if os.environ.get(WAITS, "").lower() != "passive":
-        return Threads(1, f"more would spin while they wait for each other: {WAITS} was not passive when PyTorch was loaded")
-    return Threads(processors(), "a large model: its passes wait for weights, and threads sleep while they wait for each other")
+        return Threads(
+            1,
+            f"more would spin while they wait for each other: {WAITS} was not passive when PyTorch was loaded",
+        )
+    return Threads(
+        processors(),
+        "a large model: its passes wait for weights, and threads sleep while they wait for each other",
+    )
