@@ -30,10 +30,13 @@ PREFIX = LONGEST + 1  # positions of a caption: its words and an end mark
 class Model(nn.Module):
     """All networks, and two heads that only training needs."""
 
-    def __init__(self, layers: int, ffn: int) -> None:
-        """layers: of the target. ffn: width of the drafter's feed-forward half."""
+    def __init__(self, layers: int, ffn: int, begin: Path = BUNDLED) -> None:
+        """layers: of the target. ffn: width of the drafter's feed-forward half.
+
+        begin: the model folder whose weights the networks begin with.
+        """
         super().__init__()
-        old = bundled.load(BUNDLED, torch.device("cpu"))
+        old = bundled.load(begin, torch.device("cpu"))
         self.tokenizer, self.picture = old.tokenizer, old.picture
         words = word_tokenizer(vocabulary())
         self.text = TextEncoder(words, small_t5(words.get_vocab_size()), PREFIX)
@@ -133,9 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="the --out of train.py")
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    parser.add_argument("--begin", type=Path, default=BUNDLED, help="as train.py was given it")
     args = parser.parse_args()
     facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
-    model = Model(facts["layers"], facts["ffn"])
+    model = Model(facts["layers"], facts["ffn"], args.begin)
     read(args.run, model)
     bundled.save(args.out, assemble(model, facts))
 

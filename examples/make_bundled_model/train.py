@@ -33,7 +33,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.networks import PREFIX, Model, assemble, read
+from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, read
 from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
 from examples.make_bundled_model.world import PAD, THINGS, Captions
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
@@ -619,6 +619,9 @@ def command_line() -> argparse.Namespace:
         "--start-from", type=Path, help="an earlier run's --out whose weights to begin with"
     )
     p.add_argument(
+        "--begin", type=Path, default=BUNDLED, help="model folder that a new run begins with"
+    )
+    p.add_argument(
         "--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out"
     )
     p.add_argument(
@@ -671,7 +674,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     run = Run(args, device)
-    model = run.model = Model(args.layers, args.ffn).to(device)
+    model = run.model = Model(args.layers, args.ffn, args.begin).to(device)
     if not read(args.out, model) and args.start_from:
         read(args.start_from, model)
     if args.compile:
