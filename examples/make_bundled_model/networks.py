@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.world import LONGEST, THINGS, vocabulary
+from examples.make_bundled_model.world import ATTRIBUTES, LONGEST, THINGS, vocabulary
+from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
@@ -57,18 +58,26 @@ class Model(nn.Module):
             )
         )
         self.drafter.learn_from(self.target)
+        self.classifier = AttributeClassifier(ATTRIBUTES)
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
         self.names_head = nn.Linear(sizes.dim, 1 + len(THINGS))
         self.requires_grad_(True)
 
+    @torch.no_grad()
+    def drawn(self, ids: Tensor) -> Tensor:
+        """Draw token ids [B, 256] as pictures [B, 3, 256, 256] in [0, 1]."""
+        assert self.picture is not None
+        pictures: Tensor = self.picture(self.tokenizer.vectors(ids))
+        return pictures
+
     def shipped(self) -> dict[str, Tensor]:
-        """Return the tensors that decoding needs, by name."""
+        """Return the tensors that decoding and its checks need, by name."""
         heads = ("words_head", "names_head", "tokenizer.vq.decoder")
         return {k: v for k, v in self.state_dict().items() if not k.startswith(heads)}
 
 
 def _start_text(text: TextEncoder, old: TextEncoder) -> None:
-    """Give the text encoder the trained layers of an older one, and its words where both know them."""
+    """Give the text encoder the trained layers of an older one, and the words that both know."""
     state = old.encoder.state_dict()
     table = 0.1 * torch.randn_like(text.encoder.shared.weight)
     known = old.tokenizer.get_vocab()
@@ -142,6 +151,7 @@ def main() -> None:
     model = Model(facts["layers"], facts["ffn"], args.begin)
     read(args.run, model)
     bundled.save(args.out, assemble(model, facts))
+    bundled.save_part(args.out / "classifier", model.classifier, torch.float16)
 
 
 if __name__ == "__main__":

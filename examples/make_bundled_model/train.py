@@ -3,8 +3,8 @@
     python examples/make_bundled_model/emoji.py --out runs/sprites.npz
     python examples/make_bundled_model/train.py --out runs/model --minutes 12
 
-The stages share the time: image tokenizer, scenes, target, guidance, own pictures, drafter, check,
-race.
+The stages share the time: image tokenizer, classifier, scenes, target, guidance, own pictures,
+drafter, check, race.
 Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is
 cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
 with their weights. `networks.py` turns the folder into a model folder.
@@ -33,6 +33,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
+from examples.make_bundled_model.classifier import disturb
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, read
 from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
 from examples.make_bundled_model.world import PAD, THINGS, Captions
@@ -44,12 +45,13 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 
 # The share of the minutes that each stage gets.
 SHARES = {
-    "tokenizer": 0.16,
+    "tokenizer": 0.14,
+    "classifier": 0.05,
     "scenes": 0.10,
     "target": 0.38,
-    "guidance": 0.09,
+    "guidance": 0.08,
     "pictures": 0.06,
-    "drafter": 0.14,
+    "drafter": 0.12,
     "check": 0.03,
     "race": 0.04,
 }
@@ -313,6 +315,28 @@ def _steepness(picture: Tensor) -> Tensor:
     return (F.avg_pool2d(slopes, 8, 4) + 1e-5).sqrt()
 
 
+def train_classifier(run: Run, world: World) -> None:
+    """Teach the classifier to read pictures: true ones, and what tokens keep of others."""
+    model = world.model
+    model.classifier.train()
+
+    def loss_of(step: int) -> dict[str, Tensor]:
+        drawn, attributes = world.drawn(300_000_001 + step)
+        pictures = drawn[:, :3].float() / 255
+        half = len(pictures) // 2
+        kept = model.drawn(world.encode(drawn[:half]))
+        images = disturb(torch.cat((kept, pictures[half:])), torch.Generator().manual_seed(step))
+        with cast(run.device):
+            logits = model.classifier(images)
+        wanted = {name: value.to(run.device) for name, value in attributes.items()}
+        losses = [F.cross_entropy(logits[k].float(), v) for k, v in wanted.items()]
+        right = torch.stack([logits[k].argmax(-1) == v for k, v in wanted.items()]).all(0)
+        return {"loss": torch.stack(losses).sum(), "right": right.float().mean()}
+
+    fit(run, {"classifier": model.classifier}, loss_of, 2e-3)
+    model.classifier.eval()
+
+
 Scenes = tuple[Tensor, dict[str, Tensor]]  # token ids [B, 256] int16 and attributes [B]
 
 
@@ -355,7 +379,7 @@ def with_strips(ids: Tensor, g: torch.Generator) -> Tensor:
 def target_states(
     model: Model, target: LlamaGen, said: tuple[Tensor, Tensor], seen: Tensor, drop: Tensor
 ) -> Tensor:
-    """Return hidden states [B, N, (1 + F) H] that predict tokens, the caption hidden where `drop`."""
+    """Return hidden states [B, N, (1 + F) H] of tokens, with the caption hidden where `drop`."""
     features, mask = model.text(*said)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
     return target.train_hidden(seen[:, :-1], features, mask)[:, PREFIX - 1 :]
@@ -562,25 +586,38 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
 
 @torch.no_grad()
 def check(run: Run, world: World, held: Scenes) -> None:
-    """Measure what each block is worth and how sure the target is. Draw a sheet of 60 pictures."""
+    """Measure what each block is worth, how sure the target is, and whether its pictures show what
+    was asked. Draw a sheet of 60 pictures.
+    """
     model, device = world.model, run.device
     model.target.feature_layers = ()
     whole = held_out(run, world, held)
     worth = [held_out(run, world, held, i) - whole for i in range(model.target.config.layers)]
     run.facts["worth_of_blocks"] = [round(value, 4) for value in worth]
-    attributes = {k: v[:60] for k, v in held[1].items()}
-    said = world.said(attributes, 5, omit=False)
+    said = world.said(held[1], 5, omit=False)
     features, mask = model.text(*said)
     ids = drawn_by(copy.deepcopy(model.target), features, mask, Sampling(), 5).clone()
     nobody = torch.zeros(len(ids), dtype=torch.bool, device=device)
-    with cast(device):
-        hidden = target_states(model, model.target, said, ids, nobody)
-        probs = model.target.output(hidden).float().softmax(-1)
-    sure, entropy = probs.amax(-1).median(), -torch.xlogy(probs, probs).sum(-1).median()
+    probs = []
+    for rows in torch.arange(len(ids)).split(64):
+        with cast(device):
+            part = (said[0][rows], said[1][rows])
+            hidden = target_states(model, model.target, part, ids[rows], nobody[rows])
+            probs.append(model.target.output(hidden).float().softmax(-1))
+    sure = torch.cat([p.amax(-1) for p in probs]).median()
+    entropy = torch.cat([-torch.xlogy(p, p).sum(-1) for p in probs]).median()
     run.tell(held_out_nll=whole, least_worth=min(worth), top_probability=sure, entropy=entropy)
-    pictures = model.picture(model.tokenizer.vectors(ids))
-    contact_sheet(pictures, 10).save(run.args.out / "sheet.webp", quality=80)
-    captions = world.captions.text(said[0].masked_fill(said[0] == world.end, PAD))
+    pictures = torch.cat([model.drawn(part) for part in ids.split(64)])
+    parts = [world.drawn(HELD_OUT + i)[0] for i in range(-(-len(ids) // world.group))]
+    truth = torch.cat(parts)[:, :3] / 255
+    for name, shown in (("drawn", pictures), ("true", truth.to(device))):
+        seen = [model.classifier.read(part) for part in shown.split(64)]
+        right = {k: torch.cat([part[k] for part in seen]) == v.cpu() for k, v in held[1].items()}
+        every = torch.stack(list(right.values())).all(0).float().mean()
+        thing = right["thing"].float().mean()
+        run.tell(**{f"{name}_all_right": every, f"{name}_thing_right": thing})
+    contact_sheet(pictures[:60], 10).save(run.args.out / "sheet.webp", quality=80)
+    captions = world.captions.text(said[0].masked_fill(said[0] == world.end, PAD)[:60])
     (run.args.out / "captions.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
 
 
@@ -660,7 +697,8 @@ def command_line() -> argparse.Namespace:
         p.error(f"--minutes must be above 0, got {args.minutes:g}")
     if not args.sprites.exists():
         p.error(
-            f"{args.sprites} does not exist: run examples/make_bundled_model/emoji.py --out {args.sprites}"
+            f"{args.sprites} does not exist: "
+            f"run examples/make_bundled_model/emoji.py --out {args.sprites}"
         )
     wanted = {*args.stages, *(NEEDS[stage] for stage in args.stages if stage in NEEDS)}
     args.stages = [stage for stage in SHARES if stage in wanted]
@@ -683,6 +721,8 @@ def main() -> None:
     world = World(run, model)
     if run.begin("tokenizer"):
         train_tokenizer(run, world)
+    if run.begin("classifier"):
+        train_classifier(run, world)
     held = held_out_scenes(run, world)
     if run.begin("scenes"):
         scenes = make_scenes(run, world)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -27,7 +28,10 @@ class AttributeClassifier(nn.Module):
     Pictures larger than 128 pixels are reduced to that by area averaging.
     """
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(
+        self, attributes: Mapping[str, Sequence[str]] = ATTRIBUTES, width: int = 32
+    ) -> None:
+        """attributes: the classes of each attribute."""
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -43,7 +47,7 @@ class AttributeClassifier(nn.Module):
         self.body = nn.Sequential(*layers)
         self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
         self.heads = nn.ModuleDict(
-            {name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()}
+            {name: nn.Linear(256, len(classes)) for name, classes in attributes.items()}
         )
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
