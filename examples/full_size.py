@@ -33,12 +33,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from published import write_chat_vocabulary, write_tokenizer, write_vocabulary
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.files.blank import blank_network, blank_text, blank_tokenizer, t5_config
-from lantern_demo.models.files.needs import budget
-from lantern_demo.models.janus.target import PAD
-from lantern_demo.models.machine.matmul import sixteen_bits
+from lantern_demo.models.checkpoints import budget
+from lantern_demo.models.cpu import sixteen_bits
+from lantern_demo.models.families import LAYOUTS, blank_network
+from lantern_demo.models.janus import PAD
 from lantern_demo.models.registry import REGISTRY, Published, TextSizes
+from lantern_demo.models.tensors import t5_config
+from lantern_demo.models.text import blank_text
+from lantern_demo.models.tokenizer import blank_tokenizer
 from lantern_demo.paths import user_path
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,13 +32,12 @@ from lantern_demo.bench.report import at_least, json_file, machine_of, now, tabl
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
+from lantern_demo.models.checkpoints import gib
+from lantern_demo.models.cpu import KINDS, OF_FORMAT, supported
+from lantern_demo.models.device import free_memory, pick_threads
 from lantern_demo.models.families import family_of
-from lantern_demo.models.files.blank import held
-from lantern_demo.models.files.needs import gib
-from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
-from lantern_demo.models.machine.memory import free_memory
 from lantern_demo.models.registry import model_info
+from lantern_demo.models.tensors import held
 from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.trees import DEFAULTS
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import unicodedata
 
 import torch
 
-from lantern_demo.models.files.failures import disk_full
-
 _LOG = logging.getLogger(__name__)
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -20,6 +21,17 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(
         error, (torch.OutOfMemoryError, MemoryError)
     ) or "can't allocate memory" in str(error)
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Return whether an error, or one of its causes, is a full disk or a used-up quota."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        if "No space left on device" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def release_memory() -> None:

@@ -15,10 +15,10 @@ from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.picture import steepness_kept
 from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo import load
-from lantern_demo.models import palette
+from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE, save
-from lantern_demo.models.machine.matmul import exact_kind
-from lantern_demo.models.palette import token_colours
+from lantern_demo.models.cpu import exact_kind
+from lantern_demo.models.tokenizer import token_colours
 from lantern_demo.runs.pipeline import Generation, Pipeline
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -73,7 +73,7 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     tokenizer, colours = pipe.networks.tokenizer, pipe.palette()
     assert colours.shape == (tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
     patch = tokenizer.decode_latent(
-        tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE)
+        tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, tokenizers.SIDE, tokenizers.SIDE)
     )
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
@@ -83,7 +83,7 @@ def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_neare
 ) -> None:
     tokenizer = load(tiny_model, "cpu").networks.tokenizer
     whole = token_colours(tokenizer)
-    monkeypatch.setattr(palette, "DECODED", 4)
+    monkeypatch.setattr(tokenizers, "DECODED", 4)
     some, book = token_colours(tokenizer), tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, 4).round().long()
     assert torch.equal(some[known], whole[known])

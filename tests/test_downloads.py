@@ -23,10 +23,10 @@ from huggingface_hub import close_session, constants
 from space import free_port
 from tiny import ran, wait_for
 
-from lantern_demo.models.files import hub
-from lantern_demo.models.files.failures import why_failed
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models import hub
+from lantern_demo.models.hub import why_failed
 from lantern_demo.models.registry import Source
+from lantern_demo.models.tensors import CheckpointError
 
 ROOT = Path(__file__).resolve().parent.parent
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")

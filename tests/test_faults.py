@@ -21,10 +21,9 @@ import torch
 from test_race import pressed
 from tiny import page_of, write_tiny_model
 
-from lantern_demo import faults, load
+from lantern_demo import disk_cache, faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.files import disk_cache
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import session
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step

@@ -32,10 +32,10 @@ from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
-from lantern_demo.models.files.blank import blank_network, fill
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.families import blank_network
+from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.tensors import fill
 
 CPU = torch.device("cpu")
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))

@@ -37,8 +37,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models import checkpoints
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.janus.drafter import JanusDrafter
-from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.janus import Janus, JanusDrafter
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 
@@ -208,14 +207,14 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def ours(files: Path) -> Networks[Any]:
+def ours(files: Path) -> Networks:
     model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
     return checkpoints.load(REGISTRY[model], CPU, torch.float32, files)
 
 
 @pytest.mark.parametrize("guided", [False, True])
 @torch.no_grad()
-def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
+def test_prompt_steps_and_tree(ours: Networks, guided: bool) -> None:
     """States to 1e-4, logits and guided logits too."""
     target, model = ours.target, library()
     assert isinstance(target, Janus) and target.config == JANUS  # eps and theta are the files'
@@ -247,7 +246,7 @@ def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
 
 
 @torch.no_grad()
-def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
+def test_a_greedy_picture_is_the_librarys(ours: Networks) -> None:
     """The library's own generation of a whole picture under guidance, which pads the unconditional
     prompt itself.
     """
@@ -288,7 +287,7 @@ def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
 
 
 @torch.no_grad()
-def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
+def test_pixels_are_the_librarys(ours: Networks) -> None:
     tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % published.VOCAB
     wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
     assert float(wanted.std()) > 0.01

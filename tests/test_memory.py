@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lantern_demo.models.files import needs
-from lantern_demo.models.machine import device
-from lantern_demo.models.machine.memory import free_memory
+from lantern_demo.models import checkpoints, device
+from lantern_demo.models.device import free_memory
 from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")
@@ -137,10 +136,10 @@ def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     roomy = tree(tmp_path / "roomy", V2.format("/"), at(".", v2("max", 140)))
     for root, fits in ((small, False), (roomy, True)):
-        monkeypatch.setattr(needs, "free_memory", partial(free_memory, root=root))
-        unmet = needs.short_of_memory(info.published, CPU, "float32")
+        monkeypatch.setattr(checkpoints, "free_memory", partial(free_memory, root=root))
+        unmet = checkpoints.short_of_memory(info.published, CPU, "float32")
         assert (unmet is None) == fits and (fits or str(unmet).endswith("0.5 GiB are free"))
-        assert (needs.no_room_to_race(info, CPU, "float32", 8) is None) == fits
+        assert (checkpoints.no_room_to_race(info, CPU, "float32", 8) is None) == fits
 
 
 PROCESSORS = {

@@ -167,7 +167,7 @@ def test_a_model_that_cannot_run_here_says_why(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
-    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda device: 2**20)
+    monkeypatch.setattr("lantern_demo.models.checkpoints.free_memory", lambda device: 2**20)
     assert "**It cannot run here:**" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here"):
         service.pipeline(TEXT_ID)

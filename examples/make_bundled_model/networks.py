@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.world import LONGEST, THINGS, vocabulary
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 
 BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
@@ -120,9 +120,7 @@ def read(folder: Path, model: Model) -> bool:
     return bool(found)
 
 
-def assemble(
-    model: Model, facts: dict[str, Any]
-) -> bundled.Networks[TextEncoder, LlamaGen, Drafter]:
+def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
     """Return the networks of a model folder."""
     return bundled.Networks(
         model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture
