@@ -251,7 +251,7 @@ def test_files_that_are_here_are_not_downloaded_again(
     assert checkpoints.to_fetch(info, text_model) == ([], 0)
     folder = write_text_model(tmp_path / "m")
     (folder / "text").rename(tmp_path / "text")
-    here = sum(path.stat().st_size for path in folder.rglob("*") if path.suffix != ".json")
+    here = sum(path.stat().st_size for path in folder.rglob("*.*") if path.suffix != ".json")
     assert checkpoints.to_fetch(info, folder) == (["text"], info.published.needs.download - here)
     cached = tmp_path / "vq.pt"
     cached.write_bytes(b"x" * 1000)

@@ -38,7 +38,7 @@ from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.device import DTYPES
-from lantern_demo.models.families import blank_network
+from lantern_demo.models.families import blank_network, dtype_of, network_of
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
 from lantern_demo.models.text import CLASSES, TextEncoder, small_t5, word_tokenizer
@@ -135,8 +135,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     if info.kind == "text":
         choices = read_captions(info, args.captions)
     # 16 bits for a target published in 16 bits, if the device computes in them
-    large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
-    dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
+    large = not isinstance(info.published.target, LlamaGenConfig) and opts.device.type == "cuda"
+    dtype = DTYPES[dtype_of(info, "auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
     encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(
@@ -338,7 +338,7 @@ def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: P
 
     End the program with a sentence if an existing run or drafter has other sizes.
     """
-    drafter = sizes.build().to(opts.device)
+    drafter: Any = network_of(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
     # a drafter without feature layers will do too
     if before is not None and (

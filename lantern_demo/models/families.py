@@ -48,7 +48,7 @@ from lantern_demo.models.tensors import (
     read_config,
     weights_of,
 )
-from lantern_demo.models.text import CaptionEncoder, ClassLabels, PromptEncoder
+from lantern_demo.models.text import T5, CaptionEncoder, ClassLabels, PromptEncoder
 from lantern_demo.models.tokenizer import blank_tokenizer
 
 # bytes of a target's weights up to which its networks stay in memory next to the fused models
@@ -120,7 +120,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 # Layouts of all published files by format. Drafters have this project's names in every family.
-LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
+LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED, "t5": T5} | {
     name: layout for family in FAMILIES.values() for name, layout in family.layouts.items()
 }
 
