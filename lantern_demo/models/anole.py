@@ -110,8 +110,7 @@ class Anole(SequenceTarget):
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and the positions
-        without padding [R, T] bool.
+        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and their mask.
 
         The unconditional row is the prompt's first and last mark, padded on the left. `mask` is for
         models that pad their prompts; here it is None.
@@ -133,9 +132,9 @@ class Anole(SequenceTarget):
 
 
 class AnoleDrafter(SequenceDrafter):
-    """LANTERN's drafter: one layer of its target's kind over pairs of a token and the hidden state
-    before it. Implements `decoding.interfaces.Drafter`.
+    """LANTERN's drafter; implements `decoding.interfaces.Drafter`.
 
+    It is one layer of its target's kind over pairs of a token and the hidden state before it.
     Unlike LlamaGen's drafter it has a norm before its attention, reads the prompt's own tokens, and
     leaves padding out. As in its target, the two rows turn by different angles (jadohu/LANTERN,
     models/drafters/cnets_anole.py).
@@ -157,9 +156,7 @@ class AnoleDrafter(SequenceDrafter):
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition
     ) -> None:
-        """Read the prefix hidden [R, T, H], the first image token [1] and the prompt's rows; see
-        `decoding.interfaces.Drafter.prefill`.
-        """
+        """As `decoding.interfaces.Drafter.prefill`."""
         ids = condition.features.to(token.device)
         n = ids.shape[1]
         cache.start(n, condition.mask)
@@ -174,8 +171,7 @@ class AnoleDrafter(SequenceDrafter):
 
 
 class NormedHeads:
-    """Map x [M, D] to queries, keys and values [M, 3 D], and normalise each head of queries and
-    keys.
+    """Map x [M, D] to queries, keys and values [M, 3 D], heads of the first two normalised.
 
     PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows
     stay exact.

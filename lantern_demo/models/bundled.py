@@ -1,5 +1,7 @@
-"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each),
-the words of its text encoder.
+"""Read and write a model folder, the bundled model's format.
+
+It has config.json, sharded safetensors of its networks (a folder each) and words.json, the words of
+its text encoder.
 
 There are four networks, and a fifth in a folder with a picture decoder; otherwise the image
 tokenizer draws the pictures.
@@ -51,9 +53,7 @@ class NoDrafter:
 
 @dataclass
 class Networks:
-    """The networks of a model of any family, facts of its training, and the sources of published
-    parts.
-    """
+    """A model of any family: its networks, facts of its training, sources of published parts."""
 
     text: Any  # a `text.PromptEncoder`
     target: Any
@@ -82,8 +82,9 @@ class Networks:
         return self.picture.size if self.picture is not None else self.tokenizer.size
 
     def draw(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by
-        the picture decoder if there is one.
+        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] in [0, 1].
+
+        The picture decoder draws them if there is one.
         """
         if self.picture is None:
             return self.tokenizer.decode(tokens)
@@ -159,9 +160,7 @@ def load_part(folder: Path, part: nn.Module) -> None:
 
 
 def _check_fit(path: Path, networks: Networks) -> None:
-    """Raise ValueError if the parts of a model folder do not fit each other: they would fail in the
-    middle of a run.
-    """
+    """Raise ValueError if parts of a model folder do not fit: they would fail in a run."""
     target = networks.target.config
     try:
         networks.drafter.config.check_target(target)

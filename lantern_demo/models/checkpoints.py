@@ -74,7 +74,7 @@ def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], i
 
 
 def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[Path, ...]:
-    """Return a part's weight files in a local folder or in the Hub's cache; none if it is absent."""
+    """Return a part's weight files in a local folder or in the Hub's cache, or none."""
     if folder is not None:
         with suppress(CheckpointError):  # reading it says what is missing
             found = hub.find(published, part, folder)
@@ -86,8 +86,7 @@ def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[
 def requirements_unmet(
     info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None
 ) -> str | None:
-    """Return a sentence why a published model cannot be loaded on this machine, or None if it seems
-    possible.
+    """Return why a published model cannot be loaded here, or None if it seems possible.
 
     Estimates of memory are compared with the device's free memory, and those of files with the free
     space of their disks.
@@ -131,8 +130,9 @@ def run_bytes(published: Published, dtype: str, on_cpu: bool) -> int:
 def no_room_to_race(
     info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0
 ) -> str | None:
-    """Return why a loaded model cannot decode with `methods` methods at once, or None if it seems
-    possible. `kept` is the number of runs whose memory is already set aside.
+    """Return why a loaded model cannot run `methods` methods at once, or None if it seems so.
+
+    `kept` is the number of runs whose memory is already set aside.
     """
     if info.published is None:
         return None
@@ -217,8 +217,7 @@ def locate(
     folder: Path | None = None,
     drafter: Path | None = None,
 ) -> dict[Part, Located]:
-    """Find the files of a published model's parts in a local folder, or else fetch them from the
-    Hub.
+    """Find a published model's files in a local folder, or else fetch them from the Hub.
 
     A folder given as `drafter` replaces the published drafter. One that was trained here stands in
     for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
@@ -294,9 +293,7 @@ def trained_folder(info: ModelInfo) -> Path:
 
 
 def save_drafter(folder: Path, drafter: Any) -> None:
-    """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its
-    own tensor names and dtype).
-    """
+    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
@@ -350,11 +347,11 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
 def check(
     info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None
 ) -> tuple[list[str], bool]:
-    """Report where a published model's parts lie, the bytes still to download and the memory that
-    it needs. Return (lines, whether it can be loaded).
+    """Return lines that report what a published model needs, and whether it can be loaded.
 
-    Nothing is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for
-    a bad device, dtype or LANTERN_REVISIONS.
+    They say where its parts lie, the bytes still to download and the memory that it takes. Nothing
+    is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for a bad
+    device, dtype or LANTERN_REVISIONS.
     """
     published = info.published
     assert published is not None

@@ -49,8 +49,9 @@ OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number 
 
 
 def exact_kind(weights: Iterable[Tensor]) -> str:
-    """Return the kind that gives float32 results with these weights: float16 weights where they
-    hold them, else packed ones, else `plain`.
+    """Return the kind that gives float32 results with these weights.
+
+    It is `half` where float16 holds them, else `packed`, else `plain`.
     """
     held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
     kinds = ("half", "packed") if held else ("packed",)
@@ -58,8 +59,10 @@ def exact_kind(weights: Iterable[Tensor]) -> str:
 
 
 def sixteen_bits() -> str:
-    """Return the number format of a published model on a CPU: bfloat16 where the processor
-    multiplies in it, else float16 weights in float32 matmuls, else float32.
+    """Return the number format of a published model on a CPU.
+
+    It is bfloat16 where the processor multiplies in it, else float16 weights in float32 matmuls,
+    else float32.
     """
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     formats = ("bfloat16", "float16") if native else ("float16",)
@@ -87,8 +90,7 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
 
 
 def filled(count: int, kind: str) -> int:
-    """Return how many rows, instead of `count`, a kind needs for sums that do not depend on the
-    count.
+    """Return the rows that a kind needs, at least `count`, for sums independent of the count.
 
     A pass that pads its rows once, with zeros, saves each of its matmuls the copy.
     """
@@ -100,10 +102,11 @@ def filled(count: int, kind: str) -> int:
 
 
 def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
-    """Make a matmul whose rows have the same bits in any company. oneDNN may sum a row alone in
-    another order than a row among others, and takes longer for two rows than for FEW. FBGEMM works
-    on blocks of rows, and without AVX-512 it sums blocks of one or two rows in another order. Rows
-    of zeros fill them up.
+    """Make a matmul whose rows have the same bits in any company.
+
+    oneDNN may sum a row alone in another order than a row among others, and takes longer for two
+    rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one or
+    two rows in another order. Rows of zeros fill them up.
     """
 
     if kind == "half" and not any(_rows_to_fill()):
@@ -119,15 +122,13 @@ def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
 
 def supported(kind: str) -> bool:
     """Return whether this PyTorch has a kind and computes it correctly on this processor."""
-    x, weight = (
-        torch.linspace(-1, 1, 4 * 64).view(4, 64),
-        torch.linspace(1, -0.5, 32 * 64).view(32, 64),
-    )
+    x = torch.linspace(-1, 1, 4 * 64).view(4, 64)
+    weight = torch.linspace(1, -0.5, 32 * 64).view(32, 64)
     try:
-        found = matmul(weight, kind)(x)
+        y = matmul(weight, kind)(x)
     except (AttributeError, RuntimeError):
         return False
-    return bool(((found - x @ weight.t()).abs() < 0.5).all())
+    return bool(((y - x @ weight.t()).abs() < 0.5).all())
 
 
 def _half(weight: Tensor) -> Matmul:
@@ -160,14 +161,13 @@ def _small_half(weight: Tensor) -> Matmul:
 
 @lru_cache(maxsize=1)
 def _rows_to_fill() -> tuple[int, ...]:
-    """Return how many rows of zeros each number of rows lacks, from 0 on, until FBGEMM sums every
-    row as in a large matmul here.
+    """Return how many rows of zeros each number of rows lacks, from 0 on.
+
+    With them FBGEMM sums every row as in a large matmul here.
     """
     generator = torch.Generator().manual_seed(0)
-    x, weight = (
-        torch.randn(2 * BLOCKS, 64, generator=generator),
-        torch.randn(64, 64, generator=generator),
-    )
+    x = torch.randn(2 * BLOCKS, 64, generator=generator)
+    weight = torch.randn(64, 64, generator=generator)
     run = _small_half(weight)
     whole = run(x)
     exact = [torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS, 2 * BLOCKS)]
@@ -183,10 +183,10 @@ def _rows_to_fill() -> tuple[int, ...]:
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64 for
-    queries, keys and values.
+    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64.
 
-    Queries are scaled for attention as they turn; values do not turn.
+    It is for queries, keys and values. Queries are scaled for attention as they turn; values do not
+    turn.
     """
     rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
     scaled = rotation * (2 * rotation.shape[-1]) ** -0.5
@@ -194,8 +194,7 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Order the rows [heads * d, ...] of queries or keys so that pairs (i, i + d / 2) of each head
-    are adjacent.
+    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent.
 
     `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the
     order.
@@ -220,8 +219,10 @@ class Norm:
 
 
 class Packing:
-    """Makes matmuls of a kind (see `KINDS`) from a network's linear layers. release: each layer
-    drops its weight when it is packed, so that only one weight at a time is in memory twice.
+    """Makes matmuls of a kind (see `KINDS`) from a network's linear layers.
+
+    release: each layer drops its weight when it is packed, so that only one weight at a time is in
+    memory twice.
     """
 
     def __init__(self, kind: str, release: bool = False) -> None:
@@ -268,8 +269,9 @@ class Where(NamedTuple):
 
 
 class LeanLayer:
-    """`llama.Layer` of fused matmuls over nodes x [M, D], M of all rows together; `before` and
-    `after` are its norms, `before` None for a layer without a norm before attention.
+    """`llama.Layer` of fused matmuls over nodes x [M, D], M of all rows together.
+
+    `before` and `after` are its norms, `before` None for a layer without a norm before attention.
     """
 
     def __init__(
@@ -308,11 +310,10 @@ class LeanLayer:
 
 
 class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.interfaces.Target` and keeps the original for its
-    conditions.
+    """A target on a CPU; implements `decoding.interfaces.Target`.
 
-    A family adds the embedding of tokens and the head. Positions count from the start of a row's
-    padding: attention depends on their differences alone.
+    It keeps the original for its conditions. A family adds the embedding of tokens and the head.
+    Positions count from the start of a row's padding: attention depends on their differences alone.
     """
 
     original: Any
@@ -345,18 +346,14 @@ class LeanDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Map final states [M, H], or wider ones with features after them, to logits [M, V]
-        float32.
-        """
+        """Map final states [M, H], features after them or not, to logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         c = self.config
         return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
 
     def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
-        """Read the T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may
-        read.
-        """
+        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
         x = self.original.read(condition).float()
         n = x.shape[1]
         cache.start(n, condition.mask)
@@ -414,8 +411,10 @@ class Packed(nn.Module):
 
 
 def packed(network: Network, kind: str) -> Network:
-    """Return a CPU copy of a network, such as a drafter of a `llama.SequenceTarget`: the same
-    module with packed matmuls, norms in float32, and the original's own vectors of tokens.
+    """Return a CPU copy of a network, such as a drafter of a `llama.SequenceTarget`.
+
+    It is the same module with packed matmuls, norms in float32, and the original's vectors of
+    tokens.
     """
     shared = {
         id(weight): nn.Parameter(weight.detach(), requires_grad=False)

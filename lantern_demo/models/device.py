@@ -1,8 +1,6 @@
-"""Control groups: the shares of the machine that Linux lets a container, a service or a job use.
+"""Devices, number formats, thread counts, and the memory that is free for this process.
 
-The memory that is free for this process.
-
-The choice of device, number format and thread count, and the names of devices.
+Control groups are the shares of the machine that Linux lets a container, a service or a job use.
 """
 
 from __future__ import annotations
@@ -192,10 +190,10 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
-    """Return a number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one
-    on a CPU, and else float32.
+    """Return a number format's name, of a name or "auto".
 
-    Raise ValueError for an unknown one.
+    "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and else float32. Raise
+    ValueError for an unknown one.
     """
     if dtype == "auto" and not large:
         return "float32"
@@ -223,8 +221,11 @@ class Threads:
 
 
 def processors(root: Path = Path("/")) -> int:
-    """Return how many threads can compute at once: PyTorch's own number, limited to the whole
-    processors that every control group allows. `root` is the folder of /proc and /sys."""
+    """Return how many threads can compute at once.
+
+    It is PyTorch's own number, limited to the whole processors that every control group allows.
+    `root` is the folder of /proc and /sys.
+    """
     counts = [_USUAL_THREADS]
     for group, files in product(control_groups("cpu", root), QUOTAS):
         with suppress(OSError, ValueError):  # no such file, or no quota
@@ -237,8 +238,9 @@ def processors(root: Path = Path("/")) -> int:
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """Return the number of CPU threads to compute with; `small`: on a CPU, a model whose weights
-    stay in a core's caches.
+    """Return the number of CPU threads to compute with.
+
+    `small`: a model on a CPU whose weights stay in a core's caches.
 
     Threads wait for each other after every operation, some 200 times a token. A small model's
     operations are so short that this takes as long as they do: one thread. A large one's wait for
@@ -266,15 +268,10 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
     if device.type != "cpu":
         return Threads(_USUAL_THREADS, "as PyTorch chooses")
     if small:
-        return Threads(
-            1, "a small model: more would wait for each other wherever anything else runs"
-        )
+        why = "more would wait for each other wherever anything else runs"
+        return Threads(1, f"a small model: {why}")
     if os.environ.get(WAITS, "").lower() != "passive":
-        return Threads(
-            1,
-            f"more would spin while they wait for each other: {WAITS} was not passive when PyTorch was loaded",
-        )
-    return Threads(
-        processors(),
-        "a large model: its passes wait for weights, and threads sleep while they wait for each other",
-    )
+        why = f"{WAITS} was not passive when PyTorch was loaded"
+        return Threads(1, f"more would spin while they wait for each other: {why}")
+    why = "its passes wait for weights, and threads sleep while they wait for each other"
+    return Threads(processors(), f"a large model: {why}")

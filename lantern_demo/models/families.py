@@ -148,7 +148,7 @@ def network_of(sizes: NetworkSizes) -> Any:
 
 
 def blank_network(sizes: NetworkSizes) -> Any:
-    """Return a target or a drafter with its weights on the meta device; its rotary table is real."""
+    """Return a network with its weights on the meta device; its rotary table is real."""
     with torch.device("meta"):
         network = network_of(sizes)
     network.rope = network.rope_table()
@@ -167,10 +167,9 @@ def dtype_of(info: ModelInfo, asked: str, device: torch.device) -> str:
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:
-    """Make the blank network that the files of any part but the text encoder must fill, configured
-    by these files.
+    """Make the blank network that a part's files must fill, configured by these files.
 
-    Raise CheckpointError when they belong to another model.
+    The part is any but the text encoder. Raise CheckpointError when they belong to another model.
     """
     target = published.target
     if part == "tokenizer":
@@ -239,8 +238,9 @@ def prompt_reader(
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or fused ones: a target, its drafter if it has one,
-    and their kinds of matmul (see `cpu.KINDS`), None where PyTorch decides.
+    """The networks that decode a model, its own or fused ones.
+
+    Their kinds of matmul are those of `cpu.KINDS`, None where PyTorch decides.
     """
 
     target: interfaces.Target
@@ -291,9 +291,7 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
 
 
 def joined_runners(networks: Networks) -> Runners:
-    """Return the runners for an accelerator: the model's networks, with matmuls of the same input
-    joined.
-    """
+    """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
     layers = [
         *networks.target.blocks,
         *([] if networks.drafter is None else [networks.drafter.layer]),

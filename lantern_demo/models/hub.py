@@ -1,6 +1,4 @@
-"""Locate the files of a published part: on the Hub, from which they are downloaded, or in a folder
-on this machine.
-"""
+"""Locate the files of a published part, on the Hub or in a folder on this machine."""
 
 from __future__ import annotations
 
@@ -201,8 +199,7 @@ def delete_part_files() -> None:
 
 
 def find(published: Published, part: Part, folder: Path) -> Located | None:
-    """Return a part's files in a folder on this machine, from the first source that lies there, or
-    None.
+    """Return a part's files in a local folder, from the first source there, or None.
 
     `places` says where they may lie. Raise CheckpointError when some of several files are missing.
     """
@@ -286,8 +283,9 @@ def cached(source: Source) -> tuple[Path, ...]:
 
 
 def whole(paths: tuple[Path, ...]) -> bool:
-    """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a
-    count is complete.
+    """Return whether files named NAME-00001-of-00003 and so on are all there.
+
+    A file without a count is complete.
     """
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}

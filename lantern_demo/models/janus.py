@@ -1,5 +1,7 @@
-"""Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a
-separate head and embeddings. Its drafter, both on a CPU, and its files.
+"""Janus-Pro, a drafter of it, both on a CPU, and its files.
+
+A LLaMA decoder reads a prompt in a chat template, and draws a picture with a separate head and
+embeddings.
 
 Facts that shape this file (deepseek-ai/Janus, generation_inference.py and
 janus/models/modeling_vlm.py; transformers, JanusForConditionalGeneration with
@@ -85,12 +87,11 @@ class Janus(SequenceTarget):
         self.image_head = ImageHead(config.dim, config.vocab)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map the ids [B, T] int64 of B prompts, their template included, to their rows [R, T],
-        conditional ones first.
+        """Map the ids [B, T] int64 of B prompts, with their template, to their rows [R, T].
 
-        `mask` [B, T] bool is False for padding on the left, which makes prompts of a batch equally
-        long; it is None for a single prompt. The padding of an unconditional row does not count as
-        such.
+        Conditional rows come first. `mask` [B, T] bool is False for padding on the left, which
+        makes prompts of a batch equally long; it is None for a single prompt. The padding of an
+        unconditional row does not count as such.
         """
         if not guided:
             return Condition(ids, mask)
@@ -109,8 +110,10 @@ class Janus(SequenceTarget):
 
 
 class JanusDrafter(SequenceDrafter):
-    """The drafter: one layer of its target's kind that predicts the next hidden state, over
-    the picture alone. Implements `decoding.interfaces.Drafter`.
+    """A drafter; implements `decoding.interfaces.Drafter`.
+
+    It is one layer of its target's kind that predicts the next hidden state, over the picture
+    alone.
 
     It follows a published drafter for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
     models/drafters/cnets_januspro.py): the state before a token and the token's vector, in this
@@ -140,9 +143,7 @@ class JanusDrafter(SequenceDrafter):
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition
     ) -> None:
-        """As `decoding.interfaces.Drafter.prefill`: of the T slots only the last one counts, which
-        the next pass writes.
-        """
+        """As `decoding.interfaces.Drafter.prefill`; the next pass writes the last slot alone."""
         rows, n = hidden.shape[:2]
         real = torch.zeros(rows, n, dtype=torch.bool, device=hidden.device)
         real[:, -1] = True
@@ -153,8 +154,9 @@ class JanusDrafter(SequenceDrafter):
     lead = 0  # it reads only the picture's slots
 
     def learn_from(self, target: Janus) -> None:
-        """As `Learner.learn_from`: image tokens permanently enter as in its target, and the norm
-        starts as the target's.
+        """As `Learner.learn_from`.
+
+        Image tokens permanently enter as in its target, and the norm starts as the target's.
         """
         self.image_embedding.load_state_dict(target.image_embedding.state_dict())
         self.image_embedding.requires_grad_(False)

@@ -31,9 +31,11 @@ Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 
 @dataclass
 class Condition:
-    """The condition of an image: text features [R, T, C] and their mask [R, T] bool (left-padded),
-    or class ids [R]. Models that read the prompt themselves get its ids [R, T] and their mask. R
-    rows: 2 with guidance (conditional, unconditional), 1 without.
+    """The condition of an image, of R rows.
+
+    It is text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]. Models
+    that read the prompt themselves get its ids [R, T] and their mask. R is 2 with guidance
+    (conditional, unconditional), 1 without.
     """
 
     features: Tensor
@@ -55,8 +57,9 @@ class RMSNorm(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend with queries q over keys k and values v -> [R, heads, n, d]. mask: a bias, or bool
-    with True for visible keys.
+    """Attend with queries q over keys k and values v -> [R, heads, n, d].
+
+    mask: a bias, or bool with True for visible keys.
     """
     if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
         # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times
@@ -72,8 +75,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 def prefix_mask(
     visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype
 ) -> Tensor:
-    """Return which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n]
-    bool.
+    """Return which prefix positions see which, [R or 1, 1, n, n] bool.
+
+    visible [R, n] bool marks those without padding; None: all.
 
     "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released":
     rows of real positions are the same. A padded row sees the padded columns up to itself and, in
@@ -107,8 +111,9 @@ def angles(positions: int, head_dim: int, base: float) -> Tensor:
 
 
 def rotations(rope: Tensor) -> Tensor:
-    """Convert rows of a rotary table [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2]
-    complex64 for queries, keys and values; values do not turn.
+    """Convert rotary rows [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2] complex64.
+
+    They are for queries, keys and values; values do not turn.
     """
     rotation = torch.view_as_complex(rope.float().contiguous())
     return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
@@ -205,9 +210,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
     ) -> Tensor:
-        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output
-        projection.
-        """
+        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], unprojected."""
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
@@ -299,9 +302,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def rope_table(self) -> Tensor:
-        """Return the rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; the buffer
-        `rope` holds it.
-        """
+        """Return the table of `rope` [positions, head_dim / 2, 2] float32, (cos, sin) last."""
 
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
@@ -315,15 +316,12 @@ class Decoder(nn.Module, ABC):
         return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
 
     def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
-        """Return the rotary table's rows [R or 1, n, d / 2, 2] for positions [n] of a cache's
-        sequence.
-        """
+        """Return rows of `rope` [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
         return self.rope[positions][None]
 
 
 class DecoderTarget(Decoder):
-    """Implement `decoding.interfaces.Target` for a LLaMA decoder, except `head`, and teacher
-    forcing.
+    """Implement `decoding.interfaces.Target`, except `head`, and teacher forcing.
 
     A subclass adds the vectors of prompts and image tokens.
     """
@@ -356,9 +354,7 @@ class DecoderTarget(Decoder):
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
     ) -> Tensor:
-        """Return hidden [R, n, H] of n nodes; see `decoding.interfaces.Target.forward`. tokens may
-        also be [R, n].
-        """
+        """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
         x = self.embed(tokens).expand(cache.rows, -1, -1)
         end = end_of(slots, visible)
         mask = cache.bias(visible, end)
@@ -368,8 +364,7 @@ class DecoderTarget(Decoder):
         return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Run teacher forcing: tokens [B, N] and the rows of a condition, features and mask [B, T]
-        -> hidden [B, T + N, H].
+        """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H].
 
         The state that predicts token j is at T - 1 + j. Positions count from a row's first one,
         padded or not: attention depends on their differences alone.
@@ -386,8 +381,9 @@ class DecoderTarget(Decoder):
         return self.run(x, self.rope[:n][None], seen, [unstored] * len(self.layers))
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
-        """Apply the blocks and the final norm to x [B, n, H] -> hidden. rope [B or 1, n, d / 2, 2]
-        holds rows of the rotary table.
+        """Apply the blocks and the final norm to x [B, n, H] -> hidden.
+
+        rope [B or 1, n, d / 2, 2] holds rows of the rotary table.
         """
         features: list[Tensor] = []
         rotation = rotations(rope)
@@ -404,8 +400,7 @@ def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
 
 
 class DecoderDrafter(Decoder):
-    """Implement `decoding.interfaces.Drafter` for one LLaMA layer over pairs of a token and the
-    state before it, except `prefill`.
+    """Implement `decoding.interfaces.Drafter`, except `prefill`, by one LLaMA layer.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1.
     """
@@ -414,9 +409,7 @@ class DecoderDrafter(Decoder):
 
     @abstractmethod
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """Join tokens' vectors [R, m, H] with the states before them [R, m, H] to the layer's input
-        [R, m, H].
-        """
+        """Join tokens' vectors with the states before them to the layer's input, all [R, m, H]."""
 
     def finish(self, x: Tensor) -> Tensor:
         """Turn the layer's output [R, m, H] into the state that it predicts."""
@@ -435,9 +428,7 @@ class DecoderDrafter(Decoder):
         visible: Tensor | None,
         cache: Any,
     ) -> Tensor:
-        """Return outputs [R, m, H] of the last m of n slots; see
-        `decoding.interfaces.Drafter.forward`.
-        """
+        """As `decoding.interfaces.Drafter.forward`."""
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
         store = partial(cache.write, 0, slots, end)
@@ -453,15 +444,18 @@ class DecoderDrafter(Decoder):
         store: Store,
         asked: int,
     ) -> Tensor:
-        """Run embedded [n, H] or [R, n, H], hidden [R, n, H] and rope [R or 1, n, d / 2, 2] ->
-        outputs [R, asked, H].
+        """Run n slots -> outputs [R, asked, H] of the last `asked`.
+
+        embedded is [n, H] or [R, n, H], hidden [R, n, H], rope [R or 1, n, d / 2, 2].
         """
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
         return self.finish(self.layer(x, rotations(rope), mask, store, asked))
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Run teacher forcing with the inputs of drafting. Output i imitates the final state at
-        position i + 1. `examples/train_drafter/teaching.py` has the shapes.
+        """Run teacher forcing with the inputs of drafting.
+
+        Output i imitates the final state at position i + 1. `examples/train_drafter/teaching.py`
+        has the shapes.
 
         Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t
         - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i
@@ -491,8 +485,9 @@ class DecoderDrafter(Decoder):
 
 
 class PaddedCache(KVCache):
-    """A cache whose rows may be padded on the left: row r's token in slot s stands at position s -
-    shift[r].
+    """A cache whose rows may be padded on the left.
+
+    Row r's token in slot s stands at position s - shift[r].
     """
 
     def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:

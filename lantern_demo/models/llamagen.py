@@ -1,5 +1,6 @@
-"""LlamaGen, an autoregressive model over a grid of image tokens after a condition prefix; LANTERN's
-drafter of it; both on a CPU; their published files.
+"""LlamaGen, LANTERN's drafter of it, both on a CPU, and their published files.
+
+LlamaGen is an autoregressive model over a grid of image tokens after a condition prefix.
 
 A fact of the published model shapes this file (FoundationVision/LlamaGen,
 autoregressive/models/gpt.py). The rotary table of the prefix is all zero (cos = sin = 0), so prefix
@@ -131,15 +132,16 @@ class LlamaGen(DecoderTarget):
         """
         if not isinstance(self.cls_embedding, CaptionEmbedding):
             raise ValueError(
-                "a class-conditional model has no caption features; its null is the class id after the last"
+                "a class-conditional model has no caption features; "
+                "its null is the class id after the last"
             )
         return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map the features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) to their
-        rows, conditional ones first.
+        """Map features [B, T, C] and mask [B, T] of B prompts, or class ids [B], to their rows.
 
-        An unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
+        Conditional rows come first. An unconditional row keeps the prompt's mask, as published
+        (LlamaGen generate.py).
         """
         if not guided:
             return Condition(features, mask)
@@ -183,8 +185,9 @@ def check_states(config: DrafterConfig, hidden: Tensor) -> None:
 
 
 class Drafter(DecoderDrafter):
-    """The EAGLE drafter of the LANTERN models: one decoder layer that predicts the target's next
-    hidden state. Implements `decoding.interfaces.Drafter`.
+    """The EAGLE drafter of the LANTERN models; implements `decoding.interfaces.Drafter`.
+
+    It is one decoder layer that predicts the target's next hidden state.
 
     Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before
     attention or at the end. The target's own head turns outputs into logits (jadohu/LANTERN,
@@ -241,8 +244,9 @@ class Drafter(DecoderDrafter):
         return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """Join tokens' vectors [R, m, H] with the states before them to the layer's input [R, m,
-        H]: the target's hidden states [R, m, (1 + F) H] at stable slots, the drafter's own outputs
+        """As `DecoderDrafter.fuse`.
+
+        The states are the target's [R, m, (1 + F) H] at stable slots, and the drafter's own outputs
         [R, m, H] at nodes.
         """
         dim = self.config.dim
@@ -341,9 +345,7 @@ class LeanDrafter:
         visible: Tensor | None,
         cache: KVCache,
     ) -> Tensor:
-        """Read n slots -> outputs [R, m, H] of the last m; see
-        `decoding.interfaces.Drafter.forward`.
-        """
+        """As `decoding.interfaces.Drafter.forward`."""
         r, n, width = hidden.shape
         dim, before = self.config.dim, hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
@@ -361,9 +363,7 @@ class LeanDrafter:
         )
 
     def _stable(self, hidden: Tensor) -> Tensor:
-        """Map the target's states with features [M, (1 + F) D] to their share of the layer's input
-        [M, D].
-        """
+        """Map states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
         dim = self.config.dim
         features = F.rms_norm(
             hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps

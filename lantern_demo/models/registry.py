@@ -212,8 +212,9 @@ class TokenizerSizes:
 
 @dataclass(frozen=True)
 class Source:
-    """Published files: a Hub repository, its files to take, and the naming of their tensors (see
-    `families.LAYOUTS`).
+    """Published files: a Hub repository, its files to take, and their format.
+
+    The format names a layout of `families.LAYOUTS`.
     """
 
     repo: str
@@ -392,8 +393,9 @@ def _anole() -> ModelInfo:
         id="anole-7b",
         title="Anole-7B, text to image, 512 px",
         description=(
-            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, with "
-            "LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it reads itself."
+            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
+            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
+            "reads itself."
         ),
         image_size=512,
         grid=32,
@@ -464,8 +466,8 @@ def _janus(size: str, target: JanusConfig, files: str, needs: Needs) -> ModelInf
             "a small harbour town at sunrise, watercolour",
         ),
         licence=(
-            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they may "
-            "be used for; its code is under MIT."
+            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they "
+            "may be used for; its code is under MIT."
         ),
     )
 

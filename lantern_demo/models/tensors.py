@@ -36,8 +36,9 @@ WRAPPER = "module."  # before every name of a model that several GPUs trained, s
 
 
 class CheckpointError(ValueError):
-    """A published checkpoint cannot be fetched, read or used; the message names the file, the
-    reason and the remedy.
+    """A published checkpoint cannot be fetched, read or used.
+
+    The message names the file, the reason and the remedy.
     """
 
 
@@ -66,8 +67,9 @@ class Layout:
 
 
 def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], str]:
-    """Return a `Layout.published` that applies rules to a name, in turn: a regular expression and
-    its replacement each.
+    """Return a `Layout.published` that applies rules to a name, in turn.
+
+    A rule is a regular expression and its replacement.
     """
 
     def published(name: str, _: Shapes) -> str:
@@ -197,8 +199,9 @@ def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int 
 
 
 def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, float]:
-    """Read eps and the rotary base from a library's config.json; newer versions write the base one
-    level down. The sizes have the values that it leaves out.
+    """Read eps and the rotary base from a library's config.json.
+
+    Newer versions write the base one level down. The sizes have the values that it leaves out.
     """
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     return {
@@ -208,8 +211,7 @@ def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, flo
 
 
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dict[str, Tensor]:
-    """Return the weights of a (blank) network, by name, from a published checkpoint of one file or
-    several.
+    """Return the weights of a (blank) network, by name, from a checkpoint's files.
 
     They lie in the files, which are mapped into memory. Raise CheckpointError naming the file and
     the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
@@ -286,13 +288,12 @@ def _faults(
 def fill(
     network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None
 ) -> Network:
-    """Give a blank network its weights, and put it on a device for inference; dtype None keeps
-    their dtypes.
+    """Give a blank network its weights, and put it on a device for inference.
 
-    Weights are moved and cast one by one. Those that already have the device and dtype are not
-    copied: tensors of a memory-mapped file stay in that file, so that the network is never in
-    memory twice. Rotary tables stay float32. Raise RuntimeError when a weight is missing, unknown
-    or mis-shaped.
+    dtype None keeps their dtypes. Weights are moved and cast one by one. Those that already have
+    the device and dtype are not copied: tensors of a memory-mapped file stay in that file, so that
+    the network is never in memory twice. Rotary tables stay float32. Raise RuntimeError when a
+    weight is missing, unknown or mis-shaped.
     """
     kept = _kept_in_float32(network, dtype)
     state = {
@@ -310,8 +311,10 @@ def fill(
 
 
 def _kept_in_float32(network: nn.Module, dtype: torch.dtype | None) -> set[str]:
-    """In float16 the second matrix of a T5's feed-forward layers would overflow; the library keeps
-    it in float32 too.
+    """Return the weights that would overflow in float16.
+
+    They are the second matrices of a T5's feed-forward layers; the library keeps them in float32
+    too.
     """
     if dtype != torch.float16 or not isinstance(network, T5EncoderModel):
         return set()

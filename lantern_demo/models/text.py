@@ -1,5 +1,6 @@
-"""Prompts: a vocabulary for targets that read ids, ImageNet's classes, and T5 text encoders, the
-bundled model's own and that of LlamaGen's captions.
+"""Prompts: vocabularies, ImageNet's classes, and T5 text encoders.
+
+The encoders are the bundled model's own and that of LlamaGen's captions.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class PromptEncoder(Protocol):
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    """Return a vocabulary of whole words: lower case, split at white space and punctuation; any
-    other word is unknown.
+    """Return a vocabulary of whole words; any other word is unknown.
+
+    Text is put in lower case, and split at white space and punctuation.
     """
     vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -85,11 +87,10 @@ def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[s
 
 
 class PromptIds:
-    """Implements `PromptEncoder` for a target that reads ids: at most `length`, with `before` and
-    `after` around the text.
+    """Implements `PromptEncoder` for a target that reads ids, at most `length`.
 
-    `template` has the text in place of {}. A prompt must not match `marks`, which the vocabulary
-    reads as its own signs.
+    `before` and `after` stand around the text. `template` has the text in place of {}. A prompt
+    must not match `marks`, which the vocabulary reads as its own signs.
     """
 
     def __init__(
@@ -105,24 +106,21 @@ class PromptIds:
         self.before, self.after, self.template = before, after, template
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when a prompt has more tokens than there are positions, or contains a
-        mark of the vocabulary.
-        """
+        """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
         if found := self.marks.search(prompt):
             raise ValueError(
-                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out"
+                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; "
+                "leave it out"
             )
         count, own = (self.encode(text).features.shape[1] for text in (prompt, ""))
         if count > self.length:
             raise ValueError(
-                f"prompt has {count - own} tokens of the model's vocabulary, at most {self.length - own} are allowed: "
-                f"{prompt[:60]!r}..."
+                f"prompt has {count - own} tokens of the model's vocabulary, "
+                f"at most {self.length - own} are allowed: {prompt[:60]!r}..."
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask: nothing
-        is padded.
-        """
+        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask."""
         text = self.template.format(prompt.strip())
         # some published files add a start mark, others do not
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
@@ -131,8 +129,9 @@ class PromptIds:
 
 
 def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the valid rows of right-padded features [B, T, C], mask [B, T] to the end and zero the
-    rest (LlamaGen generate.py).
+    """Move valid rows of features [B, T, C], mask [B, T] to the end, and zero the rest.
+
+    As LlamaGen's generate.py.
     """
     t = mask.shape[1]
     shift = t - mask.sum(1, keepdim=True)
@@ -142,8 +141,9 @@ def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TextEncoder(nn.Module):
-    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions, the end mark
-    included.
+    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions.
+
+    The end mark counts.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: T5Config, length: int) -> None:
@@ -166,7 +166,8 @@ class TextEncoder(nn.Module):
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:
                 raise ValueError(
-                    f"prompt has {len(row) - 1} words and marks, at most {self.length - 1} are allowed: {prompt[:60]!r}..."
+                    f"prompt has {len(row) - 1} words and marks, "
+                    f"at most {self.length - 1} are allowed: {prompt[:60]!r}..."
                 )
         ids = torch.full((len(rows), self.length), vocabulary[PAD])
         for i, row in enumerate(rows):
@@ -252,8 +253,9 @@ def _by_name() -> dict[str, tuple[Label, ...]]:
 
 
 def search(text: str, limit: int = 20) -> list[Label]:
-    """Return the classes that a text may mean: names equal to it, starting with it, containing it,
-    then similar ones.
+    """Return the classes that a text may mean, the likeliest first.
+
+    Their names equal it, start with it, contain it, or are similar, in this order.
     """
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal():
@@ -280,13 +282,12 @@ def label_of(text: str) -> Label:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(
-            f"prompt {text!r} names several classes; choose {' or '.join(label.title for label in found)}"
-        )
+        titles = " or ".join(label.title for label in found)
+        raise ValueError(f"prompt {text!r} names several classes; choose {titles}")
     near = ", ".join(label.title for label in search(text, CLOSE))
     raise ValueError(
-        f"prompt must be an ImageNet class, by name or by number from 0 to {CLASSES - 1}, got {text!r}"
-        + (f"; near it are {near}" if near else "; for example: goldfish (1)")
+        f"prompt must be an ImageNet class, by name or by number from 0 to {CLASSES - 1}, "
+        f"got {text!r}" + (f"; near it are {near}" if near else "; for example: goldfish (1)")
     )
 
 
@@ -318,15 +319,19 @@ T5 = Layout(
 
 _SITES = "com|co|ru|net|org|edu|gov|it"
 _FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
-_DASHES = "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
+_DASHES = (
+    "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40"
+    "\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
+)
 _BAD_MARKS = (
     "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
 )
 
 
 def _address(scheme: str) -> str:
-    """Return the pattern of an address's start, or of a host name with its path that is not the
-    first half of an e-mail address.
+    """Return the pattern of an address's start, or of a host name with its path.
+
+    The host name must not be the first half of an e-mail address.
     """
     host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
     return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
@@ -386,8 +391,10 @@ def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
 
 
 def clean_once(text: str) -> str:
-    """Apply the published cleaning once: that of LlamaGen's language/t5.py, which has it from
-    DeepFloyd IF. The order of the steps matters.
+    """Apply the published cleaning once.
+
+    It is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF. The order of the steps
+    matters.
     """
     # imported here, since only captions of published models need these packages
     import ftfy
@@ -407,9 +414,7 @@ def clean_once(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a caption as in the training of the published models: cleaned twice (LlamaGen,
-    language/t5.py).
-    """
+    """Return a caption as in the training of the published models: cleaned twice."""
     return clean_once(clean_once(text))
 
 
@@ -433,11 +438,11 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 class CaptionEncoder:
-    """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero (LlamaGen,
-    autoregressive/sample/sample_t2i.py).
+    """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero.
 
-    `make` builds the T5 for the first prompt. The T5 is kept for the next prompt, and released if
-    less than LEAST_FREE bytes of memory are free after a prompt.
+    As LlamaGen's autoregressive/sample/sample_t2i.py. `make` builds the T5 for the first prompt.
+    The T5 is kept for the next prompt, and released if less than LEAST_FREE bytes of memory are
+    free after a prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
@@ -446,8 +451,10 @@ class CaptionEncoder:
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """Return the encoder of a target's captions, in 16 bits, from published files; on a CPU it
-        has packed matmuls, and the files stay mapped. Raise CheckpointError as in `load_text`.
+        """Return the encoder of a target's captions, in 16 bits, from published files.
+
+        On a CPU it has packed matmuls, and the files stay mapped. Raise CheckpointError as in
+        `load_text`.
         """
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
@@ -468,13 +475,13 @@ class CaptionEncoder:
         """Raise ValueError when the published cleaning leaves nothing of a prompt."""
         if not clean(prompt):
             raise ValueError(
-                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, which takes out addresses, "
-                "file names, Chinese characters and the like; describe the picture in English words"
+                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, "
+                "which takes out addresses, file names, Chinese characters and the like; "
+                "describe the picture in English words"
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Return features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120]
-        bool, on the encoder's device.
+        """Return features [1, 120, C] float32 and mask [1, 120] bool, on the encoder's device.
 
         Words past the 120 positions are cut off, as published, and reported as unknown.
         """
@@ -504,10 +511,10 @@ def blank_text(config: T5Config) -> T5EncoderModel:
 def load_text(
     located: Located, width: int, device: torch.device, dtype: torch.dtype | None
 ) -> CaptionEncoder:
-    """Return a T5's encoder and tokenizer, from the published files; dtype None: in theirs, mapped
-    into memory on a CPU.
+    """Return a T5's encoder and tokenizer, from the published files.
 
-    Raises CheckpointError when they are not a T5's of that width.
+    dtype None: the files' own, mapped into memory on a CPU. Raises CheckpointError when they are
+    not a T5's of that width.
     """
     path = located.beside("config.json")
     try:

@@ -1,5 +1,7 @@
-"""Image tokenizers: VQ networks in the form of transformers' JanusVQVAE, with the look-up of
-LlamaGen or of Chameleon; a decoder to larger pictures; colours and neighbours of their tokens.
+"""Image tokenizers, a decoder to larger pictures, colours and neighbours of tokens.
+
+Tokenizers are VQ networks in the form of transformers' JanusVQVAE, with the look-up of LlamaGen or
+of Chameleon.
 """
 
 from __future__ import annotations
@@ -44,9 +46,7 @@ class ImageTokenizer(nn.Module):
         self.codebook_size = config.num_embeddings
 
     def scaled(self, vectors: Tensor, dim: int) -> Tensor:
-        """Return vectors along a dimension in float32 as they are compared and decoded: of unit
-        length.
-        """
+        """Return float32 vectors as they are compared and decoded: of unit length along `dim`."""
         return F.normalize(vectors.float(), dim=dim)
 
     @property
@@ -74,9 +74,7 @@ class ImageTokenizer(nn.Module):
         return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
 
     def vectors(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes
-        them.
-        """
+        """Map token ids [B, G * G] to the codebook vectors [B, e, G, G] that the decoder takes."""
         z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
@@ -85,18 +83,16 @@ class ImageTokenizer(nn.Module):
         return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
 
     def decode_raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], nominally in [-1, 1], not
-        clamped.
-        """
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], about -1 to 1, not clamped."""
         return self.vq.decoder(self.vq.post_quant_conv(z))
 
 
 class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network: attention only in the middle, and a codebook whose vectors are
-    compared and decoded unchanged (facebookresearch/chameleon, vqgan.py).
+    """Chameleon's VQ network (facebookresearch/chameleon, vqgan.py).
 
-    transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder
-    with it.
+    It has attention only in the middle, and a codebook whose vectors are compared and decoded
+    unchanged. transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare
+    this encoder with it.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -136,8 +132,7 @@ VQ_NAMES = (
 
 
 class PictureDecoder(nn.Module):
-    """A second decoder for the tokens of an image tokenizer: codebook vectors in, pictures of
-    several times its size out.
+    """A second decoder for an image tokenizer's tokens, to pictures of several times its size.
 
     It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale`
     pixels for every pixel of the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer
@@ -165,9 +160,7 @@ class PictureDecoder(nn.Module):
         )
 
     def raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], nominally in [-1, 1], not
-        clamped.
-        """
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], not clamped."""
         return F.pixel_shuffle(self.decoder(self.post_quant_conv(z)), self.scale)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -186,11 +179,10 @@ SIDE = 2
 
 @torch.inference_mode()
 def token_colours(tokenizer: ImageTokenizer) -> Tensor:
-    """Return the mean colour of each token [V, 3] int32, 0 to 255: that of a decoded patch of this
-    token alone.
+    """Return the mean colour of each token [V, 3] int32, 0 to 255.
 
-    Of a large codebook DECODED tokens are decoded. Each other token has the colour of the nearest
-    of those by L2 distance.
+    It is that of a decoded patch of this token alone. Of a large codebook DECODED tokens are
+    decoded. Each other token has the colour of the nearest of those by L2 distance.
     """
     book = tokenizer.codebook
     known = (
@@ -210,12 +202,11 @@ def _patches(tokenizer: ImageTokenizer, vectors: Tensor) -> Tensor:
 
 
 def neighbour_table(vectors: Tensor, k: int) -> Tensor:
-    """Return the k nearest codebook entries of every entry by L2 distance, without itself, [V, k]
-    int32, nearest first.
+    """Return the k nearest codebook entries of every entry, [V, k] int32, nearest first.
 
-    `vectors` [V, e] should be those that the tokenizer's decoder reads: see
-    `ImageTokenizer.codebook`. The released table used the raw vectors (jadohu/LANTERN,
-    generate_codebook.py).
+    The distance is L2, and an entry is no neighbour of itself. `vectors` [V, e] should be those
+    that the tokenizer's decoder reads: see `ImageTokenizer.codebook`. The released table used the
+    raw vectors (jadohu/LANTERN, generate_codebook.py).
     """
     if not 0 <= k < vectors.shape[0]:
         raise ValueError(
