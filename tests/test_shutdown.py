@@ -31,7 +31,7 @@ BLOCKS = {
 PROGRAM = """
 import atexit, signal, sys, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from lantern_demo.models.machine import shutdown
+from lantern_demo import shutdown
 shutdown.GRACE = 0.5
 if __name__ == "__main__":
     atexit.register(print, "at exit")

@@ -45,7 +45,7 @@ class Learner(Protocol):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing over S slots, `lead` of them in front of the picture's -> outputs [B,
         S, H] a pass. tokens [B, S] has the token after each slot's state, 0 in front of the
-        picture; hidden is [B, S, (1 + F) H]. See `models.decoder.DecoderDrafter.train_passes`.
+        picture; hidden is [B, S, (1 + F) H]. See `models.llama.DecoderDrafter.train_passes`.
         """
 
 

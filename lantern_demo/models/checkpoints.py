@@ -213,9 +213,7 @@ def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
 
 
 def locate(
-    info: ModelInfo,
-    folder: Path | None = None,
-    drafter: Path | None = None,
+    info: ModelInfo, folder: Path | None = None, drafter: Path | None = None
 ) -> dict[Part, Located]:
     """Find a published model's files in a local folder, or else fetch them from the Hub.
 

@@ -180,9 +180,7 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 
 
 def drafter_config(
-    located: Located,
-    target: TargetSizes,
-    usual: DrafterSizes | None = None,
+    located: Located, target: TargetSizes, usual: DrafterSizes | None = None
 ) -> DrafterSizes:
     """Return the configuration of a target's drafter, by the config.json beside its weights.
 

@@ -249,7 +249,7 @@ def load(
     from the Hub at its first start. `folder` is a local folder with its files instead (see
     `models.checkpoints`). `drafter` is a folder with a drafter that replaces the published one,
     trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
-    `models.machine.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
+    `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
     an impossible number of threads and an unreadable folder; also for a published model that does
     not fit this machine, or whose files cannot be fetched or are wrong.
     """
