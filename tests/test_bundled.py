@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from released import llamagen_tensors
+from safetensors.torch import load_file, save_file
 
 from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.picture import steepness_kept
 from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo import load
+from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE, save
 from lantern_demo.models.cpu import exact_kind
 from lantern_demo.models.tokenizer import token_colours
 from lantern_demo.runs.pipeline import Generation, Pipeline
 
+CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 
@@ -31,6 +34,19 @@ def pipe() -> Pipeline:
 
 def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:
     assert exact_kind(pipe.networks.target.parameters()) == "half"
+
+
+def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) -> None:
+    """A target is written under the names of LlamaGen's own files, and read back as it was."""
+    before = bundled.load(tiny_model, CPU)
+    bundled.save(tmp_path, before, torch.float32)
+    written = load_file(tmp_path / "target" / "model.safetensors")
+    assert written.keys() == llamagen_tensors(before.target).keys()
+    assert "layers.0.attention.wqkv.weight" in written
+    after = bundled.load(tmp_path, CPU).target.state_dict()
+    own = before.target.state_dict()
+    assert after.keys() == own.keys()
+    assert all(torch.equal(after[name], weight) for name, weight in own.items())
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ and the program on it.
 from __future__ import annotations
 
 import json
+import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
     assert (found.eps, found.rope_base) == (1e-6, 10000.0)
+
+
+def test_the_lack_of_a_drafter_is_said_before_files_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
+    with pytest.raises(ValueError, match="lacks the target part"):
+        checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, tmp_path)
+    assert f"no drafter comes with {JANUS_ID}; train one: python examples/" in caplog.text
 
 
 def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
