@@ -97,7 +97,7 @@ def grown(target: LlamaGen, layers: int) -> LlamaGen:
         for name, w in target.state_dict().items():
             start = f"layers.{origin}."
             if name.startswith(start):
-                zero = silent and name.endswith(("wo.weight", "w2.weight"))
+                zero = silent and name.endswith(("o_proj.weight", "down_proj.weight"))
                 weights[f"layers.{i}.{name.removeprefix(start)}"] = w * 0 if zero else w.clone()
     deep.load_state_dict(weights)
     return deep

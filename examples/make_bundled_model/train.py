@@ -145,7 +145,7 @@ def fit(
     linear = {
         id(m.weight) for net in parts.values() for m in net.modules() if isinstance(m, nn.Linear)
     }
-    heads = ("text.", "output.weight", "cap_proj", "_head")
+    heads = ("text.", "cap_proj", "_head")
     inner = [
         p
         for n, p in named

@@ -229,7 +229,8 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         names[ours]: shape if (cut := cuts[ours]) is None else (cut.total, *shape[1:])
         for ours, shape in shapes.items()
     }
-    faults = list(_faults(tensors, expected, layout))
+    allowed = {names[ours]: {*DTYPES, own.dtype} for ours, own in network.state_dict().items()}
+    faults = list(_faults(tensors, expected, allowed, layout))
     if faults:
         name = files.get(faults[0][0], next(iter(files.values()), Path()))
         more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
@@ -264,7 +265,10 @@ def published_tensors(network: nn.Module, layout: Layout) -> dict[str, Tensor]:
 
 
 def _faults(
-    tensors: Mapping[str, Tensor], expected: Shapes, layout: Layout
+    tensors: Mapping[str, Tensor],
+    expected: Shapes,
+    allowed: Mapping[str, set[torch.dtype]],
+    layout: Layout,
 ) -> Iterator[tuple[str, str]]:
     """Yield the faults of a checkpoint's tensors: (published name, sentence)."""
     for name in sorted(tensors.keys() - expected.keys()):
@@ -277,12 +281,10 @@ def _faults(
         own, dtype = list(tensors[name].shape), tensors[name].dtype
         if own != list(shape):
             yield name, f"tensor {name!r} has shape {own}, expected {list(shape)}"
-        elif dtype not in DTYPES:
-            allowed = ", ".join(str(one).removeprefix("torch.") for one in DTYPES)
-            yield (
-                name,
-                f"tensor {name!r} is {str(dtype).removeprefix('torch.')}, allowed are {allowed}",
-            )
+        elif dtype not in allowed[name]:
+            usual = ", ".join(str(one).removeprefix("torch.") for one in DTYPES)
+            said = str(dtype).removeprefix("torch.")
+            yield name, f"tensor {name!r} is {said}, allowed are {usual}"
 
 
 def fill(
