@@ -47,6 +47,8 @@ from lantern_demo.models.text import PromptEncoder
 from lantern_demo.paths import user_path
 from lantern_demo.shutdown import stoppable
 
+_LOG = logging.getLogger(__name__)
+
 TREE_SLOTS = 192  # cache positions after the last token, for the largest draft trees
 TREE_NODES = 128  # nodes of the largest draft tree
 GIB = 2**30
@@ -103,7 +105,8 @@ def memory(published: Published, device: torch.device) -> int:
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
     """Return why the device's memory does not suffice, or None."""
-    needed, free = memory(published, device), free_memory(device)
+    needed = memory(published, device)
+    free = free_memory(device)
     if free is None or needed <= free:
         return None
     about = "at least" if dtype == "float32" else "about"
@@ -150,7 +153,8 @@ def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
     """Return why the disk's free space does not suffice, or None."""
     cache = Path(HF_HUB_CACHE).absolute()
     place = next(p for p in (cache, *cache.parents) if p.exists())
-    needed, free = to_fetch(info, folder)[1], shutil.disk_usage(place).free
+    needed = to_fetch(info, folder)[1]
+    free = shutil.disk_usage(place).free
     if needed <= free:
         return None
     return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
@@ -161,7 +165,7 @@ def gib(count: int) -> str:
     return f"{count / GIB:.1f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:.0f} MiB"
 
 
-_LOG = logging.getLogger(__name__)
+# -- loading
 
 
 def load(
@@ -340,6 +344,9 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
     captions = " --captions captions.txt" if info.kind == "text" else ""
     training = f"python examples/train_drafter/drafter.py --target {info.id}{captions}"
     return NoDrafter(f"no drafter comes with {info.id}", f"{training} --out runs/{info.id}-drafter")
+
+
+# -- the command
 
 
 def check(

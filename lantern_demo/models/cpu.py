@@ -89,18 +89,6 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
     return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""), kind)
 
 
-def filled(count: int, kind: str) -> int:
-    """Return the rows that a kind needs, at least `count`, for sums independent of the count.
-
-    A pass that pads its rows once, with zeros, saves each of its matmuls the copy.
-    """
-    if kind == "half":
-        fill = _rows_to_fill()
-        # the table ends with a multiple of all block sizes, after which it repeats
-        return count + fill[count % len(fill)]
-    return count if kind == "plain" else max(count, FEW)
-
-
 def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
     """Make a matmul whose rows have the same bits in any company.
 
@@ -108,13 +96,14 @@ def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
     rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one or
     two rows in another order. Rows of zeros fill them up.
     """
-
-    if kind == "half" and not any(_rows_to_fill()):
+    lacking = _rows_to_fill() if kind == "half" else None
+    if lacking is not None and not any(lacking):
         return run  # every count of rows will do here
 
     def product(x: Tensor) -> Tensor:
         count = x.shape[0]  # len(x) is Python code in PyTorch
-        more = filled(count, kind) - count
+        # the table ends with a multiple of all block sizes, after which it repeats
+        more = max(0, FEW - count) if lacking is None else lacking[count % BLOCKS]
         return run(F.pad(x, (0, 0, 0, more)))[:count] if more else run(x)
 
     return product

@@ -188,7 +188,8 @@ def drafter_config(
     Chameleon, as LANTERN's training wants them. The latter may be missing; what it leaves out is as
     in `usual`. Raise CheckpointError for a drafter of another target.
     """
-    family, path = family_of(target), located.beside("config.json")
+    family = family_of(target)
+    path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
     if "dim" not in said and family.drafter_facts is not None:
         usual = usual or drafter_for(target, ffn=target.ffn)

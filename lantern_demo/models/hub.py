@@ -33,7 +33,9 @@ QUOTED = 300  # characters, at most
 
 def why_failed(error: Exception, source: Source, revision: str) -> str:
     """Return a sentence that explains a failed download, and the remedy."""
-    what, repo, cache = f"{source.weights} of {source.repo}", source.repo, constants.HF_HUB_CACHE
+    what = f"{source.weights} of {source.repo}"
+    repo = source.repo
+    cache = constants.HF_HUB_CACHE
     absent = isinstance(error, LocalEntryNotFoundError)
     cause = error.__cause__ if absent and error.__cause__ else error
     if disk_full(error):
@@ -67,8 +69,11 @@ def why_failed(error: Exception, source: Source, revision: str) -> str:
 
 def _why_refused(error: HfHubHTTPError, source: Source, revision: str) -> str:
     """Return the sentence for an error status, of the Hub or of what answers in its place."""
-    what, repo, answer = f"{source.weights} of {source.repo}", source.repo, error.response
-    status, with_token = answer.status_code, "authorization" in answer.request.headers
+    what = f"{source.weights} of {source.repo}"
+    repo = source.repo
+    answer = error.response
+    status = answer.status_code
+    with_token = "authorization" in answer.request.headers
     own = f": {error.server_message}" if error.server_message else ""
     said = _line(f"{status} {answer.reason_phrase}{own}")
     if status == 401 and with_token:

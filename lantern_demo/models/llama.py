@@ -432,7 +432,8 @@ class DecoderDrafter(Decoder):
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
         store = partial(cache.write, 0, slots, end)
-        rope, mask = self.rope_at(positions, cache), cache.bias(visible, end)
+        rope = self.rope_at(positions, cache)
+        mask = cache.bias(visible, end)
         return self.run(self.embed(tokens), hidden, rope, mask, store, asked)
 
     def run(

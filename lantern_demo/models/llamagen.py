@@ -347,11 +347,13 @@ class LeanDrafter:
     ) -> Tensor:
         """As `decoding.interfaces.Drafter.forward`."""
         r, n, width = hidden.shape
-        dim, before = self.config.dim, hidden.reshape(r * n, width)
+        dim = self.config.dim
+        before = hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
         rotated = self.layer.rotated(x, self.rope[positions], r)
-        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
+        end = end_of(slots, visible)
+        asked = 1 if visible is None else len(visible)
         k, v = cache.write(0, slots, end, rotated[:, :, 1:])
         q = rotated[:, :, 0] if asked == n else rotated[:, n - asked :, 0]
         x = x if asked == n else x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)

@@ -388,7 +388,8 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any], needs: Needs)
 
 def _anole() -> ModelInfo:
     """Return Anole-7B with LANTERN's drafter, the second family of both papers."""
-    hub, shards = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
+    hub = "leloy/Anole-7b-v0.1-hf"
+    shards = "model-*.safetensors"
     return ModelInfo(
         id="anole-7b",
         title="Anole-7B, text to image, 512 px",

@@ -241,7 +241,8 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         )
 
     def taken(ours: str) -> Tensor:
-        whole, cut = tensors[names[ours]], cuts[ours]
+        whole = tensors[names[ours]]
+        cut = cuts[ours]
         return whole if cut is None else whole[cut.first : cut.first + shapes[ours][0]]
 
     return {ours: taken(ours) for ours in shapes}
@@ -278,7 +279,8 @@ def _faults(
         if name not in tensors:
             yield name, f"tensor {name!r} is missing"
             continue
-        own, dtype = list(tensors[name].shape), tensors[name].dtype
+        own = list(tensors[name].shape)
+        dtype = tensors[name].dtype
         if own != list(shape):
             yield name, f"tensor {name!r} has shape {own}, expected {list(shape)}"
         elif dtype not in allowed[name]:

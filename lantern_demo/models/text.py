@@ -102,8 +102,12 @@ class PromptIds:
         after: list[int],
         template: str = "{}",
     ) -> None:
-        self.tokenizer, self.length, self.marks = tokenizer, length, marks
-        self.before, self.after, self.template = before, after, template
+        self.tokenizer = tokenizer
+        self.length = length
+        self.marks = marks
+        self.before = before
+        self.after = after
+        self.template = template
 
     def check(self, prompt: str) -> None:
         """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
@@ -446,7 +450,8 @@ class CaptionEncoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
-        self.tokenizer, self.make = tokenizer, make
+        self.tokenizer = tokenizer
+        self.make = make
         self.made: T5EncoderModel | None = None
 
     @classmethod
@@ -485,7 +490,8 @@ class CaptionEncoder:
 
         Words past the 120 positions are cut off, as published, and reported as unknown.
         """
-        text, encoder = clean(prompt), self.encoder
+        text = clean(prompt)
+        encoder = self.encoder
         device = encoder.device
         encoding = self.tokenizer.encode(text)
         ids = torch.tensor([encoding.ids], device=device)

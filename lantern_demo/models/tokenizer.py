@@ -60,7 +60,8 @@ class ImageTokenizer(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
-        z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
+        z = self.latent(images).flatten(2).transpose(1, 2)
+        book = self.codebook
         # |z - e|^2 less |z|^2, which is the same for every e
         return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
