@@ -248,13 +248,15 @@ class Packing:
 
 
 class Where(NamedTuple):
-    """The slots that a layer writes, and those that its nodes see."""
+    """The slots that a layer writes, and those that its last `asked` nodes see."""
 
     cache: KVCache
     layer: int
     slots: Tensor  # [n] int64
     end: int  # attention covers the first `end` slots
-    mask: Tensor | None  # [R or 1, 1, n, end], bool or added to the scores; None: all are visible
+    # [R or 1, 1, asked, end], bool or added to the scores; None: all are visible
+    mask: Tensor | None
+    asked: int
 
 
 class LeanLayer:
@@ -275,18 +277,21 @@ class LeanLayer:
         self.down = packing.matmul(layer.mlp.down_proj)
 
     def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
-        """Map x [R * n, D] to the same shape; rope [n, 3 H / 2] holds rows of `complex_rope`."""
-        rotated = self.rotated(x if self.before is None else self.before(x), rope, where.cache.rows)
-        k, v = where.cache.write(where.layer, where.slots, where.end, rotated[:, :, 1:])
-        q = rotated[:, :, 0].transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, where.mask, scale=1.0)  # q is scaled
-        return self.finish(x, attended.transpose(1, 2).reshape(x.shape))
+        """Map x [R * n, D] to the states of the last nodes [R * asked, D].
 
-    def rotated(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
-        """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
-        nodes = rope.shape[0]  # len() of a tensor is Python code in PyTorch
-        rotated = self.qkv(x).view(torch.complex64).view(rows, nodes, -1) * rope
-        return rotated.view(torch.float32).view(rows, nodes, 3, self.heads, -1)
+        rope [n, 3 D / 2] holds rows of `complex_rope`.
+        """
+        rows = where.cache.rows
+        n = rope.shape[0]  # len() of a tensor is Python code in PyTorch
+        qkv = self.qkv(x if self.before is None else self.before(x))
+        turned = (qkv.view(torch.complex64).view(rows, n, -1) * rope).view(torch.float32)
+        rotated = turned.view(rows, n, 3, self.heads, -1)
+        k, v = where.cache.write(where.layer, where.slots, where.end, rotated[:, :, 1:])
+        q = rotated[:, n - where.asked :, 0].transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, k, v, where.mask, scale=1.0)  # q is scaled
+        if where.asked < n:
+            x = x.view(rows, n, -1)[:, n - where.asked :].flatten(0, 1)
+        return self.finish(x, attended.transpose(1, 2).reshape(x.shape))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Apply the rest of the layer after attention: x [M, D] -> the same shape."""
@@ -369,12 +374,12 @@ class LeanDecoder(ABC):
     def _run(
         self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
     ) -> Tensor:
-        """Run the layers over x [R, n, H]; the last four are those of `Where`."""
+        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
         r, n, dim = x.shape
         x = x.reshape(r * n, dim)
         features: list[Tensor] = []
         for i, layer in enumerate(self.layers):
-            x = layer.forward(x, rope, Where(cache, i, slots, end, mask))
+            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
             if i + 1 in self.original.feature_layers:
                 features.append(x)
         return with_features(self.norm(x), features).view(r, n, -1)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Packing, complex_rope, matmul
+from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Packing, Where, complex_rope, matmul
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     BEYOND,
@@ -351,18 +351,10 @@ class LeanDrafter:
         before = hidden.reshape(r * n, width)
         known = self.own(before) if width == dim else self._stable(before)
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
-        rotated = self.layer.rotated(x, self.rope[positions], r)
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
-        k, v = cache.write(0, slots, end, rotated[:, :, 1:])
-        q = rotated[:, :, 0] if asked == n else rotated[:, n - asked :, 0]
-        x = x if asked == n else x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
-        attended = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k, v, cache.bias(visible, end), scale=1.0
-        )  # queries are scaled already
-        return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(
-            r, asked, dim
-        )
+        where = Where(cache, 0, slots, end, cache.bias(visible, end), asked)
+        return self.layer.forward(x, self.rope[positions], where).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:
         """Map states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
