@@ -160,7 +160,7 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
 
 
 def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
-    """An image tokenizer under the names of LlamaGen's, with the buffer that its files carry along."""
+    """An image tokenizer under LlamaGen's names, with the buffer that its files carry along."""
     found = {_vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
     return {"quantize.codebook_used": torch.zeros(65536), **found}
 

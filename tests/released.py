@@ -208,7 +208,8 @@ def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
 def _only(found: list[Golden], case: Golden) -> Golden:
     if len(found) != 1:
         pytest.fail(
-            f"{case.name} could have been made with each of {', '.join(file.name for file in found)}"
+            f"{case.name} could have been made with each of "
+            f"{', '.join(file.name for file in found)}"
         )
     return found[0]
 
@@ -465,7 +466,7 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
 
 @lru_cache
 def anole(case: Golden) -> Anole:
-    """Anole's target of a case; its head lies in the case itself, and loses what is no image token."""
+    """Anole's target of a case; its head lies in the case, and keeps image tokens alone."""
     config = AnoleConfig(
         **anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"]
     )

@@ -51,7 +51,7 @@ def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
-    """Over two pictures each; a single picture's accepted length is too noisy to order methods by."""
+    """Over two pictures each; a single one's accepted length is too noisy to order methods by."""
     steps: dict[str, int] = {}
     for seed in range(2):
         for method, event in pipe.compare(

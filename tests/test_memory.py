@@ -1,4 +1,4 @@
-"""The memory and the processors that control groups leave, on trees of files as Linux shows them."""
+"""The memory and the processors that control groups leave, on trees of files as of Linux."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MACHINE = 8000  # MiB free
 
 
 def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
-    """Write /proc and /sys/fs/cgroup: the process's groups, and files by their paths in the latter."""
+    """Write /proc and /sys/fs/cgroup: the process's groups, and files of the latter."""
     proc = root / "proc" / "self"
     proc.mkdir(parents=True)
     (proc / "cgroup").write_text(groups and f"{groups}\n", encoding="utf-8")
@@ -129,7 +129,7 @@ def test_a_system_without_proc_has_all_its_memory(tmp_path: Path) -> None:
 
 
 def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that the machine could hold is refused, and so is a race, where the group could not."""
+    """A model and a race are refused that the machine could hold and the group could not."""
     info, small = (
         REGISTRY["llamagen-c2i-b-256"],
         tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140))),

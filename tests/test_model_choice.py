@@ -112,7 +112,7 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
 # of the memory.
 OFFERED = {
     TEXT_ID: (7.5, 1000, 256, 256, "memory of about 5.5 GiB on a GPU"),
-    ANOLE_ID: (3.0, 2000, 1024, 512, "download of about 15.1 GiB, 16.4 GiB on a GPU, 18.1 GiB on a processor"),
+    ANOLE_ID: (3.0, 2000, 1024, 512, "about 15.1 GiB, 16.4 GiB on a GPU, 18.1 GiB on a processor"),
     JANUS_ID: (5.0, 0, 576, 384, "download of about 3.9 GiB, 4.6 GiB on a GPU"),
     JANUS_7B_ID: (5.0, 0, 576, 384, "download of about 13.8 GiB, 14.7 GiB on a GPU"),
 }

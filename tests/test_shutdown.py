@@ -1,4 +1,4 @@
-"""The end of a program by Ctrl-C and SIGTERM: a word in place of a traceback, soon, after clean-up."""
+"""The end of a program by Ctrl-C and SIGTERM: a word and no traceback, soon, after clean-up."""
 
 from __future__ import annotations
 
