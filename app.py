@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 
-from lantern_demo.models.machine.shutdown import leave, stoppable
+from lantern_demo.shutdown import leave, stoppable
 from lantern_demo.ui import environment
 
 

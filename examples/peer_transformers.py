@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lantern_demo.bench.speed import Contestant, measure, play, prompts_for, rows_of
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models.common import prefix_mask
-from lantern_demo.models.llamagen.target import LlamaGen
+from lantern_demo.models.llama import prefix_mask
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.runs.pipeline import Pipeline, load
 
 
@@ -76,7 +76,7 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         self.target, self.cfg_scale = target, cfg_scale
 
     def get_input_embeddings(self) -> torch.nn.Module:
-        return self.target.tok_embeddings
+        return self.target.embed_tokens
 
     def forward(
         self,
@@ -106,7 +106,7 @@ class ImageModel(PreTrainedModel, GenerationMixin):
             config, dtype = self.target.config, inputs_embeds.dtype
             mask: Tensor | None = prefix_mask(visible, x.shape[1], x.device, config.padding, dtype)
         else:
-            x = self.target.tok_embeddings(input_ids).expand(rows, -1, -1)
+            x = self.target.embed_tokens(input_ids).expand(rows, -1, -1)
             mask = None if visible is None else visible[:, None, None]
         rope = self.target.rope[None, first : first + x.shape[1]]
         stores = [partial(append, cache, layer) for layer in range(self.target.config.layers)]

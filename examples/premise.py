@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from examples.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read, true_tokens, truth
 from lantern_demo import load
 from lantern_demo.bench.report import now
-from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 
 RANKS = (1, 10, 100, 300)

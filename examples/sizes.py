@@ -32,12 +32,10 @@ from lantern_demo.bench.report import at_least, json_file, machine_of, now, tabl
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
-from lantern_demo.models.families import family_of
-from lantern_demo.models.files.blank import held
-from lantern_demo.models.files.needs import gib
-from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, supported
-from lantern_demo.models.machine.memory import free_memory
+from lantern_demo.models.checkpoints import gib
+from lantern_demo.models.cpu import KINDS, OF_FORMAT, supported
+from lantern_demo.models.device import free_memory, pick_threads
+from lantern_demo.models.families import blank_network, dtype_of, family_of
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.trees import DEFAULTS
@@ -66,7 +64,8 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
     Raises ValueError if it does not fit into memory."""
     published, free = model_info(model).published, free_memory(CPU)
     if published is not None and free is not None and not small:
-        needed = held(published.target) * (4 if kind in (MODULES, "plain", "packed") else 2)
+        numbers = sum(w.numel() for w in blank_network(published.target).parameters())
+        needed = numbers * (4 if kind in (MODULES, "plain", "packed") else 2)
         if needed > 0.9 * free:
             raise ValueError(
                 f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free"
@@ -76,10 +75,10 @@ def sized(model: str, kind: str, small: bool) -> TimedModel:
     if kind == MODULES:
         return timed
     network: Any = timed.target
-    fused = family_of(network.config).cpu
-    assert fused is not None
-    target = fused.target(network, kind, published is not None)
-    return replace(timed, target=target, drafter=fused.drafter(timed.drafter, kind))
+    family = family_of(network.config)
+    assert family.lean_target is not None
+    target = family.lean_target(network, kind, published is not None)
+    return replace(timed, target=target, drafter=family.lean_drafter(timed.drafter, kind))
 
 
 def default_kind(model: str) -> str:
@@ -87,7 +86,7 @@ def default_kind(model: str) -> str:
     for the bundled one.
     """
     info = model_info(model)
-    return "half" if info.folder else OF_FORMAT.get(info.dtype("auto", CPU), "packed")
+    return "half" if info.folder else OF_FORMAT.get(dtype_of(info, "auto", CPU), "packed")
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ __all__ = ["Generation", "Method", "Pipeline", "load", "register"]
 if "torch" not in sys.modules:
     # OpenMP reads this once, while PyTorch loads. As soon as other programs run, threads that spin
     # while they wait take the CPU from the thread that they wait for: see
-    # `models.machine.device.pick_threads`.
+    # `models.device.pick_threads`.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import unicodedata
 
 import torch
 
-from lantern_demo.models.files.failures import disk_full
-
 _LOG = logging.getLogger(__name__)
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -20,6 +21,17 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(
         error, (torch.OutOfMemoryError, MemoryError)
     ) or "can't allocate memory" in str(error)
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Return whether an error, or one of its causes, is a full disk or a used-up quota."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        if "No space left on device" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def release_memory() -> None:
@@ -32,14 +44,18 @@ def release_memory() -> None:
 def sentence(error: BaseException) -> str:
     """Return a sentence that names the error and a remedy."""
     if out_of_memory(error):
-        return "The device ran out of memory; choose a smaller draft tree, a smaller model or another device."
+        return (
+            "The device ran out of memory; "
+            "choose a smaller draft tree, a smaller model or another device."
+        )
     if isinstance(error, FloatingPointError):
         return f"Numbers went wrong: {error}. Try float32, or load the model anew."
     if disk_full(error):
         return "The disk of the machine that runs this is full; free some space."
     first = (str(error).splitlines() or [""])[0]
     if "CUDA error" in first or "CUDNN" in first:
-        return f"The GPU reported a fault ({first}). Try again; if it fails once more, start the program anew."
+        remedy = "Try again; if it fails once more, start the program anew."
+        return f"The GPU reported a fault ({first}). {remedy}"
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

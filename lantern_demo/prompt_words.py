@@ -1,5 +1,4 @@
-"""Read the requests of a prompt from the known phrases of a model with a small vocabulary, and
-explain undrawable prompts.
+"""Read what a prompt asks of a model with a small vocabulary; explain undrawable prompts.
 
 `ui/web/phrases.js` does the same in the page while the user types, with the tables of
 `Phrasebook.view`.
@@ -31,9 +30,7 @@ GAP = "|"
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: whether it names the model's subject, and the phrase of each part
-    that it has.
-    """
+    """What a prompt asks for: whether it names the model's subject, and each part's phrase."""
 
     named: bool
     said: Mapping[str, str]
@@ -58,7 +55,7 @@ class Reading:
 
 
 class Phrasebook:
-    """The phrases that a vocabulary contains, by part of a prompt and option, the plainest first."""
+    """The phrases that a vocabulary contains, by part of a prompt, the plainest first."""
 
     def __init__(self, words: frozenset[str]) -> None:
         self.words = words
@@ -73,8 +70,9 @@ class Phrasebook:
         self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
-        """Return (words, part, their phrase), the longest first: "under a moonless sky" contains
-        the kind "sky" without meaning it.
+        """Return (words, part, their phrase), the longest first.
+
+        "under a moonless sky" contains the kind "sky" without meaning it.
         """
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
@@ -110,9 +108,7 @@ class Phrasebook:
         return Reading(one or several, said)
 
     def nearest(self, prompt: str) -> str:
-        """Return the nearest prompt of known phrases alone, with enough of them to be drawn
-        reliably.
-        """
+        """Return the nearest prompt of known phrases that is drawn reliably."""
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
 
@@ -133,9 +129,7 @@ class Phrasebook:
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
-    """Return a model's phrasebook, or None if it reads any text or lacks the nouns of these
-    phrases.
-    """
+    """Return a model's phrasebook, or None if it reads any text or lacks the nouns."""
     return None if info.vocabulary is None else _of(info.vocabulary)
 
 
@@ -162,9 +156,7 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning shown with the picture of a prompt that the model cannot draw, otherwise
-    None.
-    """
+    """Return the warning beside the picture of an undrawable prompt, otherwise None."""
     lacking = cannot_draw(info, prompt)
     return (
         None

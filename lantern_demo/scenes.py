@@ -1,6 +1,4 @@
-"""The words of the lantern scenes that the bundled model draws: attributes, their wordings,
-captions made of them.
-"""
+"""The words of the bundled model's lantern scenes: attributes, wordings, captions."""
 
 from __future__ import annotations
 

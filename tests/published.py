@@ -12,26 +12,28 @@ from typing import Any
 
 import torch
 import transformers
-from released import LAYER_NAMES, with_levels_turned
+from released import llamagen_tensors, with_levels_turned
 from safetensors.torch import save_file
 from tiny import vq_config
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
-from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.target import Anole, AnoleConfig
-from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
-from lantern_demo.models.janus.target import Janus, JanusConfig
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.anole import Anole, AnoleDrafter
+from lantern_demo.models.janus import Janus, JanusDrafter
+from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
     REGISTRY,
+    AnoleConfig,
+    AnoleDrafterConfig,
+    DrafterConfig,
+    JanusConfig,
+    JanusDrafterConfig,
+    LlamaGenConfig,
     ModelInfo,
+    Needs,
     Published,
-    TextSizes,
     TokenizerSizes,
-    Words,
 )
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
@@ -56,7 +58,6 @@ DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
 PICTURES = TokenizerSizes(
     channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB
 )
-TEXT = TextSizes(width=WIDTH, layers=1, heads=2, head=16, ffn=48, vocab=40)
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
 ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
@@ -77,22 +78,22 @@ PARTS: dict[str, dict[str, Any]] = {
     TEXT_ID: {
         "target": replace(TARGET, eps=1e-5),
         "drafter": replace(DRAFTER, eps=1e-6),
-        "text": TEXT,
     },
     CLASS_ID: {"target": CLASSES},
     ANOLE_ID: {
         "target": replace(ANOLE, eps=1e-5, rope_base=10000.0),
         "drafter": replace(ANOLE_DRAFTER, eps=1e-5, rope_base=10000.0),
-        "text": Words(),
         "tokenizer": ANOLE_PICTURES,
     },
     JANUS_ID: {
         "target": replace(JANUS, eps=1e-6, rope_base=10000.0),
-        "text": Words(),
         "tokenizer": JANUS_PICTURES,
     },
 }
 PARTS[JANUS_7B_ID] = PARTS[JANUS_ID]
+
+
+NEEDS = Needs(download=2**24, gpu=2**30, cpu=2**30)
 
 
 def tiny_info(model: str) -> ModelInfo:
@@ -101,7 +102,10 @@ def tiny_info(model: str) -> ModelInfo:
     """
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
     published = Published(
-        sources=info.published.sources, on_cpu=info.published.on_cpu and "float32", **parts
+        sources=info.published.sources,
+        needs=NEEDS,
+        on_cpu=info.published.on_cpu and "float32",
+        **parts,
     )
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
@@ -151,23 +155,12 @@ def _strengthen(part: nn.Module) -> None:
 def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
     """A target under the names of LANTERN's conversion."""
     own = target.state_dict()
-    found = {f"model.{k}": v for k, v in own.items() if k.startswith("cls_embedding.")}
-    found |= {
-        "model.embed_tokens.weight": own["tok_embeddings.weight"],
-        "model.norm.weight": own["norm.weight"],
-        "lm_head.weight": own["output.weight"],
-    }
-    for i in range(target.config.layers):
-        ours, theirs = f"layers.{i}.", f"model.layers.{i}."
-        for part, rows in zip("qkv", own[f"{ours}attention.wqkv.weight"].chunk(3), strict=True):
-            found[f"{theirs}self_attn.{part}_proj.weight"] = rows.clone()
-        for b, a in LAYER_NAMES.items():
-            found[f"{theirs}{b}.weight"] = own[f"{ours}{a}.weight"]
-    return found
+    head = "lm_head.weight"
+    return {head: own[head]} | {f"model.{k}": v for k, v in own.items() if k != head}
 
 
 def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
-    """An image tokenizer under the names of LlamaGen's, with the buffer that its files carry along."""
+    """An image tokenizer under LlamaGen's names, with the buffer that its files carry along."""
     found = {_vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
     return {"quantize.codebook_used": torch.zeros(65536), **found}
 
@@ -484,7 +477,7 @@ def write_class_model(folder: Path) -> Path:
     """A class-conditional model in a local folder, in LlamaGen's own files."""
     target, _, tokenizer = networks(CLASSES)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"model": target.state_dict()}, folder / "c2i_B_256.pt")
+    torch.save({"model": llamagen_tensors(target)}, folder / "c2i_B_256.pt")
     torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_c2i.pt")
     return folder
 
@@ -496,12 +489,12 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     config = transformers.T5Config(
-        d_model=TEXT.width,
-        num_layers=TEXT.layers,
-        num_heads=TEXT.heads,
-        d_kv=TEXT.head,
-        d_ff=TEXT.ffn,
-        vocab_size=TEXT.vocab,
+        d_model=WIDTH,
+        num_layers=1,
+        num_heads=2,
+        d_kv=16,
+        d_ff=48,
+        vocab_size=40,
         feed_forward_proj="gated-gelu",
         decoder_start_token_id=0,
         dropout_rate=0.0,

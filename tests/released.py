@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -28,12 +28,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
+from lantern_demo.models.anole import FIRST, Anole, AnoleDrafter
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import (
+    AnoleConfig,
+    AnoleDrafterConfig,
+    DrafterConfig,
+    LlamaGenConfig,
+)
+from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
 
@@ -205,7 +208,8 @@ def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
 def _only(found: list[Golden], case: Golden) -> Golden:
     if len(found) != 1:
         pytest.fail(
-            f"{case.name} could have been made with each of {', '.join(file.name for file in found)}"
+            f"{case.name} could have been made with each of "
+            f"{', '.join(file.name for file in found)}"
         )
     return found[0]
 
@@ -263,7 +267,7 @@ def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
 
 @lru_cache
 def llamagen(case: Golden) -> LlamaGen:
-    """LlamaGen's own transformer of a case; tensor names are the same here as there."""
+    """LlamaGen's own transformer of a case."""
     file = _only(weights_of(case, "llamagen weights"), case)
     c, state = file.about["config"], file.tensors
     config = LlamaGenConfig(
@@ -279,7 +283,7 @@ def llamagen(case: Golden) -> LlamaGen:
         rope_base=c.get("rope_base", 10000.0),
         eps=c.get("norm_eps", 1e-5),
     )
-    return _loaded(LlamaGen(config), state)
+    return _loaded(LlamaGen(config), own_state(state))
 
 
 def sizes_of(c: dict[str, Any]) -> dict[str, Any]:
@@ -300,29 +304,50 @@ LAYER_NAMES = {
     "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
 }
-_TARGET_NAMES = {
-    "model.embed_tokens": "tok_embeddings",
-    "model.cls_embedding": "cls_embedding",
-    "model.norm": "norm",
-}
-_TARGET_NAMES |= {"lm_head": "output"} | LAYER_NAMES
+TOP_NAMES = {"embed_tokens": "tok_embeddings", "lm_head": "output"}
 
 
-def target_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """LANTERN's names of a LlamaGen target -> LlamaGen's; queries, keys and values are rows of one
-    matrix.
+def own_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """LlamaGen's names of its target -> this project's; queries, keys and values are rows of one
+    matrix there.
     """
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
-        q = re.fullmatch(r"model\.(layers\.\d+)\.self_attn\.q_proj\.weight", name)
-        if q:
-            parts = [state[name.replace("q_proj", f"{part}_proj")] for part in "qkv"]
-            renamed[f"{q[1]}.attention.wqkv.weight"] = torch.cat(parts)
-        elif not re.search(r"self_attn\.[kv]_proj", name):
-            for old, new in _TARGET_NAMES.items():
-                name = name.replace(old, new)
-            renamed[name.removeprefix("model.")] = value
+        if name.endswith(".attention.wqkv.weight"):
+            for part, rows in zip("qkv", value.chunk(3), strict=True):
+                renamed[name.replace("attention.wqkv", f"self_attn.{part}_proj")] = rows.clone()
+            continue
+        for ours, theirs in (TOP_NAMES | LAYER_NAMES).items():
+            name = name.replace(f"{theirs}.", f"{ours}.")
+        renamed[name] = value
     return renamed
+
+
+def llamagen_tensors(target: LlamaGen) -> dict[str, Tensor]:
+    """A target under LlamaGen's own names."""
+    found: dict[str, Tensor] = {}
+    for name, weight in target.state_dict().items():
+        renamed = llamagen_name(name)
+        found[renamed] = torch.cat((found[renamed], weight)) if renamed in found else weight
+    return found
+
+
+def llamagen_names(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a target's tensors under LlamaGen's own names."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        renamed = llamagen_name(name)
+        found[renamed] = (found.get(renamed, (0,))[0] + shape[0], *shape[1:])
+    return found
+
+
+def llamagen_name(name: str) -> str:
+    """LlamaGen's name of one of this project's tensors; queries, keys and values have the same."""
+    if name.startswith("layers."):
+        name = re.sub(r"self_attn\.[qkv]_proj", "attention.wqkv", name)
+    for ours, theirs in (TOP_NAMES | LAYER_NAMES).items():
+        name = re.sub(rf"(^|\.){ours}\.", rf"\1{theirs}.", name)
+    return name
 
 
 def lantern_target(case: Golden) -> LlamaGen:
@@ -343,7 +368,10 @@ def _target(file: Golden) -> LlamaGen:
         rope_base=c.get("rope_base", 10000.0),
         padding="released",
     )
-    return _loaded(LlamaGen(config), target_state(file.tensors))
+    return _loaded(
+        LlamaGen(config),
+        {name.removeprefix("model."): weight for name, weight in file.tensors.items()},
+    )
 
 
 # The released drafter sets its number of image tokens by the kind of its input, whatever the
@@ -438,7 +466,7 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
 
 @lru_cache
 def anole(case: Golden) -> Anole:
-    """Anole's target of a case; its head lies in the case itself, and loses what is no image token."""
+    """Anole's target of a case; its head lies in the case, and keeps image tokens alone."""
     config = AnoleConfig(
         **anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"]
     )

@@ -19,15 +19,20 @@ from torch import Tensor
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.anole import Anole, AnoleDrafter
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import joined_runners, lean_runners
-from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
-from lantern_demo.models.janus.target import Janus, JanusConfig
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.models.janus import Janus, JanusDrafter
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import (
+    AnoleConfig,
+    AnoleDrafterConfig,
+    DrafterConfig,
+    JanusConfig,
+    JanusDrafterConfig,
+    LlamaGenConfig,
+)
+from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.drafts import settings_of
 
 Network = TypeVar("Network", bound=torch.nn.Module)

@@ -20,7 +20,7 @@ from lantern_demo.decoding import reference
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, with_neighbours
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.models.neighbours import neighbour_table as measured_neighbours
+from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 
 def normalised(residual: Tensor) -> Tensor:

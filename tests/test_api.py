@@ -400,9 +400,7 @@ def test_models(client: Client) -> None:
         large["tokens"],
     ) == ("text", 7.5, 1000, 1024)
     assert (
-        large["needs"]["memory_bytes"]["float32"]
-        > large["needs"]["memory_bytes"]["bfloat16"]
-        > 2**32
+        large["needs"]["memory_bytes"]["processor"] > large["needs"]["memory_bytes"]["gpu"] > 2**32
     )
     assert large["unavailable_methods"] == []
     classes = offer["llamagen-c2i-b-256"]

@@ -17,8 +17,8 @@ from lantern_demo.bench import gpu, models, speed
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.summary import FEWEST, interval, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits
+from lantern_demo.models.cpu import OF_FORMAT, sixteen_bits
+from lantern_demo.models.device import pick_threads
 from lantern_demo.runs.pipeline import Pipeline
 
 TOKENS = 16

@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from released import llamagen_tensors
+from safetensors.torch import load_file, save_file
 
 from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.picture import steepness_kept
 from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo import load
-from lantern_demo.models import palette
+from lantern_demo.models import bundled
+from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE, save
-from lantern_demo.models.machine.matmul import exact_kind
-from lantern_demo.models.palette import token_colours
+from lantern_demo.models.cpu import exact_kind
+from lantern_demo.models.tokenizer import token_colours
 from lantern_demo.runs.pipeline import Generation, Pipeline
 
+CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
 
@@ -33,9 +36,22 @@ def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:
     assert exact_kind(pipe.networks.target.parameters()) == "half"
 
 
+def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) -> None:
+    """A target is written under the names of LlamaGen's own files, and read back as it was."""
+    before = bundled.load(tiny_model, CPU)
+    bundled.save(tmp_path, before, torch.float32)
+    written = load_file(tmp_path / "target" / "model.safetensors")
+    assert written.keys() == llamagen_tensors(before.target).keys()
+    assert "layers.0.attention.wqkv.weight" in written
+    after = bundled.load(tmp_path, CPU).target.state_dict()
+    own = before.target.state_dict()
+    assert after.keys() == own.keys()
+    assert all(torch.equal(after[name], weight) for name, weight in own.items())
+
+
 @pytest.mark.slow
 def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
-    """Over two pictures each; a single picture's accepted length is too noisy to order methods by."""
+    """Over two pictures each; a single one's accepted length is too noisy to order methods by."""
     steps: dict[str, int] = {}
     for seed in range(2):
         for method, event in pipe.compare(
@@ -73,7 +89,7 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     tokenizer, colours = pipe.networks.tokenizer, pipe.palette()
     assert colours.shape == (tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
     patch = tokenizer.decode_latent(
-        tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, palette.SIDE, palette.SIDE)
+        tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, tokenizers.SIDE, tokenizers.SIDE)
     )
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
@@ -83,7 +99,7 @@ def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_neare
 ) -> None:
     tokenizer = load(tiny_model, "cpu").networks.tokenizer
     whole = token_colours(tokenizer)
-    monkeypatch.setattr(palette, "DECODED", 4)
+    monkeypatch.setattr(tokenizers, "DECODED", 4)
     some, book = token_colours(tokenizer), tokenizer.codebook
     known = torch.linspace(0, len(book) - 1, 4).round().long()
     assert torch.equal(some[known], whole[known])

@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from published import TEXT, write_t5, write_tokenizer
+from published import WIDTH, write_t5, write_tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from lantern_demo.models.files.hub import Located, find
-from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.llamagen import captions
-from lantern_demo.models.llamagen.captions import LENGTH, CaptionEncoder, load_text, read_tokenizer
-from lantern_demo.models.llamagen.labels import ClassLabels, label_of, labels, search
+from lantern_demo.models import text as texts
+from lantern_demo.models.hub import Located, find
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.tensors import CheckpointError
+from lantern_demo.models.text import (
+    LENGTH,
+    CaptionEncoder,
+    ClassLabels,
+    label_of,
+    labels,
+    load_text,
+    read_tokenizer,
+    search,
+)
 
 CPU = torch.device("cpu")
 
@@ -34,7 +42,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditio
 
 @pytest.fixture(scope="module")
 def encoder(t5: tuple[Located, T5ForConditionalGeneration]) -> CaptionEncoder:
-    return load_text(t5[0], TEXT.width, CPU, torch.float32)
+    return load_text(t5[0], WIDTH, CPU, torch.float32)
 
 
 @torch.inference_mode()
@@ -44,10 +52,7 @@ def test_features_are_the_encoders_and_padded_on_the_left(
     encoded = encoder.encode("Red  Lantern <b>lake</b>")
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
-    assert (
-        encoded.features.shape == (1, LENGTH, TEXT.width)
-        and encoded.features.dtype == torch.float32
-    )
+    assert encoded.features.shape == (1, LENGTH, WIDTH) and encoded.features.dtype == torch.float32
     assert encoded.mask.dtype == torch.bool
     assert encoded.mask[0].tolist() == [False] * (LENGTH - 4) + [True] * 4
     torch.testing.assert_close(encoded.features[:, -4:], wanted, atol=1e-5, rtol=0)
@@ -60,7 +65,7 @@ def test_features_are_the_encoders_and_padded_on_the_left(
 def test_half_precision(
     dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
 ) -> None:
-    half = load_text(t5[0], TEXT.width, CPU, dtype)
+    half = load_text(t5[0], WIDTH, CPU, dtype)
     kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
     assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (
         dtype == torch.float16
@@ -80,9 +85,9 @@ def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_sho
 ) -> None:
     whole = encoder.encode("a red lantern").features
     config = REGISTRY["llamagen-t2i-256"].published
-    lazy = CaptionEncoder.of(replace(config.target, caption_dim=TEXT.width), t5[0], CPU)
+    lazy = CaptionEncoder.of(replace(config.target, caption_dim=WIDTH), t5[0], CPU)
     assert lazy.made is None, "nothing is packed before there is a prompt"
-    monkeypatch.setattr(captions, "free_memory", lambda device: captions.LEAST_FREE)
+    monkeypatch.setattr(texts, "free_memory", lambda device: texts.LEAST_FREE)
     first = lazy.encode("a red lantern").features
     assert lazy.made is not None and first.dtype == torch.float32
     torch.testing.assert_close(first, whole, atol=0.1, rtol=0.1)
@@ -91,9 +96,9 @@ def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_sho
     linear = [part for part in kept.modules() if isinstance(part, torch.nn.Linear)]
     mapped = {part.weight.dtype for part in kept.modules() if isinstance(part, torch.nn.Embedding)}
     assert not linear and mapped == {torch.float32}, "the files' own"
-    monkeypatch.setattr(captions, "free_memory", lambda device: captions.LEAST_FREE - 1)
+    monkeypatch.setattr(texts, "free_memory", lambda device: texts.LEAST_FREE - 1)
     assert torch.equal(lazy.encode("a red lantern").features, first) and lazy.made is None
-    monkeypatch.setattr(captions, "free_memory", lambda device: None)
+    monkeypatch.setattr(texts, "free_memory", lambda device: None)
     assert torch.equal(lazy.encode("a red lantern").features, first)
     assert lazy.made is not None, "where the system does not say, it is kept"
 
@@ -135,7 +140,7 @@ def test_what_is_no_text_encoder_of_this_model(
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
-        load_text(Located(t5[0].source, first, {}), TEXT.width, CPU, torch.float32)
+        load_text(Located(t5[0].source, first, {}), WIDTH, CPU, torch.float32)
 
 
 def test_every_class_goes_by_its_number_and_its_names() -> None:

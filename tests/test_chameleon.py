@@ -13,9 +13,10 @@ from released import Golden, cases, chameleon_tokenizer, close, with_32_groups
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonModel, ChameleonVQVAE, ChameleonVQVAEConfig
 
-from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
-from lantern_demo.models.files.blank import blank_tokenizer, fill
-from lantern_demo.models.registry import TokenizerSizes
+from lantern_demo.models.anole import FIRST, Anole
+from lantern_demo.models.registry import AnoleConfig, TokenizerSizes
+from lantern_demo.models.tensors import fill
+from lantern_demo.models.tokenizer import blank_tokenizer
 
 SIZES = AnoleConfig(
     dim=64,

@@ -14,15 +14,15 @@ import published
 import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, CLASSES, JANUS, JANUS_7B_ID, JANUS_ID, TEXT_ID, VOCAB
+from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import Evil, command
 
-from lantern_demo.models import checkpoints
-from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
-from lantern_demo.models.files import hub
-from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.janus.prompts import read_vocabulary as janus_words
+from lantern_demo.models import checkpoints, hub
+from lantern_demo.models.anole import read_vocabulary as anole_words
+from lantern_demo.models.janus import read_vocabulary as janus_words
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.pipeline import load
 from lantern_demo.ui import recorded
 
@@ -325,7 +325,7 @@ def test_what_is_no_file_of_a_model(
         path.write_bytes(content)
     else:
         state = (
-            {"model": published.networks(CLASSES)[0].state_dict()}
+            {"model": llamagen_tensors(published.networks(CLASSES)[0])}
             if says.startswith("holds code")
             else {}
         )

@@ -11,9 +11,9 @@ import torch
 from gradio_client import Client
 from tiny import served
 
+from lantern_demo.models import device
 from lantern_demo.models.checkpoints import check
-from lantern_demo.models.machine import device
-from lantern_demo.models.machine.device import unused_gpu
+from lantern_demo.models.device import unused_gpu
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.service import Service
 

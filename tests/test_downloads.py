@@ -23,10 +23,10 @@ from huggingface_hub import close_session, constants
 from space import free_port
 from tiny import ran, wait_for
 
-from lantern_demo.models.files import hub
-from lantern_demo.models.files.failures import why_failed
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models import hub
+from lantern_demo.models.hub import why_failed
 from lantern_demo.models.registry import Source
+from lantern_demo.models.tensors import CheckpointError
 
 ROOT = Path(__file__).resolve().parent.parent
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files")
@@ -143,7 +143,10 @@ NOT_THE_HUBS = "The answer for .* is not the Hub's .*: check HF_ENDPOINT and the
 LIMITED = (
     "The Hub limits the requests .*429 Too Many Requests.*: wait some minutes, or set HF_TOKEN"
 )
-BAD_TOKEN = r"The Hub does not accept the token \(401 Unauthorized: {}\): renew it, or unset HF_TOKEN .*; public files need no"
+BAD_TOKEN = (
+    r"The Hub does not accept the token \(401 Unauthorized: {}\): renew it, "
+    "or unset HF_TOKEN .*; public files need no"
+)
 ABSENT = "is not on the Hub, or it is private: if you have access, set HF_TOKEN"
 FAULT = r"The Hub, or a proxy before it, has a fault \({}.*\): try later"
 REFUSED = (

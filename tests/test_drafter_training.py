@@ -33,8 +33,8 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import llama
 from lantern_demo.models.checkpoints import load_text
-from lantern_demo.models.common import Condition
-from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.janus import JanusDrafter
+from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import Pipeline, load
 

@@ -21,7 +21,7 @@ import pytest
 from space import free_port
 from tiny import ran, wait_for
 
-from lantern_demo.models.files.disk_cache import root
+from lantern_demo.disk_cache import root
 from lantern_demo.ui import environment
 
 APP = Path(__file__).resolve().parent.parent / "app.py"

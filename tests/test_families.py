@@ -13,6 +13,7 @@ from published import (
     ANOLE_DRAFTER,
     ANOLE_ID,
     ANOLE_PICTURES,
+    NEEDS,
     anole_networks,
     chameleon_vq_tensors,
     write_vocabulary,
@@ -21,12 +22,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lantern_demo.models import checkpoints, families
-from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import prompt_reader
-from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.anole import Anole, AnoleDrafter, prompt_reader
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
-from lantern_demo.models.files.tensors import AS_PUBLISHED
-from lantern_demo.models.registry import REGISTRY, Published, Source, Words
+from lantern_demo.models.registry import (
+    REGISTRY,
+    AnoleConfig,
+    AnoleDrafterConfig,
+    Published,
+    Source,
+)
+from lantern_demo.models.tensors import AS_PUBLISHED
 from lantern_demo.runs.pipeline import load
 
 
@@ -38,7 +43,7 @@ def test_every_model_has_a_family_and_every_format_a_layout() -> None:
         family = family_of(info.published.target)
         seen.add(family.target)
         assert info.published.drafter is None or type(info.published.drafter) is family.drafter
-        assert (info.published.on_cpu is None) == (family.cpu is not None)
+        assert (info.published.on_cpu is None) == (family.lean_target is not None)
         for part, sources in info.published.sources.items():
             assert all(
                 source.format in LAYOUTS or (part, source.format) == ("text", "words")
@@ -63,11 +68,7 @@ class Third(Anole):
 
 @dataclass(frozen=True)
 class ThirdConfig(AnoleConfig):
-    def build(self) -> Third:
-        return Third(self)
-
-    def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {}
+    pass
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class ThirdDrafterConfig(AnoleDrafterConfig):
 
 THIRD = Family(
     target=ThirdConfig,
+    target_network=Third,
     drafter=ThirdDrafterConfig,
+    drafter_network=AnoleDrafter,
     layouts={"third": AS_PUBLISHED},
     target_facts=lambda sizes, located: {},
     drafter_facts=lambda sizes, located: {},
@@ -103,7 +106,7 @@ def test_a_third_family_is_an_entry_and_its_own_code(
         sources=sources,
         drafter=small,
         tokenizer=ANOLE_PICTURES,
-        text=Words(),
+        needs=NEEDS,
         on_cpu="float32",
     )
     info = replace(

@@ -32,10 +32,10 @@ from examples.train_drafter import run
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
-from lantern_demo.models.files.blank import blank_network, fill
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.families import blank_network
+from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.tensors import fill
 
 CPU = torch.device("cpu")
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))
@@ -153,7 +153,10 @@ def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> No
     config = json.loads(path.read_text(encoding="utf-8"))
     config["drafter"]["feature_layers"] = feature_layers
     path.write_text(json.dumps(config), encoding="utf-8")
-    sentence = f"its feature layers are {list(feature_layers)}; they must be numbers of the target's blocks, from 1 to 2, "
+    sentence = (
+        f"its feature layers are {list(feature_layers)}; "
+        "they must be numbers of the target's blocks, from 1 to 2, "
+    )
     sentence += "each above the one before"
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(sentence)):
         bundled.load(folder, CPU)
@@ -321,7 +324,7 @@ def test_a_few_steps_of_training(
 def test_kept_states_are_those_of_the_run(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With other feature layers they are made anew, and a run of other blocks is not gone on with."""
+    """With other feature layers they are made anew; a run of other blocks is refused."""
     monkeypatch.setattr(trainer, "SHARD", 4)
     sizes = pictures_read(monkeypatch)
     words = ["--keep-states", "--own", "12", "--warmup", "0", "--batch", "4"]
@@ -333,7 +336,7 @@ def test_kept_states_are_those_of_the_run(
     assert sum(sizes) == held + probe, "resumed with what is there"
     with pytest.raises(
         SystemExit,
-        match=r"--out has a run of a drafter of .*feature_layers=\(1,\)\), not of .*feature_layers=\(2,\)\)",
+        match=r"--out has a run of a drafter of .*_layers=\(1,\)\), not of .*_layers=\(2,\)\)",
     ):
         train(plain, tmp_path / "out", *words, "--feature-layers", "2", "--steps", "14")
     (tmp_path / "out" / "last.pt").unlink()
@@ -360,6 +363,6 @@ def test_states_are_not_kept_of_nothing_or_where_there_is_no_room(
 def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SystemExit,
-        match=r"feature layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2",
+        match=r"layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2",
     ):
         train(plain, tmp_path / "out", "--feature-layers", "2", "3")

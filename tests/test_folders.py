@@ -18,15 +18,16 @@ import pytest
 import torch
 from gradio_client import Client
 from published import ANOLE_ID, CLASS_ID, CLASSES, DIM, DRAFTER, JANUS_ID, TEXT_ID
+from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import command, served
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
-from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.pipeline import Pipeline, info_of
 from lantern_demo.ui.service import Service
 
@@ -56,7 +57,7 @@ def of_lantern(text: Path, anole: Path, to: Path) -> Path:
 def of_llamagen(text: Path, anole: Path, to: Path) -> Path:
     """FoundationVision/LlamaGen, README and language/README."""
     copied(text, to, {"vq_ds16_t2i.pt": "", "text": "t5-ckpt/flan-t5-xl"})
-    torch.save({"model": published.networks()[0].state_dict()}, to / "t2i_XL_stage1_256.pt")
+    torch.save({"model": llamagen_tensors(published.networks()[0])}, to / "t2i_XL_stage1_256.pt")
     return to
 
 

@@ -5,6 +5,7 @@ and the program on it.
 from __future__ import annotations
 
 import json
+import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models import checkpoints
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.janus.drafter import JanusDrafter
-from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.janus import Janus, JanusDrafter
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 
@@ -59,6 +59,15 @@ def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
     assert (found.eps, found.rope_base) == (1e-6, 10000.0)
+
+
+def test_the_lack_of_a_drafter_is_said_before_files_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
+    with pytest.raises(ValueError, match="lacks the target part"):
+        checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, tmp_path)
+    assert f"no drafter comes with {JANUS_ID}; train one: python examples/" in caplog.text
 
 
 def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
@@ -208,14 +217,14 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def ours(files: Path) -> Networks[Any]:
+def ours(files: Path) -> Networks:
     model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
     return checkpoints.load(REGISTRY[model], CPU, torch.float32, files)
 
 
 @pytest.mark.parametrize("guided", [False, True])
 @torch.no_grad()
-def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
+def test_prompt_steps_and_tree(ours: Networks, guided: bool) -> None:
     """States to 1e-4, logits and guided logits too."""
     target, model = ours.target, library()
     assert isinstance(target, Janus) and target.config == JANUS  # eps and theta are the files'
@@ -247,7 +256,7 @@ def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
 
 
 @torch.no_grad()
-def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
+def test_a_greedy_picture_is_the_librarys(ours: Networks) -> None:
     """The library's own generation of a whole picture under guidance, which pads the unconditional
     prompt itself.
     """
@@ -288,7 +297,7 @@ def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
 
 
 @torch.no_grad()
-def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
+def test_pixels_are_the_librarys(ours: Networks) -> None:
     tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % published.VOCAB
     wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
     assert float(wanted.std()) > 0.01

@@ -27,11 +27,10 @@ from small_models import (
 from torch import Tensor
 
 from lantern_demo.decoding.trees import static_tree
+from lantern_demo.models.cpu import KINDS, exact_kind, matmul, packed, supported
 from lantern_demo.models.families import family_of
-from lantern_demo.models.lean import packed
 from lantern_demo.models.llama import keeps_sums, wide
-from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.machine.matmul import KINDS, exact_kind, matmul, supported
+from lantern_demo.models.llamagen import LeanTarget
 
 TREE = torch.tensor([0, 1, 1]), torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]]).bool()
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
@@ -124,9 +123,7 @@ def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
         torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
     for joined, own in zip((target, drafter), (of.target, of.drafter), strict=True):
         names = [name for name, _ in joined.named_parameters()]
-        assert any("joined" in name for name in names) and not any(
-            "q_proj" in name or "up_proj" in name for name in names
-        )
+        assert not any("q_proj" in name or "up_proj" in name for name in names)
         assert sum(p.numel() for p in joined.parameters()) == sum(
             p.numel() for p in own.parameters()
         )
@@ -137,7 +134,7 @@ def test_fused_and_joined_models_compute_the_modules_states(model: str) -> None:
 def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> None:
     of = model_of("llamagen" if model == "no bias" else model)
     drafter = stored(networks(TEXT, bias=False)[1] if model == "no bias" else deepcopy(of.drafter))
-    fused = family_of(of.target.config).cpu.drafter(drafter, kind)
+    fused = family_of(of.target.config).lean_drafter(drafter, kind)
     found, wanted = outputs(fused, of.condition), outputs(drafter, of.condition)
     torch.testing.assert_close(found[0], wanted[0], atol=1e-4, rtol=1e-4)
     # the weight of a node's own output is a sum of two, which float16 rounds
@@ -154,7 +151,7 @@ def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> Non
 def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     """Whether that one has padding or not."""
     target, _ = sequence_networks(family)
-    lean = family_of(target.config).cpu.target(target)
+    lean = family_of(target.config).lean_target(target, "plain", False)
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
         condition = prompt_of(target, padded)
@@ -203,14 +200,12 @@ def test_kinds_of_products(kind: str) -> None:
 def test_float16_weights_are_exact_where_they_hold_the_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: True)
+    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda kind: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_kind([weight.half().float()]) == "half"
     assert exact_kind([weight.half().float(), weight]) == "packed"
     assert exact_kind([torch.tensor([1e6])]) == "packed"  # beyond what float16 reaches
-    monkeypatch.setattr(
-        "lantern_demo.models.machine.matmul.supported", lambda kind: kind == "plain"
-    )
+    monkeypatch.setattr("lantern_demo.models.cpu.supported", lambda kind: kind == "plain")
     assert exact_kind([torch.zeros(1)]) == "plain"
 
 
@@ -219,11 +214,11 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
 ) -> None:
     assert supported("plain")
     monkeypatch.setattr(
-        "lantern_demo.models.machine.matmul._half", lambda weight: lambda x: 0.5 * x @ weight.t()
+        "lantern_demo.models.cpu._half", lambda weight: lambda x: 0.5 * x @ weight.t()
     )
     assert not supported("half")
     monkeypatch.setattr(
-        "lantern_demo.models.machine.matmul._half", lambda weight: torch.ops.quantized.no_such_thing
+        "lantern_demo.models.cpu._half", lambda weight: torch.ops.quantized.no_such_thing
     )
     assert not supported("half")
 

@@ -1,4 +1,4 @@
-"""The memory and the processors that control groups leave, on trees of files as Linux shows them."""
+"""The memory and the processors that control groups leave, on trees of files as of Linux."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lantern_demo.models.files import needs
-from lantern_demo.models.machine import device
-from lantern_demo.models.machine.memory import free_memory
+from lantern_demo.models import checkpoints, device
+from lantern_demo.models.device import free_memory
 from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")
@@ -21,7 +20,7 @@ MACHINE = 8000  # MiB free
 
 
 def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
-    """Write /proc and /sys/fs/cgroup: the process's groups, and files by their paths in the latter."""
+    """Write /proc and /sys/fs/cgroup: the process's groups, and files of the latter."""
     proc = root / "proc" / "self"
     proc.mkdir(parents=True)
     (proc / "cgroup").write_text(groups and f"{groups}\n", encoding="utf-8")
@@ -130,17 +129,17 @@ def test_a_system_without_proc_has_all_its_memory(tmp_path: Path) -> None:
 
 
 def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that the machine could hold is refused, and so is a race, where the group could not."""
+    """A model and a race are refused that the machine could hold and the group could not."""
     info, small = (
         REGISTRY["llamagen-c2i-b-256"],
         tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140))),
     )
     roomy = tree(tmp_path / "roomy", V2.format("/"), at(".", v2("max", 140)))
     for root, fits in ((small, False), (roomy, True)):
-        monkeypatch.setattr(needs, "free_memory", partial(free_memory, root=root))
-        unmet = needs.short_of_memory(info.published, CPU, "float32")
+        monkeypatch.setattr(checkpoints, "free_memory", partial(free_memory, root=root))
+        unmet = checkpoints.short_of_memory(info.published, CPU, "float32")
         assert (unmet is None) == fits and (fits or str(unmet).endswith("0.5 GiB are free"))
-        assert (needs.no_room_to_race(info, CPU, "float32", 8) is None) == fits
+        assert (checkpoints.no_room_to_race(info, CPU, "float32", 8) is None) == fits
 
 
 PROCESSORS = {

@@ -111,10 +111,10 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
 # A text model -> its guidance and top-k, tokens, pixels, and what its note says of the download and
 # of the memory.
 OFFERED = {
-    TEXT_ID: (7.5, 1000, 256, 256, "GiB in float32"),
-    ANOLE_ID: (3.0, 2000, 1024, 512, "download of about 15.1 GiB, 16.4 GiB in bfloat16"),
-    JANUS_ID: (5.0, 0, 576, 384, "download of about 3.9 GiB, 4.6 GiB in bfloat16"),
-    JANUS_7B_ID: (5.0, 0, 576, 384, "download of about 13.8 GiB, 14.7 GiB in bfloat16"),
+    TEXT_ID: (7.5, 1000, 256, 256, "memory of about 5.5 GiB on a GPU"),
+    ANOLE_ID: (3.0, 2000, 1024, 512, "about 15.1 GiB, 16.4 GiB on a GPU, 18.1 GiB on a processor"),
+    JANUS_ID: (5.0, 0, 576, 384, "download of about 3.9 GiB, 4.6 GiB on a GPU"),
+    JANUS_7B_ID: (5.0, 0, 576, 384, "download of about 13.8 GiB, 14.7 GiB on a GPU"),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_model_that_cannot_run_here_says_why(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
-    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda device: 2**20)
+    monkeypatch.setattr("lantern_demo.models.checkpoints.free_memory", lambda device: 2**20)
     assert "**It cannot run here:**" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here"):
         service.pipeline(TEXT_ID)

@@ -1,4 +1,4 @@
-"""What published models need: sizes from shapes, what does not fit, and the dry run that tells."""
+"""The needs of published models: constants that match the networks, refusals, and the dry run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ import pytest
 import torch
 import transformers
 from published import ANOLE_ID, JANUS_ID, TEXT_ID, write_anole, write_janus, write_text_model
-from released import vq_state
+from released import llamagen_names, vq_state
 from safetensors.torch import load_file, save_file
 from tiny import command
 
-from lantern_demo.models import checkpoints
-from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.files import hub, needs
-from lantern_demo.models.files.blank import shapes
-from lantern_demo.models.machine.matmul import sixteen_bits
+from lantern_demo.models import checkpoints, hub
+from lantern_demo.models.checkpoints import GIB
+from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.tensors import shapes_of
+from lantern_demo.models.tokenizer import blank_tokenizer
 from lantern_demo.runs.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 FULL = dict(REGISTRY)  # as it is, before tests put small models in the place of some
 CPU = torch.device("cpu")
-PROMPT = "a red lantern over a lake"
+GPU = torch.device("cuda")
+T5_XL = 2_849_757_184  # numbers of flan-t5-xl, of which the encoder stays in memory:
+T5_ENCODER = 1_223_527_424
+SIGLIP = 24 * 12 * 1024 * 1024  # about the numbers of the parts that read pictures
 
 
 def _golden_shapes() -> dict[str, Any]:
@@ -68,14 +71,20 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
 )
 def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, golden: str) -> None:
     published = FULL[model].published
-    sizes = needs.sizes_of(published)[part]
+    sizes = {"target": published.target, "drafter": published.drafter}
+    own = (
+        blank_tokenizer(published.tokenizer, 1)
+        if part == "tokenizer"
+        else blank_network(sizes[part])
+    )
     listed = _golden_shapes()[golden]
     wanted = _spelt_out(listed["tensors"])
     assert sum(map(prod, wanted.values())) == listed["numel"]
     if part == "tokenizer":
         del wanted["quantize.codebook_used"]
         wanted = {f"vq.{name}": shape for name, shape in vq_state(wanted).items()}  # type: ignore[arg-type]
-    assert shapes(sizes) == wanted
+    found = shapes_of(own)
+    assert (llamagen_names(found) if part == "target" else found) == wanted
 
 
 def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -> None:
@@ -92,15 +101,13 @@ def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -
         for n, w in library.state_dict().items()
         if not n.startswith("model.vqmodel.")
     }
-    found = {
-        LAYOUTS["anole"].published(name, {})[0]: shape
-        for name, shape in shapes(published.target).items()
-    }
-    assert found == wanted
+    c = published.target
+    own = shapes_of(blank_network(c)) | {"lm_head.weight": (c.embeddings, c.dim)}
+    assert {LAYOUTS["anole"].published(name, {}): shape for name, shape in own.items()} == wanted
     listed = next(m for name, m in _golden_shapes().items() if name.startswith("chameleon/vqgan"))
-    own = shapes(published.tokenizer)
+    own = shapes_of(blank_tokenizer(published.tokenizer, 1))
     assert {
-        LAYOUTS["chameleon-vq"].published(name, own)[0]: shape for name, shape in own.items()
+        LAYOUTS["chameleon-vq"].published(name, own): shape for name, shape in own.items()
     } == _spelt_out(listed["tensors"])
     encoder = {
         n.removeprefix("model.vqmodel."): tuple(w.shape)
@@ -139,90 +146,118 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(
             )
         )
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}
-    own = {
-        n: shape for n, shape in shapes(c).items() if n not in ("lm_head.weight", "vision_model")
-    }
+    own = shapes_of(blank_network(c))
     decoder = {
         n: shape
         for n, shape in wanted.items()
         if not re.match(r"lm_head|model\.(vision_model|aligner|vqmodel)\.", n)
     }
     assert {
-        LAYOUTS["janus-library"].published(name, {})[0]: shape for name, shape in own.items()
+        LAYOUTS["janus-library"].published(name, {}): shape for name, shape in own.items()
     } == decoder
-    pictures = shapes(published.tokenizer)
+    pictures = shapes_of(blank_tokenizer(published.tokenizer, 1))
     found = {
-        LAYOUTS["janus-library-vq"].published(name, pictures)[0]: shape
+        LAYOUTS["janus-library-vq"].published(name, pictures): shape
         for name, shape in pictures.items()
     }
     assert found == {n: shape for n, shape in wanted.items() if n.startswith("model.vqmodel.")}
     # a Llama's of the library, since DeepSeek's config.json says neither
     assert (c.eps, c.rope_base) == (1e-6, 10000.0)
-    described = needs.describe(FULL[model])
-    assert described["download_bytes"] == pytest.approx(published_bytes, rel=0.02)
+    assert published.needs.download == pytest.approx(published_bytes, rel=0.02)
 
 
-def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
-    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does
-    not.
+@pytest.mark.parametrize("model", [name for name, info in FULL.items() if info.published])
+def test_needs_match_the_networks(model: str) -> None:
+    """They are the weights of each part, a race's run, tables and a GiB for all the rest."""
+    published = FULL[model].published
+    c, reads_text = published.target, "text" in published.sources
+    target = sum(map(prod, shapes_of(blank_network(c)).values()))
+    drafter = (
+        sum(map(prod, shapes_of(blank_network(published.drafter)).values()))
+        if published.drafter
+        else 0
+    )
+    pictures = sum(map(prod, shapes_of(blank_tokenizer(published.tokenizer, 1)).values()))
+    text = T5_XL if model.startswith("llamagen-t2i") else 0
+    if reads_text and not text:  # a head has a row for each word, and Janus-Pro reads pictures
+        head = c.embeddings * c.dim
+        more = head - c.vocab * c.dim if model == ANOLE_ID else head + SIGLIP
+        download = 2 * (target + more + pictures) + 4 * drafter
+    else:
+        download = 4 * (target + drafter + pictures + text)
+    assert published.needs.download == download
+    tables = published.tokenizer.codebook * 1001 * 4
+    rest = 4 * pictures + tables + GIB + (2 * T5_ENCODER if text else 0)
+    weights = 2 * (target + drafter)
+    run = checkpoints.run_bytes(published, "bfloat16", on_cpu=False)
+    assert published.needs.gpu == weights + run + rest
+    vectors = 2 * c.vocab * c.dim * (2 if drafter else 1)  # in float32 in fused models
+    run = checkpoints.run_bytes(published, "bfloat16", on_cpu=True)
+    assert published.needs.cpu == weights + vectors + run + rest
+
+
+def test_a_run_takes_its_keys_and_values() -> None:
+    """32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096
+    numbers.
     """
-    info = FULL[ANOLE_ID]
-    parts = needs.budget(info.published, "bfloat16")
-    assert (
-        needs.memory(info.published, "bfloat16")
-        == sum(parts.values())
-        < 0.8 * 24e9
-        < needs.memory(info.published, "float32")
-    )
-    described = needs.describe(info)
-    assert described is not None and described["memory_parts"]["bfloat16"] == parts
-    largest = FULL["llamagen-t2i-256"].published
-    of = {dtype: needs.budget(largest, dtype, on_cpu=True) for dtype in ("bfloat16", "float32")}
-    assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
-    assert len({parts["keys and values"] for parts in of.values()}) == 1, (
-        "in float32 whatever the weights are in"
-    )
-    # 32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096
-    # numbers
-    assert parts["keys and values"] == 33 * 2 * 2 * 1472 * 4096 * 2
-    whole = 65536 * 4096
-    assert parts["target"] == 2 * (needs.numbers(info.published.target) - whole + 8192 * 4096)
-    described = needs.describe(FULL["llamagen-t2i-512"])
-    assert described is not None and needs.describe(FULL["lantern-scenes"]) is None
-    assert described["sources"]["target"] == {
-        "repo": "jadohu/LlamaGen-T2I-2",
-        "file": "model.safetensors",
-        "revision": "main",
+    published = FULL[ANOLE_ID].published
+    found = {
+        (dtype, on_cpu): checkpoints.run_bytes(published, dtype, on_cpu)
+        for dtype in ("bfloat16", "float32")
+        for on_cpu in (False, True)
     }
-    assert described["download_bytes"] == 4 * (
-        777_923_840 + 44_567_040 + 71_883_403 + 2_849_757_184
-    )
+    kept = 33 * 2 * 2 * 1472 * 4096 * 2
+    assert kept < found["bfloat16", False] < 1.1 * kept
+    assert found["bfloat16", True] == found["float32", True], "in float32 whatever weights are in"
+    assert found["float32", True] == found["float32", False] > 2 * kept
 
 
 def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    published = REGISTRY["llamagen-t2i-512"].published
-    monkeypatch.setattr(needs, "free_memory", lambda _: 2**20)
-    says = r"llamagen-t2i-512 cannot run here: it needs about 7\.\d GiB of memory in float32, and 1 MiB are free"
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**20)
+    says = (
+        r"llamagen-t2i-512 cannot run here: it needs at least 6\.3 GiB of memory in float32, "
+        "and 1 MiB are free"
+    )
     with pytest.raises(ValueError, match=says):
         load("llamagen-t2i-512", device="cpu", dtype="float32")
-    monkeypatch.setattr(
-        needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True)
-    )
-    assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
-    assert needs.short_of_memory(published, CPU, "bfloat16") is None
+    published = REGISTRY["llamagen-t2i-512"].published
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: published.needs.cpu)
+    assert checkpoints.short_of_memory(published, CPU, "bfloat16") is None
     anole = FULL[ANOLE_ID].published
-    monkeypatch.setattr(needs, "free_memory", lambda _: int(16e9))
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: int(16e9))
     says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
-    assert needs.short_of_memory(anole, torch.device("cuda"), "bfloat16") == says
+    assert checkpoints.short_of_memory(anole, GPU, "bfloat16") == says
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: int(24e9))
+    assert checkpoints.short_of_memory(anole, GPU, "bfloat16") is None
     monkeypatch.undo()
     monkeypatch.setattr(
-        "lantern_demo.models.files.needs.shutil.disk_usage",
+        "lantern_demo.models.checkpoints.shutil.disk_usage",
         lambda _: type("Usage", (), {"free": 1000}),
     )
-    says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
+    says = (
+        r"llamagen-c2i-b-384 cannot run here: it needs about 0.7 GiB of disk space at .*, "
+        "and 0 MiB are free"
+    )
     with pytest.raises(ValueError, match=says):
         load("llamagen-c2i-b-384", device="cpu")
-    assert needs.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
+    assert checkpoints.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
+
+
+def test_files_that_are_here_are_not_downloaded_again(
+    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts, and the bytes that are left."""
+    info = REGISTRY[TEXT_ID]
+    assert checkpoints.to_fetch(info, text_model) == ([], 0)
+    folder = write_text_model(tmp_path / "m")
+    (folder / "text").rename(tmp_path / "text")
+    here = sum(path.stat().st_size for path in folder.rglob("*.*") if path.suffix != ".json")
+    assert checkpoints.to_fetch(info, folder) == (["text"], info.published.needs.download - here)
+    cached = tmp_path / "vq.pt"
+    cached.write_bytes(b"x" * 1000)
+    monkeypatch.setattr(hub, "cached", lambda of: (cached,) if of.format == "vq" else ())
+    parts, left = checkpoints.to_fetch(info)
+    assert parts == ["target", "drafter", "text"] and left == info.published.needs.download - 1000
 
 
 def _check(capsys: pytest.CaptureFixture[str], model: str, *options: object) -> tuple[int, str]:
@@ -238,7 +273,8 @@ def test_check_of_a_folder(
     code, out = _check(capsys, TEXT_ID, "--folder", text_model)
     assert code == 0
     assert out.count("as expected") == 4
-    assert f"Memory on cpu in {sixteen_bits()}: about" in out and "It fits." in out
+    assert "Memory on cpu in 16 bits: about 1.0 GiB." in out and "It fits." in out
+    assert "download" not in out
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
     target = folder / "target" / "model.safetensors"
@@ -249,7 +285,8 @@ def test_check_of_a_folder(
     code, out = _check(capsys, TEXT_ID, "--folder", folder)
     assert code == 1
     assert "tensor 'lm_head.weight' is missing" in out
-    lacking = "none of tokenizer/vq_ds16_t2i.pt, llamagen_t2i/vq_ds16_t2i.pt, */llamagen_t2i/vq_ds16_t2i.pt, vq_ds16_t2i.pt"
+    places = ("tokenizer/", "llamagen_t2i/", "*/llamagen_t2i/", "")
+    lacking = "none of " + ", ".join(f"{place}vq_ds16_t2i.pt" for place in places)
     assert f"tokenizer: {folder} lacks the tokenizer part of {TEXT_ID}: {lacking} is there" in out
     assert (
         f"drafter: the folder m holds no drafter of {TEXT_ID}: none of drafter/pytorch_model.bin, "
@@ -270,10 +307,6 @@ def test_check_of_other_families(
         assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
     code, out = _check(capsys, ANOLE_ID, "--folder", anole_model, "--dtype", "bfloat16")
     assert code == 0 and out.count("as expected") == 4
-    assert re.search(
-        r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB",
-        out,
-    )
     folder = write_anole(tmp_path / "m", drafter=False)
     vocabulary = folder / "Anole-7b-v0.1-hf" / "tokenizer.json"
     vocabulary.write_text(
@@ -284,18 +317,23 @@ def test_check_of_other_families(
 
 
 def test_check_of_the_hub(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = _check(capsys, "llamagen-t2i-512")
-    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main" in out
-    assert "about 2.9 GiB to download" in out and "estimates" in out
-    monkeypatch.setattr(hub, "downloaded", lambda source: source.format == "lantern")
+    assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main; to download" in out
+    assert "To download: about 13.9 GiB." in out and "estimates" in out
+    assert out.count("to download") == 4 and "drafter: no drafter" not in out
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"x" * 2**20)
+    monkeypatch.setattr(hub, "cached", lambda of: (file,) if of.format == "lantern" else ())
     _, out = _check(capsys, "llamagen-t2i-512")
     assert "LlamaGen-T2I-2, revision main; downloaded" in out and out.count("to download") == 3
-    monkeypatch.setattr(needs, "free_memory", lambda _: 2**30)
+    monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**30)
     code, out = _check(capsys, "llamagen-t2i-512")
     assert code == 1
     assert "Not enough: it needs about" in out
+    _, out = _check(capsys, "janus-pro-7b")
+    assert "drafter: no drafter comes with janus-pro-7b; train one: python examples/" in out
 
 
 def test_every_published_model_says_where_its_parts_come_from() -> None:
@@ -303,7 +341,8 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
         if info.published is None:
             continue
         assert info.tokens * 16 * 16 == info.image_size**2
-        assert set(needs.sizes_of(info.published)) == set(info.published.sources)
+        assert ("drafter" in info.published.sources) == (info.published.drafter is not None)
+        assert ("text" in info.published.sources) == (info.kind == "text")
         assert all(
             source.revision == "main"
             for sources in info.published.sources.values()
@@ -330,5 +369,5 @@ def test_the_table_of_models_is_that_of_the_estimates() -> None:
     for name, row in table.items():
         published = FULL[name].published
         if published is not None:
-            assert abs(float(row[7]) - needs.memory(published, "bfloat16") / needs.GIB) < 0.06, name
+            assert abs(float(row[7]) - published.needs.gpu / GIB) < 0.06, name
             assert (row[8] == "train one") == (published.drafter is None), name

@@ -31,9 +31,8 @@ from torch import Tensor
 from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.models.anole.target import FIRST, Anole
-from lantern_demo.models.common import Condition
-from lantern_demo.models.decoder import PaddedCache
+from lantern_demo.models.anole import FIRST, Anole
+from lantern_demo.models.llama import Condition, PaddedCache
 
 CASES = cases("anole")
 

@@ -25,7 +25,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticProposer, StaticTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen import Drafter
 from lantern_demo.settings.trees import STATIC_TREES
 
 

@@ -30,7 +30,7 @@ def _released(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
-    """A case's target and drafter, and the recorded text features of a prompt as their condition."""
+    """A case's target and drafter, and the recorded features of a prompt as their condition."""
     golden, target = case.tensors, lantern_target(case)
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
     return target, lantern_drafter(case), target.condition(*left_pad(features, mask), True)

@@ -25,7 +25,7 @@ from torch import Tensor
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.llamagen.captions import clean, clean_once
+from lantern_demo.models.text import clean, clean_once
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.settings.trees import STATIC_TREES
 

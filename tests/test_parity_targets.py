@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.models.common import Condition
-from lantern_demo.models.llamagen.target import LlamaGen
+from lantern_demo.models.llama import Condition
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import left_pad
 
 CASES = cases("llamagen")

@@ -26,8 +26,7 @@ from examples.make_bundled_model.picture import (
 )
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.models.picture import PictureDecoder
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from tiny import same_picture
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.picture import PictureDecoder
+from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records

@@ -23,7 +23,7 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
 from lantern_demo.decoding.timing import DECODE_PARTS, Clock
-from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.registry import LlamaGenConfig
 
 Captured = list[Shape]
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.models import families, registry
-from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.machine import matmul
-from lantern_demo.models.machine.matmul import OF_FORMAT, sixteen_bits, supported
+from lantern_demo.models import cpu, families, registry
+from lantern_demo.models.cpu import OF_FORMAT, sixteen_bits, supported
+from lantern_demo.models.llamagen import LeanTarget
 from lantern_demo.runs.pipeline import load
 
 PROMPT = "three red round lanterns over a lake at dusk"
@@ -87,14 +86,14 @@ def test_weights_stay_in_their_files_until_they_are_packed(
     monkeypatch.setattr(families, "LARGEST", 0)
     seen: list[tuple[int, torch.dtype]] = []
     networks: list[Any] = []
-    made = matmul.matmul
+    made = cpu.matmul
 
     def watched(weight: torch.Tensor, kind: str) -> Any:
         if networks:
             seen.append((sum(p.is_meta for p in networks[0].parameters()), weight.dtype))
         return made(weight, kind)
 
-    monkeypatch.setattr("lantern_demo.models.lean.matmul", watched)
+    monkeypatch.setattr("lantern_demo.models.cpu.matmul", watched)
     fused = type(load(model, device="cpu", folder=folder_of[model]).target)
     init = fused.__init__
 
@@ -127,10 +126,10 @@ def test_the_default_has_16_bits_where_the_processor_has_a_matmul_for_them(
     native: bool, works: tuple[str, ...], wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = registry.REGISTRY[TEXT_ID]
-    assert info.dtype("auto", CPU) == sixteen_bits()
+    assert families.dtype_of(info, "auto", CPU) == sixteen_bits()
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(matmul, "supported", works.__contains__)
+    monkeypatch.setattr(cpu, "supported", works.__contains__)
     assert sixteen_bits() == wanted
 
 

@@ -26,8 +26,7 @@ from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models.files import needs
-from lantern_demo.models.machine import device
+from lantern_demo.models import checkpoints, device
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import race
 from lantern_demo.runs.pipeline import Pipeline
@@ -161,15 +160,15 @@ def test_no_race_is_begun_that_memory_cannot_hold(
     }
     assert reason == "5 methods at once need about 9.0 GiB"
     info = REGISTRY["llamagen-t2i-512"]
-    parts = needs.budget(info.published, "bfloat16", True)
-    each = parts["keys and values"] + parts["a captured step"]
+    each = checkpoints.run_bytes(info.published, "bfloat16", on_cpu=True)
     for free, fits in ((5 * each, True), (5 * each - 1, False)):
-        monkeypatch.setattr(needs, "free_memory", lambda _, free=free: free)
-        why = needs.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
+        monkeypatch.setattr(checkpoints, "free_memory", lambda _, free=free: free)
+        why = checkpoints.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
         assert (why is None) == fits
         assert fits or (why or "").startswith("5 methods at once need about ")
     assert (
-        needs.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5) is None
+        checkpoints.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5)
+        is None
     )
 
 

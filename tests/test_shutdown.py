@@ -1,4 +1,4 @@
-"""The end of a program by Ctrl-C and SIGTERM: a word in place of a traceback, soon, after clean-up."""
+"""The end of a program by Ctrl-C and SIGTERM: a word and no traceback, soon, after clean-up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLOCKS = {
 PROGRAM = """
 import atexit, signal, sys, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from lantern_demo.models.machine import shutdown
+from lantern_demo import shutdown
 shutdown.GRACE = 0.5
 if __name__ == "__main__":
     atexit.register(print, "at exit")

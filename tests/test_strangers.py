@@ -24,7 +24,7 @@ import torch
 from gradio_client import Client
 from tiny import Evil
 
-from lantern_demo.models.files.disk_cache import root
+from lantern_demo.disk_cache import root
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS, status_html

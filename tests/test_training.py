@@ -22,8 +22,8 @@ from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.registry import BUNDLED, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import vocabulary
 
@@ -39,7 +39,7 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
             dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64
         )
     ).eval()
-    nn.init.normal_(target.output.weight, std=0.3)
+    nn.init.normal_(target.lm_head.weight, std=0.3)
     encoded = text.encode("two red lanterns")
     cache = target.new_cache(2, 8)
     cond, uncond = target.head(

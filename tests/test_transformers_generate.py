@@ -22,7 +22,7 @@ from torch import Tensor
 from examples.transformers_generate.custom_generate.adapter import Prompt, reader_of
 from examples.transformers_generate.custom_generate.drafter import EagleDrafter, read_weights
 from examples.transformers_generate.custom_generate.generate import decode_with
-from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.models.tokenizer import neighbour_table
 
 FOLDER = Path(__file__).parents[1] / "examples" / "transformers_generate"
 EXACT, LOOSE = ("vanilla", "sjd", "eagle1"), ("lantern", "lantern++")

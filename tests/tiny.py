@@ -20,11 +20,10 @@ from space import free_port
 from transformers import JanusVQVAEConfig
 
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.picture import PictureDecoder
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 from lantern_demo.scenes import vocabulary
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from examples.quality.classifier import load_classifier
 from examples.train_drafter.drafter import load_target
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.device import device_name
+from lantern_demo.models.llamagen import Drafter
+from lantern_demo.models.registry import DrafterConfig
 from lantern_demo.paths import user_path
 
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.make_bundled_model.world import ATTRIBUTES, LONGEST, THINGS, vocabulary
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 
 BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
@@ -109,7 +109,7 @@ def grown(target: LlamaGen, layers: int) -> LlamaGen:
         for name, w in target.state_dict().items():
             start = f"layers.{origin}."
             if name.startswith(start):
-                zero = silent and name.endswith(("wo.weight", "w2.weight"))
+                zero = silent and name.endswith(("o_proj.weight", "down_proj.weight"))
                 weights[f"layers.{i}.{name.removeprefix(start)}"] = w * 0 if zero else w.clone()
     deep.load_state_dict(weights)
     return deep
@@ -132,9 +132,7 @@ def read(folder: Path, model: Model) -> bool:
     return bool(found)
 
 
-def assemble(
-    model: Model, facts: dict[str, Any]
-) -> bundled.Networks[TextEncoder, LlamaGen, Drafter]:
+def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
     """Return the networks of a model folder."""
     return bundled.Networks(
         model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture

@@ -19,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.lanterns import render, sample_scenes
 from lantern_demo.models.bundled import PALETTE
-from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer, token_colours
 from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import load
 

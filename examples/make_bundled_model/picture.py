@@ -22,8 +22,7 @@ from examples.make_bundled_model.lanterns import HELD_OUT, render, sample_scenes
 from examples.make_bundled_model.tokenizer import load_image_tokenizer, psnr
 from examples.train_drafter import run
 from lantern_demo.models import bundled
-from lantern_demo.models.picture import PictureDecoder
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 from lantern_demo.paths import user_path
 
 CHUNK = 8  # scenes drawn at a time

@@ -23,7 +23,8 @@ from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from examples.train_drafter import run
 from examples.train_drafter.drafter import scene_reader
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.paths import user_path
 from lantern_demo.scenes import ATTRIBUTES
@@ -42,7 +43,7 @@ class TextToTokens(nn.Module):
         self.target.apply(self._start)
         # Residual branches start small, so that noise does not grow with depth.
         for block in self.target.blocks:
-            for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
+            for weight in (block.self_attn.o_proj.weight, block.mlp.down_proj.weight):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
 
     @staticmethod
@@ -58,7 +59,7 @@ class TextToTokens(nn.Module):
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
-        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
+        return self.target.lm_head(self.target.final(hidden[:, features.shape[1] - 1 :]))
 
 
 def scene_tokens(

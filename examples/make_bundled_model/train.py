@@ -39,7 +39,7 @@ from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, 
 from examples.make_bundled_model.world import PAD, THINGS, Captions
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen.target import LlamaGen
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
 from lantern_demo.models.tokenizer import ImageTokenizer
 
@@ -147,7 +147,7 @@ def fit(
     linear = {
         id(m.weight) for net in parts.values() for m in net.modules() if isinstance(m, nn.Linear)
     }
-    heads = ("text.", "output.weight", "cap_proj", "_head")
+    heads = ("text.", "cap_proj", "_head")
     inner = [
         p
         for n, p in named
@@ -403,7 +403,7 @@ def train_target(run: Run, world: World, scenes: Scenes, held: Scenes) -> None:
             read = model.target.cls_embedding(features).masked_fill(~mask[..., None], 0.0)
             alone = model.words_head(read.sum(1) / mask.sum(1, keepdim=True)).float()
             hidden = target_states(model, model.target, said, with_strips(tokens, g), drop)
-            logits = model.target.output(hidden[..., :dim])
+            logits = model.target.lm_head(hidden[..., :dim])
             names = model.names_head(hidden[..., dim:]).float()
         nll = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
         words = -alone.log_softmax(-1).gather(1, tokens).mean()
@@ -440,7 +440,7 @@ def held_out(run: Run, world: World, held: Scenes, skipped: int | None = None) -
         nobody = torch.zeros(len(rows), dtype=torch.bool, device=run.device)
         with cast(run.device):
             hidden = target_states(model, model.target, said, tokens, nobody)
-            logits = model.target.output(hidden[..., : model.target.config.dim])
+            logits = model.target.lm_head(hidden[..., : model.target.config.dim])
         total += F.cross_entropy(
             logits.float().flatten(0, 1), tokens.flatten(), reduction="sum"
         ).item()
@@ -473,12 +473,12 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
             both = teacher.train_hidden(
                 seen[:, :-1].repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1)
             )
-            cond, uncond = teacher.output(both[:, PREFIX - 1 :]).float().chunk(2)
+            cond, uncond = teacher.lm_head(both[:, PREFIX - 1 :]).float().chunk(2)
             wanted = torch.where(
                 drop[:, None, None], uncond, uncond + scale * (cond - uncond)
             ).softmax(-1)
         with cast(device):
-            logits = model.target.output(target_states(model, model.target, said, seen, drop))
+            logits = model.target.lm_head(target_states(model, model.target, said, seen, drop))
         guess = logits.float().log_softmax(-1)
         loss = -(wanted * guess).sum(-1).mean()
         distance = (wanted - guess.detach().exp()).abs().sum(-1).mean() / 2
@@ -516,14 +516,14 @@ def own_pictures(run: Run, world: World) -> Scenes:
     half.feature_layers = ()
     if run.device.type == "cuda":
         half = half.half()
-        half.rope = half.config.rope_table().to(run.device)
+        half.rope = half.rope_table().to(run.device)
     ids, found, group = [], [], OWN_GROUP * run.args.batch
     while len(ids) < 2 or (run.progress < 1.0 and len(ids) * group < run.args.own):
         scenes = sample(group, 800_000_011 + len(ids), run.args.things)
         attributes = {k: v.to(run.device) for k, v in scenes.attributes().items()}
         with torch.inference_mode():
             features, mask = world.model.text(*world.said(attributes, len(ids)))
-        features = features.to(half.output.weight.dtype)
+        features = features.to(half.lm_head.weight.dtype)
         ids.append(drawn_by(half, features, mask, Sampling(), len(ids)).to(torch.int16))
         found.append(attributes)
     run.tell(pictures=len(ids) * group)
@@ -550,13 +550,13 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
                     :, -(lead + 1 + tokens.shape[1]) :
                 ].float()
                 final = hidden[..., :dim]
-                probs = target.output(final[:, lead + 1 : -1]).float().softmax(-1)
+                probs = target.lm_head(final[:, lead + 1 : -1]).float().softmax(-1)
             shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
             inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
             outputs = drafter.train_passes(F.pad(tokens, (lead, 0)), inputs, len(PASSES))
             found = []
             for t, output in enumerate(outputs):
-                guess = target.output(output[:, lead + t : -1]).float().log_softmax(-1)
+                guess = target.lm_head(output[:, lead + t : -1]).float().log_softmax(-1)
                 p = probs[:, t:]
                 overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
                 entropy = -(p * guess).sum(-1).mean()
@@ -603,7 +603,7 @@ def check(run: Run, world: World, held: Scenes) -> None:
         with cast(device):
             part = (said[0][rows], said[1][rows])
             hidden = target_states(model, model.target, part, ids[rows], nobody[rows])
-            probs.append(model.target.output(hidden).float().softmax(-1))
+            probs.append(model.target.lm_head(hidden).float().softmax(-1))
     sure = torch.cat([p.amax(-1) for p in probs]).median()
     entropy = torch.cat([-torch.xlogy(p, p).sum(-1) for p in probs]).median()
     run.tell(held_out_nll=whole, least_worth=min(worth), top_probability=sure, entropy=entropy)

@@ -35,7 +35,7 @@ from examples.quality import drawing
 from examples.quality.points import Point, points_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.files.disk_cache import put, replacing
+from lantern_demo.disk_cache import put, replacing
 from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline, load
 

@@ -19,7 +19,7 @@ from examples.quality.points import Point
 from lantern_demo.bench.report import digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
-from lantern_demo.models.files.disk_cache import put
+from lantern_demo.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import method_of

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from examples.train_drafter.own import encode_prompts
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.models.llamagen.target import LlamaGen
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 
 # least probability of a token, 20.7 nats: one impossible token must not make a picture's mean
@@ -46,7 +46,7 @@ def nll(
         features = (
             condition.features
             if config.classes
-            else condition.features.to(target.output.weight.dtype)
+            else condition.features.to(target.lm_head.weight.dtype)
         )
         ids = tokens[rows].to(device).long()
         # The last token predicts nothing.

@@ -37,16 +37,14 @@ from examples.train_drafter.own import OwnPictures, encode_prompts
 from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.common import DrafterSizes
-from lantern_demo.models.files.blank import blank_network
-from lantern_demo.models.llamagen.labels import CLASSES
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.machine.device import DTYPES
-from lantern_demo.models.machine.shutdown import stoppable
-from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.device import DTYPES
+from lantern_demo.models.families import blank_network, dtype_of, network_of
+from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
+from lantern_demo.models.text import CLASSES, TextEncoder, small_t5, word_tokenizer
 from lantern_demo.paths import user_path
 from lantern_demo.scenes import vocabulary
+from lantern_demo.shutdown import stoppable
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
@@ -79,7 +77,7 @@ def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncod
         raise ValueError(f"--target must be {allowed}, got {folder}")
     weights = torch.load(run_of_target, map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
-    vocab, dim = weights["target.tok_embeddings.weight"].shape
+    vocab, dim = weights["target.embed_tokens.weight"].shape
     config = LlamaGenConfig(
         dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim
     )
@@ -137,8 +135,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     if info.kind == "text":
         choices = read_captions(info, args.captions)
     # 16 bits for a target published in 16 bits, if the device computes in them
-    large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
-    dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
+    large = not isinstance(info.published.target, LlamaGenConfig) and opts.device.type == "cuda"
+    dtype = DTYPES[dtype_of(info, "auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
     encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(
@@ -335,14 +333,12 @@ def command_line() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def begin(
-    sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None
-) -> Any:
+def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
     """Return the drafter of a run, new or from a model folder.
 
     End the program with a sentence if an existing run or drafter has other sizes.
     """
-    drafter = sizes.build().to(opts.device)
+    drafter: Any = network_of(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
     # a drafter without feature layers will do too
     if before is not None and (

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from examples.train_drafter.teaching import Teacher
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.models.files.disk_cache import replacing
+from lantern_demo.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 
 PART = 8  # pictures whose states are computed at a time

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from lantern_demo.models.files.disk_cache import replacing
-from lantern_demo.models.machine.device import pick_device
+from lantern_demo.disk_cache import replacing
+from lantern_demo.models.device import pick_device
 from lantern_demo.paths import user_path
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps

@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from lantern_demo.decoding import interfaces
-from lantern_demo.models.common import Condition, DrafterSizes, TargetSizes
 from lantern_demo.models.families import drafter_for, family_of
+from lantern_demo.models.llama import Condition
+from lantern_demo.models.registry import DrafterSizes, TargetSizes
 
 
 class Teacher(interfaces.Target, Protocol):
@@ -44,13 +45,13 @@ class Learner(Protocol):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing over S slots, `lead` of them in front of the picture's -> outputs [B,
         S, H] a pass. tokens [B, S] has the token after each slot's state, 0 in front of the
-        picture; hidden is [B, S, (1 + F) H]. See `models.decoder.DecoderDrafter.train_passes`.
+        picture; hidden is [B, S, (1 + F) H]. See `models.llama.DecoderDrafter.train_passes`.
         """
 
 
 def drafter_sizes(
-    target: TargetSizes[Any], ffn: int, guided: bool, feature_layers: Sequence[int] = ()
-) -> DrafterSizes[Any]:
+    target: TargetSizes, ffn: int, guided: bool, feature_layers: Sequence[int] = ()
+) -> DrafterSizes:
     """Return the configuration of a drafter for a target.
 
     Raise ValueError if its family has no drafter for guided states or feature layers, or if the

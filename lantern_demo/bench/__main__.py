@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from lantern_demo.models.machine.shutdown import stoppable
+from lantern_demo.shutdown import stoppable
 
 # Each is imported on demand, so that no command needs another one's dependencies.
 COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "gpu")}

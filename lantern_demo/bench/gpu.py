@@ -22,7 +22,7 @@ from lantern_demo.bench.report import machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.machine.device import pick_device
+from lantern_demo.models.device import pick_device
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.paths import user_path
 from lantern_demo.settings.trees import STATIC_TREES

@@ -19,14 +19,17 @@ from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
-from lantern_demo.models.anole.target import AnoleConfig
-from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.families import family_of
-from lantern_demo.models.files.blank import blank_network, fill
-from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.models.registry import model_info
+from lantern_demo.models.families import blank_network, family_of
+from lantern_demo.models.registry import (
+    AnoleConfig,
+    DrafterSizes,
+    JanusConfig,
+    LlamaGenConfig,
+    TargetSizes,
+    model_info,
+)
+from lantern_demo.models.tensors import fill
+from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
@@ -152,7 +155,7 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
     )
 
 
-def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
+def prompt_of(config: TargetSizes, device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return features and mask of a random prompt, or its ids, or a class."""
     if isinstance(config, (AnoleConfig, JanusConfig)):
         # word ids follow Anole's image token ids
@@ -167,7 +170,7 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
 
 
-def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
+def shrunk(sizes: TargetSizes) -> TargetSizes:
     """Return small sizes for a target. Anole's marks keep their ids."""
     own: dict[type, dict[str, int]] = {
         AnoleConfig: {"embeddings": 8730},
@@ -178,7 +181,7 @@ def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
     )
 
 
-def drafter_of(target: TargetSizes[Any]) -> DrafterSizes[Any]:
+def drafter_of(target: TargetSizes) -> DrafterSizes:
     """Return a drafter's sizes for a target: the fields that both have."""
     family = family_of(target)
     own = {field.name for field in fields(family.drafter)} - {"eps"}

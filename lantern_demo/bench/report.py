@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from lantern_demo.models.files.disk_cache import put
-from lantern_demo.models.machine.device import device_name
+from lantern_demo.disk_cache import put
+from lantern_demo.models.device import device_name
 from lantern_demo.paths import user_path
 
 

@@ -36,8 +36,8 @@ from lantern_demo.bench.report import (
 )
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
 from lantern_demo.scenes import ATTRIBUTES, full_caption

@@ -1,5 +1,7 @@
-"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each),
-the words of its text encoder.
+"""Read and write a model folder, the bundled model's format.
+
+It has config.json, sharded safetensors of its networks (a folder each) and words.json, the words of
+its text encoder.
 
 There are four networks, and a fifth in a folder with a picture decoder; otherwise the image
 tokenizer draws the pictures.
@@ -10,33 +12,32 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import torch
-from huggingface_hub import load_torch_model, save_torch_state_dict
+from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
-from typing_extensions import TypeVar
 
-from lantern_demo.models.files.tensors import check_fetched
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.picture import PictureDecoder
-from lantern_demo.models.text import PromptEncoder, TextEncoder
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.llamagen import LAYOUTS, Drafter, LlamaGen
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.tensors import (
+    AS_PUBLISHED,
+    Layout,
+    check_fetched,
+    published_tensors,
+    weights_of,
+)
+from lantern_demo.models.text import TextEncoder
+from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 
 PALETTE = "palette"  # a file of a model folder, which may be absent: the mean colours of its tokens
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 # folders of weights in a model folder; picture may be absent
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")
-
-Prompts = TypeVar("Prompts", bound=PromptEncoder)
-# `Networks[PromptEncoder]` is a model of any family.
-TargetModel = TypeVar("TargetModel", bound=nn.Module, default=Any)
-DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class NoDrafter:
 
 
 @dataclass
-class Networks(Generic[Prompts, TargetModel, DrafterModel]):
-    """The networks of a model, facts of its training, and the sources of published parts."""
+class Networks:
+    """A model of any family: its networks, facts of its training, sources of published parts."""
 
-    text: Prompts
-    target: TargetModel
-    drafter: DrafterModel | None
+    text: Any  # a `text.PromptEncoder`
+    target: Any
+    drafter: Any  # None without one
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
     # part -> repository, file, revision, commit
@@ -71,9 +72,9 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
 
     def __post_init__(self) -> None:
         """Make the target's states carry the feature layers that its drafter reads."""
-        target: Any = self.target
-        drafter: Any = self.drafter
-        target.feature_layers = () if drafter is None else drafter.config.feature_layers
+        self.target.feature_layers = (
+            () if self.drafter is None else self.drafter.config.feature_layers
+        )
 
     @property
     def image_size(self) -> int:
@@ -81,14 +82,13 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return self.picture.size if self.picture is not None else self.tokenizer.size
 
     def draw(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] float32 in [0, 1], by
-        the picture decoder if there is one.
+        """Map token ids [B, G * G] to pictures [B, 3, image_size, image_size] in [0, 1].
+
+        The picture decoder draws them if there is one.
         """
-        return (
-            self.tokenizer.decode(tokens)
-            if self.picture is None
-            else self.picture(self.tokenizer.vectors(tokens))
-        )
+        if self.picture is None:
+            return self.tokenizer.decode(tokens)
+        return self.picture(self.tokenizer.vectors(tokens))
 
     def parts(self) -> dict[str, nn.Module]:
         """The model's networks, by the name of their folder."""
@@ -96,11 +96,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return {name: part for name, part in found.items() if part is not None}
 
 
-def save(
-    folder: Path,
-    networks: Networks[TextEncoder, LlamaGen, Drafter],
-    dtype: torch.dtype = torch.float16,
-) -> None:
+def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -> None:
     """Write a model folder; tensors are stored in `dtype`.
 
     Raise ValueError when there is no drafter.
@@ -128,16 +124,20 @@ def save(
         save_part(folder / name, part, dtype)
 
 
+def layout_of(part: nn.Module) -> Layout:
+    """Return the names of a network's tensors in a model folder: a target has LlamaGen's."""
+    return LAYOUTS["llamagen"] if isinstance(part, LlamaGen) else AS_PUBLISHED
+
+
 def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
     """Write one network's tensors to a folder, and replace its old ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
         old.unlink()
     # clones, so that a tied tensor is written under each of its names
-    tensors = part.state_dict().items()
     state = {
-        k: (v.detach().to(dtype) if v.is_floating_point() else v).contiguous().clone()
-        for k, v in tensors
+        name: (t.detach().to(dtype) if t.is_floating_point() else t).contiguous().clone()
+        for name, t in published_tensors(part, layout_of(part)).items()
     }
     save_torch_state_dict(state, folder, max_shard_size=SHARD)
 
@@ -147,45 +147,40 @@ def load_part(folder: Path, part: nn.Module) -> None:
 
     Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped.
     """
-    for file in folder.glob("*.safetensors"):
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
         check_fetched(file)
     try:
-        load_torch_model(part, folder, strict=True)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        part.load_state_dict(weights_of(part, files, layout_of(part)))
+    except (OSError, RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise ValueError(
             f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}"
         ) from error
 
 
-def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
-    """Raise ValueError if the parts of a model folder do not fit each other: they would fail in the
-    middle of a run.
-    """
-    target, drafter = (
-        networks.target.config,
-        None if networks.drafter is None else networks.drafter.config,
-    )
-    if drafter is not None:
-        try:
-            drafter.check_target(target)
-        except ValueError as error:
-            raise ValueError(f"{path}: its drafter {error}") from None
+def _check_fit(path: Path, networks: Networks) -> None:
+    """Raise ValueError if parts of a model folder do not fit: they would fail in a run."""
+    target = networks.target.config
+    try:
+        networks.drafter.config.check_target(target)
+    except ValueError as error:
+        raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
         raise ValueError(
-            f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs"
+            f"{path} has an image tokenizer that does not go with its target: "
+            "their codebook or grid differs"
         )
     if networks.picture is not None:
         own, read = networks.picture.config, networks.tokenizer.vq.config
         if (own.embed_dim, own.num_patches) != (read.embed_dim, read.num_patches):
             raise ValueError(
-                f"{path} has a picture decoder that does not go with its image tokenizer: their vectors or grid differ"
+                f"{path} has a picture decoder that does not go with its image tokenizer: "
+                "their vectors or grid differ"
             )
 
 
-def load(
-    folder: Path, device: torch.device, dtype: torch.dtype = torch.float32
-) -> Networks[TextEncoder, LlamaGen, Drafter]:
+def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks:
     """Read a model folder.
 
     All networks but target and drafter stay in float32: they run once per image.
@@ -196,41 +191,39 @@ def load(
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
-        words = Tokenizer.from_file(str(folder / "words.json"))
-        text = TextEncoder(words, encoder, config["text"]["length"])
-        target, drafter = (
-            LlamaGen(LlamaGenConfig(**config["target"])),
-            Drafter(DrafterConfig(**config["drafter"])),
-        )
-        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
-        picture = (
-            PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
-        )
-        networks = Networks(
-            text,
-            target,
-            drafter,
-            tokenizer,
-            config["trained"],
-            trees=config.get("trees", {}),
-            picture=picture,
-        )
+        networks = _built(folder, config)
     # the libraries raise anything for a damaged file, down to a bare Exception
     except Exception as error:
         raise ValueError(
-            f"{path} is not the config of a model folder, or an earlier version wrote it: {error!r}; "
-            "published files need the id of their model as model, and their folder as folder"
+            f"{path} is not the config of a model folder, or an earlier version wrote it: "
+            f"{error!r}; published files need the id of their model as model, and their folder as "
+            "folder"
         ) from error
     _check_fit(path, networks)
     for name, part in networks.parts().items():
         load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
-    networks.palette = _palette(folder, tokenizer.codebook_size)
-    for network in (target.to(dtype), drafter.to(dtype)):
+    networks.palette = _palette(folder, networks.tokenizer.codebook_size)
+    for network in (networks.target.to(dtype), networks.drafter.to(dtype)):
         # float32 for any number format of the weights, and not rounded
-        network.rope = network.config.rope_table().to(device)
+        network.rope = network.rope_table().to(device)
     return networks
+
+
+def _built(folder: Path, config: dict[str, Any]) -> Networks:
+    """Return the networks of a configuration, with random weights."""
+    encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
+    words = Tokenizer.from_file(str(folder / "words.json"))
+    picture = config.get("picture")
+    return Networks(
+        TextEncoder(words, encoder, config["text"]["length"]),
+        LlamaGen(LlamaGenConfig(**config["target"])),
+        Drafter(DrafterConfig(**config["drafter"])),
+        ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"])),
+        config["trained"],
+        trees=config.get("trees", {}),
+        picture=None if picture is None else PictureDecoder(JanusVQVAEConfig(**picture)),
+    )
 
 
 def _palette(folder: Path, codes: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Published models: fetch their files and build the networks.
+"""Published models: what they need, fetching their files, building their networks.
 
 Files are mapped into memory without a copy.
 
@@ -18,22 +18,21 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.constants import HF_HUB_CACHE
 from safetensors.torch import save_file
 
-from lantern_demo.models import families
+from lantern_demo import disk_cache
+from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks, NoDrafter
-from lantern_demo.models.files import disk_cache, hub, needs
-from lantern_demo.models.files.blank import fill
-from lantern_demo.models.files.hub import Located, looked_for
-from lantern_demo.models.files.needs import gib
-from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.machine.device import pick_device, unused_gpu
-from lantern_demo.models.machine.shutdown import stoppable
+from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
+from lantern_demo.models.hub import Located, looked_for
 from lantern_demo.models.registry import (
     DRAFTER_FILES,
     REGISTRY,
@@ -43,10 +42,130 @@ from lantern_demo.models.registry import (
     Source,
     model_info,
 )
+from lantern_demo.models.tensors import CheckpointError, fill
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.paths import user_path
+from lantern_demo.shutdown import stoppable
 
 _LOG = logging.getLogger(__name__)
+
+TREE_SLOTS = 192  # cache positions after the last token, for the largest draft trees
+TREE_NODES = 128  # nodes of the largest draft tree
+GIB = 2**30
+
+
+# -- needs
+
+
+def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], int]:
+    """Return the parts still to fetch before a published model loads here, and about their bytes.
+
+    With a local folder only a text encoder that it lacks is fetched. Raise ValueError for a bad
+    LANTERN_REVISIONS.
+    """
+    published = info.published
+    assert published is not None
+    files = {part: _files_here(part, published, folder) for part in published.sources}
+    fetched = [
+        part for part, here in files.items() if not here and (folder is None or part == "text")
+    ]
+    if not fetched:
+        return [], 0
+    distinct = {path for here in files.values() for path in here}
+    return fetched, max(0, published.needs.download - sum(p.stat().st_size for p in distinct))
+
+
+def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[Path, ...]:
+    """Return a part's weight files in a local folder or in the Hub's cache, or none."""
+    if folder is not None:
+        with suppress(CheckpointError):  # reading it says what is missing
+            found = hub.find(published, part, folder)
+            if found is not None:
+                return found.weights
+    return hub.cached(published.sources[part][0])
+
+
+def requirements_unmet(
+    info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None
+) -> str | None:
+    """Return why a published model cannot be loaded here, or None if it seems possible.
+
+    Estimates of memory are compared with the device's free memory, and those of files with the free
+    space of their disks.
+    """
+    if info.published is None:
+        return None
+    return short_of_memory(info.published, device, dtype) or short_of_disk(info, folder)
+
+
+def memory(published: Published, device: torch.device) -> int:
+    """Return about how many bytes a loaded and running model takes on a device, in 16 bits."""
+    return published.needs.cpu if device.type == "cpu" else published.needs.gpu
+
+
+def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
+    """Return why the device's memory does not suffice, or None."""
+    needed = memory(published, device)
+    free = free_memory(device)
+    if free is None or needed <= free:
+        return None
+    about = "at least" if dtype == "float32" else "about"
+    place = "GPU memory" if device.type == "cuda" else "memory"
+    return f"it needs {about} {gib(needed)} of {place} in {dtype}, and {gib(free)} are free"
+
+
+def run_bytes(published: Published, dtype: str, on_cpu: bool) -> int:
+    """Estimate the bytes that each run of a race takes on its device.
+
+    Keys and values of two rows have the number format of states, which is float32 in fused models
+    for a CPU. A step has states and feed-forward halves of two rows, the mask, and some
+    distributions of the vocabulary in float32.
+    """
+    target = published.target
+    each = 4 if on_cpu and published.on_cpu is None else DTYPES[dtype].itemsize
+    layers = target.layers + (published.drafter is not None)
+    positions = target.prefix + target.tokens + TREE_SLOTS
+    kept = 2 * 2 * layers * positions * target.dim
+    states = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions)
+    return (kept + states) * each + 16 * TREE_NODES * target.vocab * 4
+
+
+def no_room_to_race(
+    info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0
+) -> str | None:
+    """Return why a loaded model cannot run `methods` methods at once, or None if it seems so.
+
+    `kept` is the number of runs whose memory is already set aside.
+    """
+    if info.published is None:
+        return None
+    free = free_memory(device)
+    needed = max(0, methods - kept) * run_bytes(info.published, dtype, device.type == "cpu")
+    if free is None or needed <= free:
+        return None
+    return (
+        f"{methods} methods at once need about {gib(needed)} of memory more, "
+        f"and {gib(free)} are free"
+    )
+
+
+def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
+    """Return why the disk's free space does not suffice, or None."""
+    cache = Path(HF_HUB_CACHE).absolute()
+    place = next(p for p in (cache, *cache.parents) if p.exists())
+    needed = to_fetch(info, folder)[1]
+    free = shutil.disk_usage(place).free
+    if needed <= free:
+        return None
+    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
+
+
+def gib(count: int) -> str:
+    """Return bytes in words: GiB with one digit, or MiB."""
+    return f"{count / GIB:.1f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:.0f} MiB"
+
+
+# -- loading
 
 
 def load(
@@ -55,7 +174,7 @@ def load(
     dtype: torch.dtype | None,
     folder: Path | None = None,
     drafter: Path | None = None,
-) -> Networks[PromptEncoder]:
+) -> Networks:
     """Return a published model's networks, from the Hub or from a local folder.
 
     Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in
@@ -67,6 +186,9 @@ def load(
     """
     published = info.published
     assert published is not None
+    missing = None if drafter or has_drafter(info, folder) else why_no_drafter(info, folder)
+    if missing:  # said before the files are fetched and read, which takes minutes
+        _LOG.warning("%s runs without a drafter: %s", info.id, missing)
     parts = locate(info, folder, drafter)
     target = _network("target", published, parts["target"], device, dtype)
     tokenizer = _network("tokenizer", published, parts["tokenizer"], device, torch.float32)
@@ -76,9 +198,6 @@ def load(
     sources: dict[str, dict[str, Any]] = {
         part: dict(located.facts) for part, located in parts.items()
     }
-    missing = None if chosen else why_no_drafter(info, folder)
-    if missing:
-        _LOG.warning("%s runs without a drafter: %s", info.id, missing)
     return Networks(text, target, chosen, tokenizer, {}, sources, missing)
 
 
@@ -98,12 +217,9 @@ def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
 
 
 def locate(
-    info: ModelInfo,
-    folder: Path | None = None,
-    drafter: Path | None = None,
+    info: ModelInfo, folder: Path | None = None, drafter: Path | None = None
 ) -> dict[Part, Located]:
-    """Find the files of a published model's parts in a local folder, or else fetch them from the
-    Hub.
+    """Find a published model's files in a local folder, or else fetch them from the Hub.
 
     A folder given as `drafter` replaces the published drafter. One that was trained here stands in
     for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
@@ -147,7 +263,7 @@ def _network(
 ) -> Any:
     """Read the network of any part but the text encoder."""
     network = families.expected(part, published, located)
-    return fill(network, dict(families.weights(network, located)), device, dtype)
+    return fill(network, families.weights(network, located), device, dtype)
 
 
 def load_target(
@@ -179,9 +295,7 @@ def trained_folder(info: ModelInfo) -> Path:
 
 
 def save_drafter(folder: Path, drafter: Any) -> None:
-    """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its
-    own tensor names and dtype).
-    """
+    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
@@ -228,31 +342,36 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
         lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
         return NoDrafter(f"{lacking}: {looked_for(info.published, 'drafter')} is there")
     captions = " --captions captions.txt" if info.kind == "text" else ""
-    training = f"python examples/train_drafter/drafter.py --target {info.id}{captions} --out runs/{info.id}-drafter"
-    return NoDrafter(f"no drafter comes with {info.id}", training)
+    training = f"python examples/train_drafter/drafter.py --target {info.id}{captions}"
+    return NoDrafter(f"no drafter comes with {info.id}", f"{training} --out runs/{info.id}-drafter")
+
+
+# -- the command
 
 
 def check(
     info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None
 ) -> tuple[list[str], bool]:
-    """Report where a published model's parts lie, the bytes still to download and the memory that
-    it needs. Return (lines, whether it can be loaded).
+    """Return lines that report what a published model needs, and whether it can be loaded.
 
-    Nothing is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for
-    a bad device, dtype or LANTERN_REVISIONS.
+    They say where its parts lie, the bytes still to download and the memory that it takes. Nothing
+    is downloaded. Every tensor of files in a local folder is checked. Raise ValueError for a bad
+    device, dtype or LANTERN_REVISIONS.
     """
     published = info.published
     assert published is not None
-    chosen, fits = pick_device(device), True
-    number, missing = info.dtype(dtype, chosen), needs.downloads(info, folder)
+    chosen = pick_device(device)
+    number = families.dtype_of(info, dtype, chosen)
+    fetched, left = to_fetch(info, folder)
     lines = [f"{info.id}: {info.title}"]
+    fits = True
     for part, sources in published.sources.items():
-        if folder is None or part in missing:
-            size = f"about {gib(missing[part])} to download" if part in missing else "downloaded"
+        if folder is None or part in fetched:
             lacking = "" if folder is None else f"{looked_for(published, part)} is in {folder}; "
-            revision = hub.revision_of(sources[0])
-            fetched = f"{sources[0].weights} of {sources[0].repo}, revision {revision}"
-            lines.append(f"{part}: {lacking}{fetched}; {size}")
+            source = sources[0]
+            what = f"{source.weights} of {source.repo}, revision {hub.revision_of(source)}"
+            state = "to download" if part in fetched else "downloaded"
+            lines.append(f"{part}: {lacking}{what}; {state}")
             continue
         try:
             located = _located(part, info, folder)
@@ -262,15 +381,18 @@ def check(
             _check(part, published, located)
             lines.append(f"{part}: {', '.join(map(str, located.weights))}, as expected")
         except CheckpointError as error:
-            lines, fits = [*lines, f"{part}: {error}"], False
+            lines.append(f"{part}: {error}")
+            fits = False
+    if not has_drafter(info) and "drafter" not in published.sources:
+        lines.append(f"drafter: {why_no_drafter(info)}")
     lines += filter(None, [unused_gpu() if device == "auto" else None])
-    taken = needs.budget(published, number, chosen.type == "cpu")
-    parts = ", ".join(f"{what} {gib(size)}" for what, size in taken.items() if size)
-    unmet = needs.requirements_unmet(info, chosen, number, folder)
+    if fetched:
+        lines.append(f"To download: about {gib(left)}.")
+    unmet = requirements_unmet(info, chosen, number, folder)
     lines += [
-        f"Memory on {chosen} in {number}: about {gib(sum(taken.values()))}, of it {parts}.",
+        f"Memory on {chosen} in 16 bits: about {gib(memory(published, chosen))}.",
         f"Not enough: {unmet}." if unmet else "It fits.",
-        "Sizes are estimates, from the shapes of the tensors and the bytes that a number is believed to take in each file.",
+        "Sizes are estimates, from the shapes of the tensors and the bytes of a number in a file.",
     ]
     return lines, fits and not unmet
 
@@ -309,11 +431,10 @@ def main() -> None:
             lines, fits = check(info, args.device, args.dtype, folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
-        parts = locate(info, folder)
-        for part, located in parts.items():
+        if not has_drafter(info, folder):
+            print(f"drafter: {why_no_drafter(info, folder)}", flush=True)
+        for part, located in locate(info, folder).items():
             print(f"{part}: {located.weights[0].parent}")
-        if "drafter" not in parts:
-            print(f"drafter: {why_no_drafter(info, folder)}")
     except ValueError as error:
         parser.exit(1, f"{error}\n")
 

@@ -1,38 +1,189 @@
-"""LLaMA layers on a CPU: few, large operations on an ordinary cache.
+"""LLaMA decoders on a CPU: few, large operations on an ordinary cache.
 
 One matmul computes queries, keys and values, another gate and up; the rotation is one complex
-multiplication. All numbers are float32, except in the matmuls of some `matmul.KINDS`. Attention is
+multiplication. All numbers are float32, except in the matmuls of some `KINDS`. Attention is
 PyTorch's own. It may round a sum differently in a pass of another shape, by some 1e-5 of a logit.
+
+`plain` and `packed` matmuls are float32. `half` reads weights as float16 and computes in float32.
+It reads half as many bytes, and gives the same numbers where float16 holds the weights exactly, as
+in a model that was stored in float16. `bfloat16` rounds weights and inputs, and so changes the
+distributions.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llama import LlamaLayer
-from lantern_demo.models.machine.matmul import Matmul
+from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.models.llama import (
+    Attention,
+    Condition,
+    Layer,
+    prefix_mask,
+    rotate_halves,
+    with_features,
+)
+
+Network = TypeVar("Network", bound=nn.Module)
+Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
+
+KINDS = {
+    "plain": "float32 products",
+    "packed": "float32 products, packed weights (oneDNN)",
+    "half": "float32 products, float16 weights (FBGEMM)",
+    "bfloat16": "bfloat16 products, packed weights (oneDNN)",
+}
+BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
+FEW = 4  # rows
+SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
+OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
+
+
+def exact_kind(weights: Iterable[Tensor]) -> str:
+    """Return the kind that gives float32 results with these weights.
+
+    It is `half` where float16 holds them, else `packed`, else `plain`.
+    """
+    held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
+    kinds = ("half", "packed") if held else ("packed",)
+    return next(filter(supported, kinds), "plain")
+
+
+def sixteen_bits() -> str:
+    """Return the number format of a published model on a CPU.
+
+    It is bfloat16 where the processor multiplies in it, else float16 weights in float32 matmuls,
+    else float32.
+    """
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    formats = ("bfloat16", "float16") if native else ("float16",)
+    return next((name for name in formats if supported(OF_FORMAT[name])), "float32")
+
+
+def matmul(weight: Tensor, kind: str) -> Matmul:
+    """Return the matmul x -> x weight^T with weight [O, D].
+
+    Raise RuntimeError or AttributeError if PyTorch lacks the kind.
+    """
+    weight = weight.detach()
+    if kind == "plain":
+        return partial(torch.mm, mat2=weight.float().t())
+    if kind == "half":
+        return _half(weight.float())
+    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
+    run = torch.ops.mkldnn._linear_pointwise.default
+    if kind == "bfloat16":
+        return _with_filled_rows(
+            lambda x: run(x.bfloat16(), packed, None, "none", [], "").float(), kind
+        )
+    return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""), kind)
+
+
+def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
+    """Make a matmul whose rows have the same bits in any company.
+
+    oneDNN may sum a row alone in another order than a row among others, and takes longer for two
+    rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one or
+    two rows in another order. Rows of zeros fill them up.
+    """
+    lacking = _rows_to_fill() if kind == "half" else None
+    if lacking is not None and not any(lacking):
+        return run  # every count of rows will do here
+
+    def product(x: Tensor) -> Tensor:
+        count = x.shape[0]  # len(x) is Python code in PyTorch
+        # the table ends with a multiple of all block sizes, after which it repeats
+        more = max(0, FEW - count) if lacking is None else lacking[count % BLOCKS]
+        return run(F.pad(x, (0, 0, 0, more)))[:count] if more else run(x)
+
+    return product
+
+
+def supported(kind: str) -> bool:
+    """Return whether this PyTorch has a kind and computes it correctly on this processor."""
+    x = torch.linspace(-1, 1, 4 * 64).view(4, 64)
+    weight = torch.linspace(1, -0.5, 32 * 64).view(32, 64)
+    try:
+        y = matmul(weight, kind)(x)
+    except (AttributeError, RuntimeError):
+        return False
+    return bool(((y - x @ weight.t()).abs() < 0.5).all())
+
+
+def _half(weight: Tensor) -> Matmul:
+    """Make a matmul with float16 weights, which are widened when read.
+
+    Large ones use `quantized.linear_dynamic_fp16`, which splits its columns among threads. Small
+    ones use functions that PyTorch means to drop for it: the same kernel on one thread, with the
+    same bits. Their calls take ten microseconds less, as much as a whole small matmul.
+    """
+    if weight.numel() > SMALL:
+        shared = torch.ops.quantized.linear_dynamic_fp16.default
+        before = torch.backends.quantized.engine
+        torch.backends.quantized.engine = "fbgemm"  # the engine that packs weights runs them
+        try:
+            columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        finally:
+            torch.backends.quantized.engine = before
+        return _with_filled_rows(lambda x: shared(x, columns), "half")
+    return _with_filled_rows(_small_half(weight), "half")
+
+
+def _small_half(weight: Tensor) -> Matmul:
+    run = torch.fbgemm_linear_fp16_weight_fp32_activation
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed = torch.fbgemm_pack_gemm_matrix_fp16(weight)
+        run(weight.new_zeros(1, weight.shape[1]), packed, None)  # warns once
+    return lambda x: run(x, packed, None)
+
+
+@lru_cache(maxsize=1)
+def _rows_to_fill() -> tuple[int, ...]:
+    """Return how many rows of zeros each number of rows lacks, from 0 on.
+
+    With them FBGEMM sums every row as in a large matmul here.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2 * BLOCKS, 64, generator=generator)
+    weight = torch.randn(64, 64, generator=generator)
+    run = _small_half(weight)
+    whole = run(x)
+    exact = [torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS, 2 * BLOCKS)]
+    small = [count == 0 or torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS)]
+    exact = [a and b for a, b in zip(exact, small, strict=True)]
+    return tuple(
+        next((more for more in range(BLOCKS) if exact[(count + more) % BLOCKS]), 0)
+        for count in range(BLOCKS)
+    )
+
+
+# -- layers
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64 for
-    queries, keys and values.
+    """Convert a rotary table [S, d / 2, 2] (cos, sin) to [S, 3 heads * d / 2] complex64.
 
-    Queries are scaled for attention as they turn; values do not turn.
+    It is for queries, keys and values. Queries are scaled for attention as they turn; values do not
+    turn.
     """
     rotation = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
-    return torch.cat(
-        (rotation * (2 * rotation.shape[-1]) ** -0.5, rotation, torch.ones_like(rotation)), 1
-    ).flatten(1)
+    scaled = rotation * (2 * rotation.shape[-1]) ** -0.5
+    return torch.cat((scaled, rotation, torch.ones_like(rotation)), 1).flatten(1)
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Order the rows [heads * d, ...] of queries or keys so that pairs (i, i + d / 2) of each head
-    are adjacent.
+    """Order rows [heads * d, ...] so that pairs (i, i + d / 2) of each head are adjacent.
 
     `complex_rope` turns adjacent pairs. Scores sum over a whole head, so they do not depend on the
     order.
@@ -48,59 +199,226 @@ class Norm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         dim = weight.shape[0]
-        self.weight, self.floor = weight.float() * dim**0.5, torch.tensor(dim * eps)
+        self.weight = weight.float() * dim**0.5
+        self.floor = torch.tensor(dim * eps)
 
     def __call__(self, x: Tensor) -> Tensor:
-        length = (
-            torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(self.floor).sqrt_()
-        )
-        return (x / length).mul_(self.weight)
+        squares = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
+
+
+class Packing:
+    """Makes matmuls of a kind (see `KINDS`) from a network's linear layers.
+
+    release: each layer drops its weight when it is packed, so that only one weight at a time is in
+    memory twice.
+    """
+
+    def __init__(self, kind: str, release: bool = False) -> None:
+        self.kind = kind
+        self.release = release
+
+    def matmul(self, *parts: nn.Linear) -> Matmul:
+        """Make one matmul of linear layers without biases, their outputs side by side."""
+        return self._of([part.weight for part in parts], parts)
+
+    def qkv(self, attention: Attention) -> Matmul:
+        """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
+        parts = attention.q_proj, attention.k_proj, attention.v_proj
+        q, k, v = (part.weight for part in parts)
+        if attention.rotate is rotate_halves:
+            q, k = paired(q, attention.heads), paired(k, attention.heads)
+        return self._of([q, k, v], parts)
+
+    def affine(self, part: nn.Linear) -> Matmul:
+        """Make a matmul that adds the linear layer's bias."""
+        run = self.matmul(part)
+        bias = part.bias.detach().float()
+        return lambda x: run(x).add_(bias)
+
+    def take(self, *parts: nn.Linear | nn.Embedding) -> None:
+        """Drop the parts' weights if they are to be released: a copy exists."""
+        for part in parts if self.release else ():
+            part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
+
+    def _of(self, weights: list[Tensor], parts: tuple[nn.Linear, ...]) -> Matmul:
+        made = matmul(torch.cat(weights) if len(weights) > 1 else weights[0], self.kind)
+        self.take(*parts)
+        return made
 
 
 class Where(NamedTuple):
-    """The slots that a layer writes, and those that its nodes see."""
+    """The slots that a layer writes, and those that its last `asked` nodes see."""
 
     cache: KVCache
     layer: int
     slots: Tensor  # [n] int64
     end: int  # attention covers the first `end` slots
-    mask: Tensor | None  # [R or 1, 1, n, end], bool or added to the scores; None: all are visible
+    # [R or 1, 1, asked, end], bool or added to the scores; None: all are visible
+    mask: Tensor | None
+    asked: int
 
 
-class LeanLayer(LlamaLayer[Where]):
-    """A layer of fused matmuls over nodes x [M, D], M of all rows together; `before` is None for a
-    layer without a norm before attention.
+class LeanLayer:
+    """`llama.Layer` of fused matmuls over nodes x [M, D], M of all rows together.
+
+    `before` and `after` are its norms, `before` None for a layer without a norm before attention.
     """
 
     def __init__(
-        self,
-        before: Matmul | None,
-        qkv: Matmul,
-        out: Matmul,
-        after: Matmul,
-        gate_up: Matmul,
-        down: Matmul,
-        heads: int,
+        self, layer: Layer, packing: Packing, before: Matmul | None, after: Matmul
     ) -> None:
-        self.norm_before, self.norm_after = before or (lambda x: x), after
-        self.qkv, self.heads = qkv, heads
-        self.gate_up = lambda x: gate_up(x).chunk(2, 1)
-        self.add_out = lambda x, attended: out(attended).add_(x)
-        self.add_down = lambda x, gated: down(gated).add_(x)
+        self.heads = layer.self_attn.heads
+        self.before = before
+        self.qkv = packing.qkv(layer.self_attn)
+        self.out = packing.matmul(layer.self_attn.o_proj)
+        self.after = after
+        self.gate_up = packing.matmul(layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.down = packing.matmul(layer.mlp.down_proj)
 
-    def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
-        """Write the keys and values of x [R * n, D], and attend with its queries -> [R * n, D]."""
-        rotated = self.rotated(x, rope, where.cache.rows)
+    def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
+        """Map x [R * n, D] to the states of the last nodes [R * asked, D].
+
+        rope [n, 3 D / 2] holds rows of `complex_rope`.
+        """
+        rows = where.cache.rows
+        n = rope.shape[0]  # len() of a tensor is Python code in PyTorch
+        qkv = self.qkv(x if self.before is None else self.before(x))
+        turned = (qkv.view(torch.complex64).view(rows, n, -1) * rope).view(torch.float32)
+        rotated = turned.view(rows, n, 3, self.heads, -1)
         k, v = where.cache.write(where.layer, where.slots, where.end, rotated[:, :, 1:])
-        q = rotated[:, :, 0].transpose(1, 2)
+        q = rotated[:, n - where.asked :, 0].transpose(1, 2)
         attended = F.scaled_dot_product_attention(q, k, v, where.mask, scale=1.0)  # q is scaled
-        return attended.transpose(1, 2).reshape(x.shape)
+        if where.asked < n:
+            x = x.view(rows, n, -1)[:, n - where.asked :].flatten(0, 1)
+        return self.finish(x, attended.transpose(1, 2).reshape(x.shape))
 
-    def rotated(self, x: Tensor, rope: Tensor, rows: int) -> Tensor:
-        """Queries, scaled for attention, keys and values [R, n, 3, heads, d] of x [R * n, D]."""
-        nodes = rope.shape[0]  # len() of a tensor is Python code in PyTorch
-        rotated = self.qkv(x).view(torch.complex64).view(rows, nodes, -1) * rope
-        return rotated.view(torch.float32).view(rows, nodes, 3, self.heads, -1)
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Apply the rest of the layer after attention: x [M, D] -> the same shape."""
+        x = self.out(attended).add_(x)
+        gate, up = self.gate_up(self.after(x)).chunk(2, 1)
+        return self.down(F.silu(gate).mul_(up)).add_(x)
 
-    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        return F.silu(gate).mul_(up)
+
+# -- targets
+
+
+class LeanDecoder(ABC):
+    """A target on a CPU; implements `decoding.interfaces.Target`.
+
+    It keeps the original for its conditions. A family adds the embedding of tokens and the head.
+    Positions count from the start of a row's padding: attention depends on their differences alone.
+    """
+
+    original: Any
+
+    def __init__(self, target: Any, kind: str = "plain", release: bool = False) -> None:
+        """kind and release are those of `Packing`."""
+        c = target.config
+        self.original = target
+        self.config = c
+        self.vocab_size = c.vocab
+        # dtype of the mask's sums, on which padding "released" depends
+        self.format = torch.bfloat16 if kind == "bfloat16" else torch.float32
+        self.packing = Packing(kind, release)
+        self.layers = [self.layer(block) for block in target.blocks]
+        self.norm = Norm(target.norm.weight, c.eps)
+        self.rope = complex_rope(target.rope, c.heads)
+
+    def layer(self, block: Layer) -> LeanLayer:
+        """Return a block as a layer of packed matmuls."""
+        assert block.input_layernorm is not None
+        before, after = (
+            Norm(norm.weight, self.config.eps)
+            for norm in (block.input_layernorm, block.post_attention_layernorm)
+        )
+        return LeanLayer(block, self.packing, before, after)
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Map image tokens [n] int64 to their vectors [n, H] float32."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Map final states [M, H], features after them or not, to logits [M, V] float32."""
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        c = self.config
+        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
+
+    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
+        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
+        x = self.original.read(condition).float()
+        n = x.shape[1]
+        cache.start(n, condition.mask)
+        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
+        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
+        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
+        x = self.embed(tokens).expand(cache.rows, -1, -1)
+        end = end_of(slots, visible)
+        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Map hidden [R, n, H] to logits [R, n, V] float32."""
+        return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
+
+    def _run(
+        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
+        r, n, dim = x.shape
+        x = x.reshape(r * n, dim)
+        features: list[Tensor] = []
+        for i, layer in enumerate(self.layers):
+            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
+            if i + 1 in self.original.feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features).view(r, n, -1)
+
+
+# -- whole networks
+
+
+class Packed(nn.Module):
+    """A linear layer with a matmul of a kind; inputs and outputs are float32."""
+
+    def __init__(self, linear: nn.Linear, kind: str) -> None:
+        super().__init__()
+        self.run = matmul(linear.weight, kind)
+        # a T5 of the library reads the number format of some
+        self.register_parameter("weight", None)
+        self.bias = None if linear.bias is None else linear.bias.detach().float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> [..., O] float32."""
+        y = self.run(x.float().flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def packed(network: Network, kind: str) -> Network:
+    """Return a CPU copy of a network, such as a drafter of a `llama.SequenceTarget`.
+
+    It is the same module with packed matmuls, norms in float32, and the original's vectors of
+    tokens.
+    """
+    shared = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False)
+        for weight in network.parameters()
+    }
+    fused = deepcopy(network, shared)
+    for name, part in list(fused.named_modules()):
+        if isinstance(part, nn.Linear):
+            fused.set_submodule(name, Packed(part, kind))
+        elif not isinstance(part, nn.Embedding):
+            for weight in part.parameters(recurse=False):
+                weight.data = weight.data.float()
+    return fused

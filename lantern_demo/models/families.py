@@ -1,52 +1,55 @@
 """The table of model families. Every difference between families is looked up here.
 
-A new family is an entry of FAMILIES and a folder next to this file. The folder holds its target and
-its drafter, whose configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its
-published formats, its prompt reader, and faster fused models if it has any. A target's inside is
-free: a head of several layers, another grid, or a prompt in the sequence need no entry here.
+A new family is an entry of FAMILIES and a file next to this one. The file holds its target and its
+drafter, its published formats, its prompt reader, and faster fused models if it has any. A target's
+inside is free: a head of several layers, another grid, or a prompt in the sequence need no entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import lantern_demo.models.anole.prompts as anole_prompts
-import lantern_demo.models.anole.weights as anole_weights
-import lantern_demo.models.janus.prompts as janus_prompts
-import lantern_demo.models.janus.weights as janus_weights
-import lantern_demo.models.llamagen.weights as llamagen_weights
 from lantern_demo.decoding import interfaces
-from lantern_demo.models.anole.cpu import LeanAnole
-from lantern_demo.models.anole.drafter import AnoleDrafterConfig
-from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models import anole, janus, llamagen
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.files.blank import blank_network, blank_tokenizer
-from lantern_demo.models.files.hub import Located
-from lantern_demo.models.files.tensors import (
+from lantern_demo.models.cpu import (
+    OF_FORMAT,
+    LeanDecoder,
+    exact_kind,
+    packed,
+    sixteen_bits,
+    supported,
+)
+from lantern_demo.models.device import pick_dtype
+from lantern_demo.models.hub import Located
+from lantern_demo.models.registry import (
+    AnoleConfig,
+    AnoleDrafterConfig,
+    DrafterConfig,
+    DrafterSizes,
+    JanusConfig,
+    JanusDrafterConfig,
+    LlamaGenConfig,
+    ModelInfo,
+    NetworkSizes,
+    Part,
+    Published,
+    TargetSizes,
+)
+from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
     Layout,
     read_config,
     weights_of,
 )
-from lantern_demo.models.janus.cpu import LeanJanus
-from lantern_demo.models.janus.drafter import JanusDrafterConfig
-from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.lean import LeanDecoder, packed
-from lantern_demo.models.llamagen.captions import CaptionEncoder
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import DrafterConfig
-from lantern_demo.models.llamagen.labels import ClassLabels
-from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.machine.matmul import OF_FORMAT, exact_kind, supported
-from lantern_demo.models.registry import ModelInfo, Part, Published
-from lantern_demo.models.text import PromptEncoder
+from lantern_demo.models.text import T5, CaptionEncoder, ClassLabels, PromptEncoder
+from lantern_demo.models.tokenizer import blank_tokenizer
 
 # bytes of a target's weights up to which its networks stay in memory next to the fused models
 LARGEST = 2**30
@@ -55,23 +58,15 @@ CACHED = 2**26
 
 
 @dataclass(frozen=True)
-class FusedForCpu:
-    """Fused models for a CPU, built from a network and a kind of matmul (see `matmul.KINDS`).
-
-    A target's builder also takes whether the network releases its weights.
-    """
-
-    target: Callable[..., LeanDecoder]
-    drafter: Callable[[Any, str], interfaces.Drafter]
-
-
-@dataclass(frozen=True)
 class Family:
     """The parts of a family. Its functions take its own configurations and networks."""
 
-    # the configuration of its targets, which identifies a model's family
-    target: type[TargetSizes[Any]]
-    drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
+    # the configuration of its targets, which identifies a model's family, and their network
+    target: type[TargetSizes]
+    target_network: Callable[[Any], nn.Module]
+    # the configuration of its drafters, and their network
+    drafter: type[DrafterSizes]
+    drafter_network: Callable[[Any], nn.Module]
     # names of tensors in its published files, by the format of `registry.Source`
     layouts: Mapping[str, Layout]
     # The fields of a configuration that published files set. Raises CheckpointError for files of
@@ -82,45 +77,55 @@ class Family:
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
     # As `target_facts`, for the config.json of LANTERN's drafters; None: it has no such drafters.
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None
-    cpu: FusedForCpu | None = None  # None: on a CPU the networks run unchanged
+    # Fused models for a CPU, of a target, a kind of matmul and whether the network releases its
+    # weights, and of a drafter and a kind. None: on a CPU the networks run unchanged.
+    lean_target: Callable[[Any, str, bool], LeanDecoder] | None = None
+    lean_drafter: Callable[[Any, str], interfaces.Drafter] = packed
 
 
 FAMILIES: dict[str, Family] = {
     "LlamaGen": Family(
         target=LlamaGenConfig,
+        target_network=llamagen.LlamaGen,
         drafter=DrafterConfig,
-        layouts=llamagen_weights.LAYOUTS,
-        target_facts=llamagen_weights.target_facts,
-        drafter_facts=llamagen_weights.drafter_facts,
+        drafter_network=llamagen.Drafter,
+        layouts=llamagen.LAYOUTS,
+        target_facts=llamagen.target_facts,
+        drafter_facts=llamagen.drafter_facts,
         prompts=CaptionEncoder.of,
-        cpu=FusedForCpu(LeanTarget, LeanDrafter),
+        lean_target=llamagen.LeanTarget,
+        lean_drafter=llamagen.LeanDrafter,
     ),
     "Anole": Family(
         target=AnoleConfig,
+        target_network=anole.Anole,
         drafter=AnoleDrafterConfig,
-        layouts=anole_weights.LAYOUTS,
-        target_facts=anole_weights.target_facts,
-        drafter_facts=anole_weights.drafter_facts,
-        prompts=anole_prompts.prompt_reader,
-        cpu=FusedForCpu(LeanAnole, packed),
+        drafter_network=anole.AnoleDrafter,
+        layouts=anole.LAYOUTS,
+        target_facts=anole.target_facts,
+        drafter_facts=anole.drafter_facts,
+        prompts=anole.prompt_reader,
+        lean_target=anole.LeanAnole,
     ),
     "Janus": Family(
         target=JanusConfig,
+        target_network=janus.Janus,
         drafter=JanusDrafterConfig,
-        layouts=janus_weights.LAYOUTS,
-        target_facts=janus_weights.target_facts,
-        prompts=janus_prompts.prompt_reader,
-        cpu=FusedForCpu(LeanJanus, packed),
+        drafter_network=janus.JanusDrafter,
+        layouts=janus.LAYOUTS,
+        target_facts=janus.target_facts,
+        prompts=janus.prompt_reader,
+        lean_target=janus.LeanJanus,
     ),
 }
 
 # Layouts of all published files by format. Drafters have this project's names in every family.
-LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
+LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED, "t5": T5} | {
     name: layout for family in FAMILIES.values() for name, layout in family.layouts.items()
 }
 
 
-def family_of(target: TargetSizes[Any]) -> Family:
+def family_of(target: TargetSizes) -> Family:
     """Return the family of a target's configuration. Raise TypeError for an unknown one."""
     for family in FAMILIES.values():
         if type(target) is family.target:
@@ -130,11 +135,41 @@ def family_of(target: TargetSizes[Any]) -> Family:
     )
 
 
-def expected(part: Part, published: Published, located: Located) -> nn.Module:
-    """Make the blank network that the files of any part but the text encoder must fill, configured
-    by these files.
+def network_of(sizes: NetworkSizes) -> Any:
+    """Build the target or the drafter of a configuration, on the device that PyTorch builds on.
 
-    Raise CheckpointError when they belong to another model.
+    Raise TypeError for the configuration of no family.
+    """
+    for family in FAMILIES.values():
+        if type(sizes) is family.drafter:
+            return family.drafter_network(sizes)
+    assert isinstance(sizes, TargetSizes)
+    return family_of(sizes).target_network(sizes)
+
+
+def blank_network(sizes: NetworkSizes) -> Any:
+    """Return a network with its weights on the meta device; its rotary table is real."""
+    with torch.device("meta"):
+        network = network_of(sizes)
+    network.rope = network.rope_table()
+    return network
+
+
+def dtype_of(info: ModelInfo, asked: str, device: torch.device) -> str:
+    """Return the number format of target and drafter on a device, for a name or "auto".
+
+    Raise ValueError as in `pick_dtype`.
+    """
+    if info.published is None:
+        return pick_dtype(asked, device, large=False)
+    on_cpu = info.published.on_cpu or sixteen_bits()
+    return pick_dtype(asked, device, large=True, on_cpu=on_cpu)
+
+
+def expected(part: Part, published: Published, located: Located) -> nn.Module:
+    """Make the blank network that a part's files must fill, configured by these files.
+
+    The part is any but the text encoder. Raise CheckpointError when they belong to another model.
     """
     target = published.target
     if part == "tokenizer":
@@ -145,17 +180,16 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 
 
 def drafter_config(
-    located: Located,
-    target: TargetSizes[Any],
-    usual: DrafterSizes[Any] | None = None,
-) -> DrafterSizes[nn.Module]:
+    located: Located, target: TargetSizes, usual: DrafterSizes | None = None
+) -> DrafterSizes:
     """Return the configuration of a target's drafter, by the config.json beside its weights.
 
     That file has the fields of `checkpoints.save_drafter`, or those of a library's LLaMA or
     Chameleon, as LANTERN's training wants them. The latter may be missing; what it leaves out is as
     in `usual`. Raise CheckpointError for a drafter of another target.
     """
-    family, path = family_of(target), located.beside("config.json")
+    family = family_of(target)
+    path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
     if "dim" not in said and family.drafter_facts is not None:
         usual = usual or drafter_for(target, ffn=target.ffn)
@@ -171,7 +205,7 @@ def drafter_config(
     return config
 
 
-def drafter_for(target: TargetSizes[Any], **own: Any) -> DrafterSizes[Any]:
+def drafter_for(target: TargetSizes, **own: Any) -> DrafterSizes:
     """Return the configuration of a drafter for a target, with fields of its own."""
     kind = family_of(target).drafter
     shared = {"dim", "heads", "vocab", "embeddings", "code", "grid", "prefix", "rope_base"}
@@ -179,9 +213,10 @@ def drafter_for(target: TargetSizes[Any], **own: Any) -> DrafterSizes[Any]:
     return kind(**{name: getattr(target, name) for name in shared}, **own)
 
 
-def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
-    """Return the weights of a (blank) network from a part's published files; see
-    `tensors.weights_of`.
+def weights(network: nn.Module, located: Located) -> dict[str, Tensor]:
+    """Return the weights of a (blank) network, by name, from a part's published files.
+
+    Raise CheckpointError as in `tensors.weights_of`.
     """
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
@@ -195,17 +230,16 @@ def prompt_reader(
 
     Raise CheckpointError when the files are not the model's own.
     """
-    return (
-        ClassLabels()
-        if located is None
-        else family_of(published.target).prompts(published.target, located, device)
-    )
+    if located is None:
+        return ClassLabels()
+    return family_of(published.target).prompts(published.target, located, device)
 
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or fused ones: a target, its drafter if it has one,
-    and their kinds of matmul (see `matmul.KINDS`), None where PyTorch decides.
+    """The networks that decode a model, its own or fused ones.
+
+    Their kinds of matmul are those of `cpu.KINDS`, None where PyTorch decides.
     """
 
     target: interfaces.Target
@@ -219,7 +253,7 @@ def runs_fused(info: ModelInfo, device: torch.device) -> bool:
     return (
         device.type == "cpu"
         and info.published is not None
-        and family_of(info.published.target).cpu is not None
+        and family_of(info.published.target).lean_target is not None
     )
 
 
@@ -242,7 +276,7 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     target, drafter = networks.target, networks.drafter
     if device.type == "cuda":
         return joined_runners(networks)
-    if family_of(target.config).cpu is None:
+    if family_of(target.config).lean_target is None:
         return Runners(target, drafter)
     release = not small_on_cpu(networks, device, LARGEST)
     if dtype != "float32":
@@ -256,9 +290,7 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
 
 
 def joined_runners(networks: Networks) -> Runners:
-    """Return the runners for an accelerator: the model's networks, with matmuls of the same input
-    joined.
-    """
+    """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
     layers = [
         *networks.target.blocks,
         *([] if networks.drafter is None else [networks.drafter.layer]),
@@ -276,12 +308,10 @@ def lean_runners(
 
     release: the target's network drops each weight as the fused model packs it.
     """
-    fused, drafter = family_of(networks.target.config).cpu, networks.drafter
-    assert fused is not None
-    fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
-    return Runners(
-        fused.target(networks.target, kind, release),
-        fused_drafter,
-        kind,
-        None if drafter is None else drafter_kind,
-    )
+    family = family_of(networks.target.config)
+    assert family.lean_target is not None
+    target = family.lean_target(networks.target, kind, release)
+    if networks.drafter is None:
+        return Runners(target, None, kind)
+    drafter = family.lean_drafter(networks.drafter, drafter_kind)
+    return Runners(target, drafter, kind, drafter_kind)

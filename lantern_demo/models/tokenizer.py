@@ -1,13 +1,20 @@
-"""Image tokenizers: VQ networks in the form of transformers' JanusVQVAE, with the look-up of
-LlamaGen or of Chameleon.
+"""Image tokenizers, a decoder to larger pictures, colours and neighbours of tokens.
+
+Tokenizers are VQ networks in the form of transformers' JanusVQVAE, with the look-up of LlamaGen or
+of Chameleon.
 """
 
 from __future__ import annotations
 
+import math
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
-from transformers.models.janus.modeling_janus import JanusVQVAE
+from transformers.models.janus.modeling_janus import JanusVQVAE, JanusVQVAEDecoder
+
+from lantern_demo.models.registry import TokenizerSizes
 
 
 def fit_groups(network: nn.Module) -> None:
@@ -39,9 +46,7 @@ class ImageTokenizer(nn.Module):
         self.codebook_size = config.num_embeddings
 
     def scaled(self, vectors: Tensor, dim: int) -> Tensor:
-        """Return vectors along a dimension in float32 as they are compared and decoded: of unit
-        length.
-        """
+        """Return float32 vectors as they are compared and decoded: of unit length along `dim`."""
         return F.normalize(vectors.float(), dim=dim)
 
     @property
@@ -50,12 +55,13 @@ class ImageTokenizer(nn.Module):
         return self.scaled(self.vq.quantize.embedding.weight, -1)
 
     def latent(self, images: Tensor) -> Tensor:
-        """Map images [B, 3, H, W] in [0, 1] to vectors before quantisation [B, e, G, G], `scaled`."""
+        """Map images [B, 3, H, W] in [0, 1] to `scaled` vectors [B, e, G, G], not yet quantised."""
         return self.scaled(self.vq.quant_conv(self.vq.encoder(images * 2 - 1)), 1)
 
     def encode(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] in [0, 1] to token ids [B, G * G] int64, row by row."""
-        z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
+        z = self.latent(images).flatten(2).transpose(1, 2)
+        book = self.codebook
         # |z - e|^2 less |z|^2, which is the same for every e
         return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
@@ -69,9 +75,7 @@ class ImageTokenizer(nn.Module):
         return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
 
     def vectors(self, tokens: Tensor) -> Tensor:
-        """Map token ids [B, G * G] to their codebook vectors [B, e, G, G], as the decoder takes
-        them.
-        """
+        """Map token ids [B, G * G] to the codebook vectors [B, e, G, G] that the decoder takes."""
         z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
         return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
@@ -80,18 +84,16 @@ class ImageTokenizer(nn.Module):
         return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
 
     def decode_raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], nominally in [-1, 1], not
-        clamped.
-        """
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], about -1 to 1, not clamped."""
         return self.vq.decoder(self.vq.post_quant_conv(z))
 
 
 class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network: attention only in the middle, and a codebook whose vectors are
-    compared and decoded unchanged (facebookresearch/chameleon, vqgan.py).
+    """Chameleon's VQ network (facebookresearch/chameleon, vqgan.py).
 
-    transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare this encoder
-    with it.
+    It has attention only in the middle, and a codebook whose vectors are compared and decoded
+    unchanged. transformers' own ChameleonVQVAE has an encoder and no decoder; the tests compare
+    this encoder with it.
     """
 
     def __init__(self, config: JanusVQVAEConfig) -> None:
@@ -101,6 +103,21 @@ class ChameleonTokenizer(ImageTokenizer):
 
     def scaled(self, vectors: Tensor, dim: int) -> Tensor:
         return vectors.float()
+
+
+def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
+    """Return an image tokenizer for pictures of grid x grid tokens, on the meta device."""
+    config = JanusVQVAEConfig(
+        base_channels=sizes.channels,
+        channel_multiplier=list(sizes.multipliers),
+        num_res_blocks=sizes.blocks,
+        latent_channels=sizes.latent,
+        embed_dim=sizes.dim,
+        num_embeddings=sizes.codebook,
+        num_patches=grid,
+    )
+    with torch.device("meta"):
+        return ChameleonTokenizer(config) if sizes.kind == "chameleon" else ImageTokenizer(config)
 
 
 # `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the
@@ -113,3 +130,93 @@ VQ_NAMES = (
     (r"\.mid\.attn_1\.", ".mid.1."),
     (r"\.mid\.block_2\.", ".mid.2."),
 )
+
+
+class PictureDecoder(nn.Module):
+    """A second decoder for an image tokenizer's tokens, to pictures of several times its size.
+
+    It has the architecture of the tokenizer's decoder. The last convolution gives `scale` x `scale`
+    pixels for every pixel of the tokenizer's size (pixel shuffle, arXiv 1609.05158). So no layer
+    works at the full size.
+    """
+
+    def __init__(self, config: JanusVQVAEConfig) -> None:
+        """`config.out_channels` is 3 scale squared. Raise ValueError for another number."""
+        super().__init__()
+        self.scale = math.isqrt(config.out_channels // 3)
+        if self.scale < 1 or 3 * self.scale**2 != config.out_channels:
+            raise ValueError(
+                f"out_channels must be 3 times a square (3, 12, 27), got {config.out_channels}"
+            )
+        self.config = config
+        self.post_quant_conv = nn.Conv2d(config.embed_dim, config.latent_channels, 1)
+        self.decoder = JanusVQVAEDecoder(config)
+        fit_groups(self)
+
+    @property
+    def size(self) -> int:
+        """Pixels a side of a picture."""
+        return int(
+            self.config.num_patches * 2 ** (len(self.config.channel_multiplier) - 1) * self.scale
+        )
+
+    def raw(self, z: Tensor) -> Tensor:
+        """Map codebook vectors [B, e, G, G] to pixels [B, 3, size, size], not clamped."""
+        return F.pixel_shuffle(self.decoder(self.post_quant_conv(z)), self.scale)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Map codebook vectors [B, e, G, G] to pictures [B, 3, size, size] float32 in [0, 1]."""
+        return (self.raw(z).float().clamp(-1, 1) + 1) / 2
+
+
+# -- the mean colour of each token, for the preview of an unfinished picture
+
+# most tokens whose colours are decoded; a codebook of 16,384 would take minutes on a CPU
+DECODED = 2048
+BATCH = 256
+# tokens a side of a decoded patch: there a token is closer to its colour in a picture than alone
+SIDE = 2
+
+
+@torch.inference_mode()
+def token_colours(tokenizer: ImageTokenizer) -> Tensor:
+    """Return the mean colour of each token [V, 3] int32, 0 to 255.
+
+    It is that of a decoded patch of this token alone. Of a large codebook DECODED tokens are
+    decoded. Each other token has the colour of the nearest of those by L2 distance.
+    """
+    book = tokenizer.codebook
+    known = (
+        torch.linspace(0, len(book) - 1, min(DECODED, len(book)), device=book.device).round().long()
+    )
+    colours = torch.cat([_patches(tokenizer, part) for part in book[known].split(BATCH)])
+    nearest = torch.cat([torch.cdist(part, book[known]).argmin(1) for part in book.split(BATCH)])
+    return (255 * colours[nearest]).round().to(torch.int32)
+
+
+def _patches(tokenizer: ImageTokenizer, vectors: Tensor) -> Tensor:
+    """Map codebook vectors [n, e] to mean colours [n, 3] in [0, 1]."""
+    z = vectors.to(tokenizer.vq.post_quant_conv.weight.dtype)[:, :, None, None].expand(
+        -1, -1, SIDE, SIDE
+    )
+    return tokenizer.decode_latent(z.contiguous()).mean((2, 3))
+
+
+def neighbour_table(vectors: Tensor, k: int) -> Tensor:
+    """Return the k nearest codebook entries of every entry, [V, k] int32, nearest first.
+
+    The distance is L2, and an entry is no neighbour of itself. `vectors` [V, e] should be those
+    that the tokenizer's decoder reads: see `ImageTokenizer.codebook`. The released table used the
+    raw vectors (jadohu/LANTERN, generate_codebook.py).
+    """
+    if not 0 <= k < vectors.shape[0]:
+        raise ValueError(
+            f"k must be between 0 and {vectors.shape[0] - 1} (the codebook's size less one), "
+            f"got {k}"
+        )
+    rows = []
+    for part in torch.arange(vectors.shape[0], device=vectors.device).split(1024):
+        distance = torch.cdist(vectors[part].float(), vectors.float())
+        distance[torch.arange(len(part), device=vectors.device), part] = torch.inf
+        rows.append(distance.topk(k, largest=False).indices.to(torch.int32))
+    return torch.cat(rows)

@@ -15,8 +15,8 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.faults import in_words, unreadable
 from lantern_demo.models import bundled, checkpoints, families
-from lantern_demo.models.files.needs import requirements_unmet
-from lantern_demo.models.machine.device import DTYPES, pick_device
+from lantern_demo.models.checkpoints import requirements_unmet
+from lantern_demo.models.device import DTYPES, pick_device
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import USUAL
@@ -249,19 +249,19 @@ def load(
     from the Hub at its first start. `folder` is a local folder with its files instead (see
     `models.checkpoints`). `drafter` is a folder with a drafter that replaces the published one,
     trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
-    `models.machine.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
+    `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
     an impossible number of threads and an unreadable folder; also for a published model that does
     not fit this machine, or whose files cannot be fetched or are wrong.
     """
     chosen = pick_device(device)
     info = info_of(model)
-    name = info.dtype(dtype, chosen)
+    name = families.dtype_of(info, dtype, chosen)
     files = checkpoints.files_folder(info, folder)
     if info.folder is not None:
         if drafter is not None:
             got = f"got {str(drafter)!r}"
             raise ValueError(f"drafter is for published models; {info.id} has its own, {got}")
-        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
+        networks: bundled.Networks = bundled.load(info.folder, chosen, DTYPES[name])
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
         return Pipeline(sized, networks, chosen, name, threads)
     reason = requirements_unmet(info, chosen, name, files)

@@ -18,7 +18,7 @@ from time import perf_counter
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import in_words, out_of_memory
-from lantern_demo.models.files.needs import no_room_to_race
+from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.runs.session import Run, Session, smaller_choice
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
 from lantern_demo.settings.drafts import Choice

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern_demo import disk_cache
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
@@ -20,14 +21,12 @@ from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import out_of_memory, release_memory
 from lantern_demo.models import bundled, families
-from lantern_demo.models.common import Condition
-from lantern_demo.models.files import disk_cache
-from lantern_demo.models.machine.device import device_name, pick_threads
-from lantern_demo.models.machine.matmul import KINDS
-from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.models.palette import token_colours
+from lantern_demo.models.cpu import KINDS
+from lantern_demo.models.device import device_name, pick_threads
+from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
+from lantern_demo.models.tokenizer import neighbour_table, token_colours
 from lantern_demo.prompt_words import warning
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, Schedule
@@ -61,7 +60,7 @@ class Session:
     def __init__(
         self,
         info: ModelInfo,
-        networks: bundled.Networks[Any],
+        networks: bundled.Networks,
         device: torch.device,
         dtype: str,
         threads: int | None = None,

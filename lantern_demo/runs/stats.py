@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import AfterValidator, Field, Strict
 
 from lantern_demo.faults import unreadable
-from lantern_demo.models.machine.device import MOST_THREADS
+from lantern_demo.models.device import MOST_THREADS
 
 BUSY_SHARE = 0.1  # of the decode seconds: a run that waited longer for a processor was disturbed
 MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, in a record

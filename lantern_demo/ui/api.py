@@ -16,8 +16,7 @@ from fastapi.responses import JSONResponse
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
-from lantern_demo.models.files.needs import describe as describe_needs
-from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.device import device_name
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
@@ -150,7 +149,7 @@ def _for_gradio(
 
 
 def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
-    needs = describe_needs(info)
+    needs = info.published and info.published.needs
     return {
         "id": info.id,
         "description": info.description,
@@ -161,7 +160,11 @@ def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
         "kind": info.kind,
         "prompts": list(info.prompts),
         "licence": info.licence,
-        "needs": needs and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
+        "needs": needs
+        and {
+            "download_bytes": needs.download,
+            "memory_bytes": {"gpu": needs.gpu, "processor": needs.cpu},
+        },
         "unmet": service.unmet(info),
         "unavailable_methods": list(service.unavailable(info)),
     }

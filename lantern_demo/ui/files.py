@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.models.files.failures import disk_full
+from lantern_demo.faults import disk_full
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.contact_sheet import contact_sheet, text_chunks
 from lantern_demo.ui.run_view import stem

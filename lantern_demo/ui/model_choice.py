@@ -10,9 +10,9 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
-from lantern_demo.models.files.needs import describe, downloads, gib
-from lantern_demo.models.llamagen.labels import labels
+from lantern_demo.models.checkpoints import gib, to_fetch
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.models.text import labels
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
@@ -135,13 +135,10 @@ def note(service: Service, model: str) -> str:
         lines.append(
             texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts))
         )
-    needs, folder = describe(info), service.folder_of(model)
-    if needs is not None:
-        memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
-        fetched = needs["download_bytes"]
-        if folder is not None:
-            fetched = sum(downloads(info, folder).values())
-        lines.append(texts.needs(gib(fetched) if fetched else None, memory))
+    if info.published is not None:
+        needs, folder = info.published.needs, service.folder_of(model)
+        fetched = needs.download if folder is None else to_fetch(info, folder)[1]
+        lines.append(texts.needs(gib(fetched) if fetched else None, gib(needs.gpu), gib(needs.cpu)))
     missing = service.unavailable(info)
     if missing:
         lines.append(

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
-from lantern_demo.models.files.disk_cache import root
+from lantern_demo.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import ON_DEVICE, REFUSALS, add_endpoints

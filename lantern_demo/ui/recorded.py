@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.models.files.tensors import check_fetched
+from lantern_demo.models.tensors import check_fetched
 from lantern_demo.runs.record import parsed
 from lantern_demo.ui.run_view import picture_address, picture_of
 

@@ -29,9 +29,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.checkpoints import files_folder
-from lantern_demo.models.files.needs import requirements_unmet
-from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
+from lantern_demo.models.checkpoints import files_folder, requirements_unmet
+from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
+from lantern_demo.models.families import dtype_of
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
@@ -239,7 +239,7 @@ class Service:
         if on_zero_gpu() or (on_space() and info.published is not None):
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
-        return requirements_unmet(info, device, info.dtype("auto", device))
+        return requirements_unmet(info, device, dtype_of(info, "auto", device))
 
     def unavailable(self, info: ModelInfo) -> dict[str, NoDrafter]:
         """Return the methods that a model cannot be decoded with, by id, each with the reason."""

@@ -422,9 +422,9 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def needs(download: str | None, memory: dict[str, str]) -> str:
-    amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
+def needs(download: str | None, gpu: str, cpu: str) -> str:
     fetched = f"a download of about {download} at its first run, and " if download else ""
+    amounts = f"{gpu} on a GPU or {cpu} on a processor"
     return f"Needs {fetched}memory of about {amounts} (estimates from the sizes of its tensors)."
 
 

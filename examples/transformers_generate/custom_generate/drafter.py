@@ -18,8 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lantern_demo.decoding.cache import end_of
-from lantern_demo.models.decoder import PaddedCache, angles, rotate_halves
-from lantern_demo.models.llama import Store, rotations
+from lantern_demo.models.llama import PaddedCache, Store, angles, rotate_halves, rotations
 
 from .adapter import Prompt, TextReader
 

@@ -1,5 +1,6 @@
-"""The disk cache: files kept between starts, under $LANTERN_CACHE, or in lantern-demo under the
-Hub's HF_HOME:
+"""The disk cache: files kept between starts.
+
+They lie under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
 
 drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`).
 tables/                neighbours and colours of published codebooks, which take seconds to minutes

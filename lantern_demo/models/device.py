@@ -1,4 +1,7 @@
-"""The choice of device, number format and thread count, and the names of devices."""
+"""Devices, number formats, thread counts, and the memory that is free for this process.
+
+Control groups are the shares of the machine that Linux lets a container, a service or a job use.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,105 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 
-from lantern_demo.models.machine.cgroups import control_groups
+
+def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, from its own to the outermost.
+
+    `controller` is memory or cpu. Version 1 mounts a hierarchy for each controller, version 2 one
+    for all, and a machine may have both. A container sees only its own part of a hierarchy, while
+    its path may still be the machine's: the longest end of the path that exists is taken.
+    """
+    top = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        names = [name for name in PurePosixPath(path).parts if name not in ("/", "..")]
+        for mount in (top / controller,) if controllers else (top, top / "unified"):
+            ends = (mount.joinpath(*names[i:]) for i in range(len(names)))
+            group = next((end for end in ends if end.is_dir()), mount)
+            while group != mount:
+                yield group
+                group = group.parent
+            yield mount
+
+
+# Limits of a control group, in version 2 and in version 1. The last one, a line of memory.stat, is
+# that of all groups around it, also of those that a container cannot see.
+LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes", "hierarchical_memory_limit")
+USES = ("memory.current", "memory.usage_in_bytes")
+
+
+def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
+    """Return the bytes free on a device, or None where the system does not report them.
+
+    On a processor it is the least of what the machine and every control group around this process
+    leave: a group's limit less its use. Pages of files count as free, since the kernel takes them
+    back, but not weights that are mapped and read for every token. Above `memory.high` the kernel
+    slows a process to a crawl, so this is a limit too. Swap does not count, being as slow.
+    `root` is the folder of /proc and /sys.
+    """
+    if device.type == "cuda":
+        try:
+            # PyTorch keeps some for the next tensors
+            held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+            return torch.cuda.mem_get_info(device)[0] + held
+        except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
+            return None
+    free = [_free_in(group) for group in control_groups("memory", root)]
+    return min((size for size in (*free, _free_on_machine(root)) if size is not None), default=None)
+
+
+def _free_in(group: Path) -> int | None:
+    """Return the bytes that a control group leaves; None without a limit."""
+    numbers = _numbers(group / "memory.stat")
+    for name in (*LIMITS, *USES):
+        with suppress(OSError, ValueError):  # another version's, or the word max
+            numbers[name] = int((group / name).read_text(encoding="utf-8"))
+    limits = [numbers[name] for name in LIMITS if name in numbers]
+    if not limits:
+        return None
+
+    def size(*names: str) -> int:
+        return next((numbers[name] for name in names if name in numbers), 0)
+
+    idle = size("total_inactive_file", "inactive_file")
+    files = idle + size("total_active_file", "active_file")
+    free_files = max(idle, files - size("total_mapped_file", "file_mapped"))
+    return max(0, min(limits) - size(*USES) + free_files)
+
+
+def _free_on_machine(root: Path) -> int | None:
+    """Return the bytes that the machine can give, or all that it has where it does not say."""
+    available = _numbers(root / "proc/meminfo").get("MemAvailable:")
+    if available is not None:
+        return 1024 * available
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file whose lines are a name and a number; none if it is absent."""
+    try:
+        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return {}
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+
 
 THREADS = "LANTERN_THREADS"  # an environment variable: the number of CPU threads that compute
 MOST_THREADS = 1024
@@ -96,10 +190,10 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
-    """Return a number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one
-    on a CPU, and else float32.
+    """Return a number format's name, of a name or "auto".
 
-    Raise ValueError for an unknown one.
+    "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and else float32. Raise
+    ValueError for an unknown one.
     """
     if dtype == "auto" and not large:
         return "float32"
@@ -127,8 +221,11 @@ class Threads:
 
 
 def processors(root: Path = Path("/")) -> int:
-    """Return how many threads can compute at once: PyTorch's own number, limited to the whole
-    processors that every control group allows. `root` is the folder of /proc and /sys."""
+    """Return how many threads can compute at once.
+
+    It is PyTorch's own number, limited to the whole processors that every control group allows.
+    `root` is the folder of /proc and /sys.
+    """
     counts = [_USUAL_THREADS]
     for group, files in product(control_groups("cpu", root), QUOTAS):
         with suppress(OSError, ValueError):  # no such file, or no quota
@@ -141,8 +238,9 @@ def processors(root: Path = Path("/")) -> int:
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """Return the number of CPU threads to compute with; `small`: on a CPU, a model whose weights
-    stay in a core's caches.
+    """Return the number of CPU threads to compute with.
+
+    `small`: a model on a CPU whose weights stay in a core's caches.
 
     Threads wait for each other after every operation, some 200 times a token. A small model's
     operations are so short that this takes as long as they do: one thread. A large one's wait for
@@ -170,15 +268,10 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
     if device.type != "cpu":
         return Threads(_USUAL_THREADS, "as PyTorch chooses")
     if small:
-        return Threads(
-            1, "a small model: more would wait for each other wherever anything else runs"
-        )
+        why = "more would wait for each other wherever anything else runs"
+        return Threads(1, f"a small model: {why}")
     if os.environ.get(WAITS, "").lower() != "passive":
-        return Threads(
-            1,
-            f"more would spin while they wait for each other: {WAITS} was not passive when PyTorch was loaded",
-        )
-    return Threads(
-        processors(),
-        "a large model: its passes wait for weights, and threads sleep while they wait for each other",
-    )
+        why = f"{WAITS} was not passive when PyTorch was loaded"
+        return Threads(1, f"more would spin while they wait for each other: {why}")
+    why = "its passes wait for weights, and threads sleep while they wait for each other"
+    return Threads(processors(), f"a large model: {why}")

@@ -1,26 +1,113 @@
-"""Locate the files of a published part: on the Hub, from which they are downloaded, or in a folder
-on this machine.
-"""
+"""Locate the files of a published part, on the Hub or in a folder on this machine."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import (
-    constants,
-    hf_hub_download,
-    snapshot_download,
-    try_to_load_from_cache,
+from huggingface_hub import constants, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 
-from lantern_demo.models.files.failures import REVISIONS, why_failed
-from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.faults import disk_full
 from lantern_demo.models.registry import Part, Published, Source
+from lantern_demo.models.tensors import CheckpointError
+
+REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
+# The library raises these when an answer lacks what every answer of a Hub has.
+UNREADABLE = (FileMetadataError, json.JSONDecodeError, LookupError, TypeError, AssertionError)
+QUOTED = 300  # characters, at most
+
+
+def why_failed(error: Exception, source: Source, revision: str) -> str:
+    """Return a sentence that explains a failed download, and the remedy."""
+    what = f"{source.weights} of {source.repo}"
+    repo = source.repo
+    cache = constants.HF_HUB_CACHE
+    absent = isinstance(error, LocalEntryNotFoundError)
+    cause = error.__cause__ if absent and error.__cause__ else error
+    if disk_full(error):
+        remedy = "free some space, or set HF_HOME to a larger disk"
+        return f"The disk of {cache} is full: {what} does not fit; {remedy}"
+    if isinstance(cause, GatedRepoError):
+        remedy = "ask for access on its page on the Hub, and set HF_TOKEN to that account's token"
+        return f"{repo} is gated: {remedy}"
+    if isinstance(cause, RevisionNotFoundError):
+        return f"{repo} has no revision {revision!r}; correct it in {REVISIONS}"
+    if isinstance(cause, HfHubHTTPError):
+        return _why_refused(cause, source, revision)
+    if isinstance(cause, UNREADABLE):
+        return _not_the_hub(what, "it lacks what each answer of the Hub has")
+    if "CERTIFICATE" in str(cause):
+        return _not_the_hub(what, _line(cause))
+    if absent:
+        return (
+            f"{what} is not on this machine and the Hub was not reached: check the network and "
+            "the proxy, and unset HF_HUB_OFFLINE, or give a folder that holds the files"
+        )
+    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ConnectionError):
+        remedy = "set HF_HOME to a folder that can be written, on a disk that takes large files"
+        return f"{what} cannot be stored in {cause.filename or cache} ({cause.strerror}): {remedy}"
+    return (
+        f"{what} could not be downloaded ({type(cause).__name__}: {_line(cause)}); "
+        "try again: finished files are kept, and the file in flight begins again; "
+        "if it fails once more, check HF_ENDPOINT and the proxy"
+    )
+
+
+def _why_refused(error: HfHubHTTPError, source: Source, revision: str) -> str:
+    """Return the sentence for an error status, of the Hub or of what answers in its place."""
+    what = f"{source.weights} of {source.repo}"
+    repo = source.repo
+    answer = error.response
+    status = answer.status_code
+    with_token = "authorization" in answer.request.headers
+    own = f": {error.server_message}" if error.server_message else ""
+    said = _line(f"{status} {answer.reason_phrase}{own}")
+    if status == 401 and with_token:
+        remedy = "renew it, or unset HF_TOKEN and run hf auth logout; public files need no token"
+        return f"The Hub does not accept the token ({said}): {remedy}"
+    if status == 401 or isinstance(error, RepositoryNotFoundError):
+        remedy = "if you have access, set HF_TOKEN to a token of your account"
+        return f"{repo} is not on the Hub, or it is private: {remedy}"
+    if isinstance(error, EntryNotFoundError):
+        remedy = f"pin a revision that has it in {REVISIONS}"
+        return f"{repo} at revision {revision} lacks a file ({_line(error)}); {remedy}"
+    if status == 403:
+        remedy = "check the rights of the token in HF_TOKEN, or unset it; with no token the proxy"
+        return f"The Hub, or a proxy before it, refuses {what} ({said}): {remedy}"
+    if status == 429:
+        remedy = "wait some minutes, or set HF_TOKEN to a token of your account"
+        return f"The Hub limits the requests of this address or account ({said}): {remedy}"
+    if status >= 500:
+        remedy = "try later; finished files are kept"
+        return f"The Hub, or a proxy before it, has a fault ({said}): {remedy}"
+    return _not_the_hub(what, said)
+
+
+def _not_the_hub(what: str, said: str) -> str:
+    return (
+        f"The answer for {what} is not the Hub's ({said}): check HF_ENDPOINT and the proxy, "
+        "and open a page in a browser, since the network may ask for a login"
+    )
+
+
+def _line(text: object) -> str:
+    """Return a text from outside as one line of printable characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:QUOTED]
+
 
 OPEN_FILES = Path("/proc/self/fd")  # a link to each file that this process has open, on Linux
 
@@ -47,7 +134,8 @@ def revision_of(source: Source) -> str:
         repo, found, revision = entry.partition("=")
         if not found or not revision:
             raise ValueError(
-                f'{REVISIONS} must be "repository=revision", several with commas between, got {entry!r}'
+                f'{REVISIONS} must be "repository=revision", several with commas between, '
+                f"got {entry!r}"
             )
         pins[repo.strip()] = revision.strip()
     return pins.get(source.repo, source.revision)
@@ -116,8 +204,7 @@ def delete_part_files() -> None:
 
 
 def find(published: Published, part: Part, folder: Path) -> Located | None:
-    """Return a part's files in a folder on this machine, from the first source that lies there, or
-    None.
+    """Return a part's files in a local folder, from the first source there, or None.
 
     `places` says where they may lie. Raise CheckpointError when some of several files are missing.
     """
@@ -151,7 +238,8 @@ def _check_count(weights: tuple[Path, ...]) -> None:
     if not whole(weights):
         names = ", ".join(path.name for path in weights)
         raise CheckpointError(
-            f"{weights[0].parent} holds only {names}, which are not all of them; fetch the others too"
+            f"{weights[0].parent} holds only {names}, which are not all of them; "
+            "fetch the others too"
         )
 
 
@@ -174,23 +262,35 @@ def looked_for(published: Published, part: Part) -> str:
 
 
 def downloaded(source: Source) -> bool:
-    """Return whether a part's files are in the Hub's cache; of several weight files all that their
-    names count.
+    """Return whether all of a part's files are in the Hub's cache."""
+    return bool(cached(source))
+
+
+def cached(source: Source) -> tuple[Path, ...]:
+    """Return a part's weight files in the Hub's cache, or none if some of its files are missing.
+
+    Of several weight files all that their names count must be there.
     """
     revision = revision_of(source)
-    names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
-    cache = constants.HF_HUB_CACHE
-    found = [try_to_load_from_cache(source.repo, name, cache, revision=revision) for name in names]
-    if not all(isinstance(path, str) for path in found):
-        return False
-    return "*" not in source.weights or whole(
-        tuple(Path(str(found[0])).parent.glob(source.weights))
-    )
+    several = "*" in source.weights
+    names = source.beside if several else (source.weights, *source.beside)
+    places = [
+        try_to_load_from_cache(source.repo, name, constants.HF_HUB_CACHE, revision=revision)
+        for name in names
+    ]
+    found = [Path(place) for place in places if isinstance(place, str)]
+    if len(found) < len(names):
+        return ()
+    if not several:
+        return (found[0],)
+    weights = tuple(found[0].parent.glob(source.weights))
+    return weights if whole(weights) else ()
 
 
 def whole(paths: tuple[Path, ...]) -> bool:
-    """Return whether files named NAME-00001-of-00003 and so on are all there; a file without a
-    count is complete.
+    """Return whether files named NAME-00001-of-00003 and so on are all there.
+
+    A file without a count is complete.
     """
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}

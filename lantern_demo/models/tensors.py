@@ -1,8 +1,7 @@
-"""Convert published checkpoints to this project's tensors: read safely, check every tensor, rename
-and join.
+"""Read published checkpoints into networks: read safely, check every tensor, rename.
 
-A `Layout` has the tensor names of a published format; the formats of a family are in its folder
-(`weights.py`).
+A `Layout` has the tensor names of a published format. A network is built on the meta device, which
+gives the names and shapes of its tensors, and then filled one tensor at a time.
 """
 
 from __future__ import annotations
@@ -15,15 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import T5EncoderModel
 
-from lantern_demo.models.common import NetworkSizes
+from lantern_demo.models.registry import NetworkSizes
+
+Network = TypeVar("Network", bound=nn.Module)
 
 # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 CONTAINERS = ("model", "module", "state_dict")
@@ -34,8 +36,9 @@ WRAPPER = "module."  # before every name of a model that several GPUs trained, s
 
 
 class CheckpointError(ValueError):
-    """A published checkpoint cannot be fetched, read or used; the message names the file, the
-    reason and the remedy.
+    """A published checkpoint cannot be fetched, read or used.
+
+    The message names the file, the reason and the remedy.
     """
 
 
@@ -44,7 +47,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # shapes of a network's tensors, under o
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a published tensor that one of ours consists of."""
+    """The rows of a published tensor that one of ours consists of: its first, and all there are."""
 
     first: int
     total: int
@@ -54,24 +57,25 @@ class Rows:
 class Layout:
     """A format's tensors.
 
-    `published` returns the name or names (joined row by row) of one of ours. `ignored` matches
-    tensors to leave out, and `cut` returns the rows to take of a tensor.
+    `published` returns the published name of one of ours. `ignored` matches published tensors to
+    leave out. `cut` returns the rows to take for one of ours, None for all.
     """
 
-    published: Callable[[str, Shapes], tuple[str, ...]]
+    published: Callable[[str, Shapes], str]
     ignored: re.Pattern[str]
     cut: Callable[[str, Shapes], Rows | None] = lambda *_: None
 
 
-def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], tuple[str, ...]]:
-    """Return a `Layout.published` that applies rules to a name, in turn: a regular expression and
-    its replacement each.
+def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], str]:
+    """Return a `Layout.published` that applies rules to a name, in turn.
+
+    A rule is a regular expression and its replacement.
     """
 
-    def published(name: str, _: Shapes) -> tuple[str, ...]:
+    def published(name: str, _: Shapes) -> str:
         for ours, theirs in rules:
             name = re.sub(ours, theirs, name)
-        return (name,)
+        return name
 
     return published
 
@@ -130,11 +134,13 @@ def _read(path: Path) -> dict[str, Tensor]:
         )
         if code:
             raise CheckpointError(
-                f"{path} holds code ({code[1]}) beside its tensors, which is never run; use the published file"
+                f"{path} holds code ({code[1]}) beside its tensors, which is never run; "
+                "use the published file"
             ) from error
         reason = str(error).split("\n")[0].split(". ")[0]
         raise CheckpointError(
-            f"{path} is damaged or no PyTorch checkpoint ({reason or type(error).__name__}); {again}"
+            f"{path} is damaged or no PyTorch checkpoint ({reason or type(error).__name__}); "
+            f"{again}"
         ) from error
     return _tensors(found, path)
 
@@ -187,13 +193,15 @@ def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int 
     }.items():
         if said.get(key, value) != value:
             raise CheckpointError(
-                f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model"
+                f"{path} says {key} {said[key]!r}, but this model has {value}: "
+                "it belongs to another model"
             )
 
 
-def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes[Any]) -> dict[str, float]:
-    """Read eps and the rotary base from a library's config.json; newer versions write the base one
-    level down. The sizes have the values that it leaves out.
+def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, float]:
+    """Read eps and the rotary base from a library's config.json.
+
+    Newer versions write the base one level down. The sizes have the values that it leaves out.
     """
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     return {
@@ -202,15 +210,11 @@ def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes[Any]) -> dict[str
     }
 
 
-def weights_of(
-    network: nn.Module, paths: Iterable[Path], layout: Layout
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of a (blank) network from a published checkpoint of one file or several, as
-    (our name, tensor).
+def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dict[str, Tensor]:
+    """Return the weights of a (blank) network, by name, from a checkpoint's files.
 
-    Every tensor is checked before the first is yielded. Joined ones are made when they are yielded;
-    the others lie in the files, which are mapped into memory. Raise CheckpointError naming the file
-    and the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
+    They lie in the files, which are mapped into memory. Raise CheckpointError naming the file and
+    the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
     files: dict[str, Path] = {}
@@ -218,56 +222,104 @@ def weights_of(
         here = read(path)
         tensors.update(here)
         files.update(dict.fromkeys(here, path))
-    shapes = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    cuts = {name: layout.cut(name, shapes) for name in shapes}
-    wanted = {
-        name: (
-            layout.published(name, shapes),
-            (cut.total, *shape[1:]) if (cut := cuts[name]) else shape,
-        )
-        for name, shape in shapes.items()
+    shapes = shapes_of(network)
+    names = {ours: layout.published(ours, shapes) for ours in shapes}
+    cuts = {ours: layout.cut(ours, shapes) for ours in shapes}
+    expected = {
+        names[ours]: shape if (cut := cuts[ours]) is None else (cut.total, *shape[1:])
+        for ours, shape in shapes.items()
     }
-    faults = list(_faults(tensors, wanted, layout))
+    allowed = {names[ours]: {*DTYPES, own.dtype} for ours, own in network.state_dict().items()}
+    faults = list(_faults(tensors, expected, allowed, layout))
     if faults:
         name = files.get(faults[0][0], next(iter(files.values()), Path()))
         more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
         raise CheckpointError(
             f"{name}: {'; '.join(text for _, text in faults[:SHOWN])}{more}. "
-            "It is not the file that was published for this model, or it is damaged: delete it and download it again"
+            "It is not the file that was published for this model, or it is damaged: "
+            "delete it and download it again"
         )
 
-    def taken(name: str) -> Tensor:
-        parts, cut = [tensors[p] for p in wanted[name][0]], cuts[name]
-        whole = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return whole[cut.first : cut.first + shapes[name][0]] if cut else whole
+    def taken(ours: str) -> Tensor:
+        whole = tensors[names[ours]]
+        cut = cuts[ours]
+        return whole if cut is None else whole[cut.first : cut.first + shapes[ours][0]]
 
-    return ((name, taken(name)) for name in wanted)
+    return {ours: taken(ours) for ours in shapes}
+
+
+def shapes_of(network: nn.Module) -> Shapes:
+    """Return the shapes of a network's tensors, by name."""
+    return {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+
+
+def published_tensors(network: nn.Module, layout: Layout) -> dict[str, Tensor]:
+    """Return a network's tensors under their published names.
+
+    Several of ours that are rows of one published tensor stand in the order of their rows.
+    """
+    shapes = shapes_of(network)
+    rows: dict[str, list[Tensor]] = {}
+    for ours, tensor in network.state_dict().items():
+        rows.setdefault(layout.published(ours, shapes), []).append(tensor)
+    return {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in rows.items()}
 
 
 def _faults(
     tensors: Mapping[str, Tensor],
-    wanted: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]],
+    expected: Shapes,
+    allowed: Mapping[str, set[torch.dtype]],
     layout: Layout,
 ) -> Iterator[tuple[str, str]]:
     """Yield the faults of a checkpoint's tensors: (published name, sentence)."""
-    expected: dict[str, tuple[int, ...]] = {}
-    for published, shape in wanted.values():
-        for name in published:
-            expected[name] = (shape[0] // len(published), *shape[1:])
     for name in sorted(tensors.keys() - expected.keys()):
         if not layout.ignored.fullmatch(name):
             yield name, f"unknown tensor {name!r}"
     for name, shape in expected.items():
         if name not in tensors:
             yield name, f"tensor {name!r} is missing"
-        elif tuple(tensors[name].shape) != shape:
-            yield (
-                name,
-                f"tensor {name!r} has shape {list(tensors[name].shape)}, expected {list(shape)}",
-            )
-        elif tensors[name].dtype not in DTYPES:
-            allowed = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-            yield (
-                name,
-                f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}",
-            )
+            continue
+        own = list(tensors[name].shape)
+        dtype = tensors[name].dtype
+        if own != list(shape):
+            yield name, f"tensor {name!r} has shape {own}, expected {list(shape)}"
+        elif dtype not in allowed[name]:
+            usual = ", ".join(str(one).removeprefix("torch.") for one in DTYPES)
+            said = str(dtype).removeprefix("torch.")
+            yield name, f"tensor {name!r} is {said}, allowed are {usual}"
+
+
+def fill(
+    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None
+) -> Network:
+    """Give a blank network its weights, and put it on a device for inference.
+
+    dtype None keeps their dtypes. Weights are moved and cast one by one. Those that already have
+    the device and dtype are not copied: tensors of a memory-mapped file stay in that file, so that
+    the network is never in memory twice. Rotary tables stay float32. Raise RuntimeError when a
+    weight is missing, unknown or mis-shaped.
+    """
+    kept = _kept_in_float32(network, dtype)
+    state = {
+        name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()
+    }
+    network.load_state_dict(state, strict=True, assign=True)
+    network.requires_grad_(False).eval()
+    network.to(device)  # moves the buffers that are no weights
+    lost = [
+        name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta
+    ]
+    if lost:
+        raise RuntimeError(f"these tensors were never given a value: {', '.join(lost)}")
+    return network
+
+
+def _kept_in_float32(network: nn.Module, dtype: torch.dtype | None) -> set[str]:
+    """Return the weights that would overflow in float16.
+
+    They are the second matrices of a T5's feed-forward layers; the library keeps them in float32
+    too.
+    """
+    if dtype != torch.float16 or not isinstance(network, T5EncoderModel):
+        return set()
+    return {name for name, _ in network.named_parameters() if name.endswith(".wo.weight")}

@@ -1,0 +1,305 @@
+"""Anole: the Chameleon transformer, LANTERN's drafter of it, both on a CPU, and their files.
+
+Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN,
+models/kv_variants/modeling_anole_kv.py): a pre-norm decoder with one-dimensional half-rotated
+positions normalises queries and keys per head first. Image tokens are words of its vocabulary, and
+the prompt is part of the sequence. An unconditional row is the two start marks alone, padded on the
+left. It counts its positions from them, so that the two rows turn by different angles. While a
+picture is drawn everything but image tokens is masked. So the head is cut to the image tokens,
+numbered by their codebook index, which is their id less `FIRST`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Matmul, paired
+from lantern_demo.models.hub import Located
+from lantern_demo.models.llama import (
+    Attention,
+    Condition,
+    Layer,
+    PaddedCache,
+    Rotate,
+    SequenceDrafter,
+    SequenceTarget,
+    wide,
+)
+from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
+from lantern_demo.models.tensors import (
+    CheckpointError,
+    Layout,
+    Rows,
+    Shapes,
+    check_config,
+    eps_and_theta,
+    read_config,
+    read_tokenizer_file,
+    renaming,
+)
+from lantern_demo.models.text import PromptIds
+
+# Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an
+# image, the end of a turn.
+BOS = 0
+PAD = 1
+FIRST = 4
+BEGIN_IMAGE = 8197
+END_OF_TURN = 8710
+
+
+# -- the networks
+
+
+class HeadNorm(nn.Module):
+    """The weight and the bias, per head, of a LayerNorm over each head."""
+
+    def __init__(self, heads: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads, dim))
+        self.bias = nn.Parameter(torch.zeros(heads, dim))
+
+
+class AnoleAttention(Attention):
+    norms: tuple[Tensor, Tensor] | None = None  # `stacked`, once the layer is joined
+
+    def __init__(self, dim: int, heads: int, rotate: Rotate) -> None:
+        super().__init__(dim, heads, rotate)
+        self.q_norm = HeadNorm(heads, dim // heads)
+        self.k_norm = HeadNorm(heads, dim // heads)
+
+    def stacked(self) -> tuple[Tensor, Tensor]:
+        """Weights and biases [2, heads, d] float32 of the norms of queries and keys."""
+        q, k = self.q_norm, self.k_norm
+        return torch.stack((q.weight, k.weight)).float(), torch.stack((q.bias, k.bias)).float()
+
+    def join(self) -> None:
+        super().join()
+        weight, bias = self.stacked()
+        self.norms = weight.detach(), bias.detach()
+
+    def normed(self, qkv: Tensor) -> Tensor:
+        weight, bias = self.norms or self.stacked()
+        both = torch.addcmul(bias, F.layer_norm(qkv[:, :, :2], qkv.shape[-1:], eps=1e-5), weight)
+        return torch.cat((both, qkv[:, :, 2:]), 2)
+
+
+class AnoleLayer(Layer):
+    attention = AnoleAttention
+
+
+class Anole(SequenceTarget):
+    """The target: implements `decoding.interfaces.Target`.
+
+    Tokens are codebook indices, 0 to vocab - 1.
+    """
+
+    config: AnoleConfig
+
+    def __init__(self, config: AnoleConfig) -> None:
+        super().__init__(config, AnoleLayer)
+        # the image tokens' rows of the published one
+        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
+
+    def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and their mask.
+
+        The unconditional row is the prompt's first and last mark, padded on the left. `mask` is for
+        models that pad their prompts; here it is None.
+        """
+        if not guided:
+            return Condition(ids, mask)
+        nothing = torch.cat((ids.new_full((1, ids.shape[1] - 2), PAD), ids[:, :1], ids[:, -1:]), 1)
+        real = torch.ones(2, ids.shape[1], dtype=torch.bool, device=ids.device)
+        real[1, :-2] = False
+        return Condition(torch.cat((ids, nothing)), real)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `SequenceTarget.embed`: image tokens are words of the vocabulary."""
+        return self.embed_tokens(tokens + FIRST)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Map hidden [R, n, H] to logits [R, n, V] float32 of the image tokens."""
+        return wide(self.lm_head, hidden)
+
+
+class AnoleDrafter(SequenceDrafter):
+    """LANTERN's drafter; implements `decoding.interfaces.Drafter`.
+
+    It is one layer of its target's kind over pairs of a token and the hidden state before it.
+    Unlike LlamaGen's drafter it has a norm before its attention, reads the prompt's own tokens, and
+    leaves padding out. As in its target, the two rows turn by different angles (jadohu/LANTERN,
+    models/drafters/cnets_anole.py).
+    """
+
+    config: AnoleDrafterConfig
+
+    def __init__(self, config: AnoleDrafterConfig) -> None:
+        super().__init__(config, AnoleLayer)
+        self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
+        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens + FIRST)
+
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        return self.fc(torch.cat((embedded, before), -1))
+
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition
+    ) -> None:
+        """As `decoding.interfaces.Drafter.prefill`."""
+        ids = condition.features.to(token.device)
+        n = ids.shape[1]
+        cache.start(n, condition.mask)
+        following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
+        slots = torch.arange(n, device=ids.device)
+        store = partial(cache.write, 0, slots, n)
+        rope = self.rope_at(slots, cache)
+        mask = cache.bias(None, n)
+        self.run(self.embed_tokens(following), hidden, rope, mask, store, 1)
+
+
+# -- on a CPU
+
+
+class NormedHeads:
+    """Map x [M, D] to queries, keys and values [M, 3 D], heads of the first two normalised.
+
+    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows
+    stay exact.
+    """
+
+    def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
+        self.qkv = qkv
+        # [2, heads, d], in the order of the matmul's rows
+        self.scale, self.shift = (
+            torch.stack([paired(rows.flatten(), attention.heads).view(rows.shape) for rows in of])
+            for of in map(Tensor.detach, attention.stacked())
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.qkv(x)
+        both = y.view(len(x), 3, *self.scale.shape[1:])[:, :2]
+        both.copy_(F.layer_norm(both, both.shape[-1:], eps=1e-5).mul_(self.scale).add_(self.shift))
+        return y
+
+
+class LeanAnole(LeanDecoder):
+    original: Anole
+
+    def __init__(self, target: Anole, kind: str = "plain", release: bool = False) -> None:
+        super().__init__(target, kind, release)
+        self.logits_of = self.packing.matmul(target.lm_head)
+
+    def layer(self, block: Layer) -> LeanLayer:
+        layer = super().layer(block)
+        layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
+        return layer
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `LeanDecoder.embed`: the vectors stay with the original."""
+        return self.original.embed(tokens).float()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.logits_of(hidden)
+
+
+# -- prompts: tokens of its vocabulary between two marks, without a template
+
+MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
+# of a codebook index, in the name of its image token
+LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")
+# A prompt must not contain these: the vocabulary reads them as marks or image tokens.
+_NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
+
+
+def read_vocabulary(path: Path, codes: int) -> Tokenizer:
+    """Read a published tokenizer.json of Chameleon.
+
+    Raise CheckpointError when it is no such file. Raise it too when one of its marks, or of the
+    image tokens of `codes` codebook entries, is not where the target has it.
+    """
+    tokenizer = read_tokenizer_file(path)
+    images = {f"IMGIMG{str(code).translate(LETTERS)}Z": FIRST + code for code in range(codes)}
+    known = tokenizer.get_vocab()
+    for name, number in (MARKS | images).items():
+        if known.get(name) != number:
+            raise CheckpointError(
+                f"{path} is not Anole's tokenizer: {name} must be {number} in it, "
+                f"and is {known.get(name)}"
+            )
+    return tokenizer
+
+
+def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> PromptIds:
+    """Return the reader of a target's prompts, from its published tokenizer.json.
+
+    Raise CheckpointError as in `read_vocabulary`.
+
+    The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
+    the end of the turn, the start of an image.
+    """
+    vocabulary = read_vocabulary(located.weights[0], target.vocab)
+    return PromptIds(vocabulary, target.prefix, _NO_TEXT, [BOS], [END_OF_TURN, BEGIN_IMAGE])
+
+
+# -- published files
+
+
+def _image_rows(name: str, shapes: Shapes) -> Rows | None:
+    """Return the head's rows of image tokens, out of those of the whole vocabulary."""
+    return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
+
+
+_VQ_PARTS = "encoder|decoder|quantize|quant_conv|post_quant_conv"
+_UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
+
+
+def _chameleon_name(name: str, shapes: Shapes) -> str:
+    # The library counts the decoder's levels from the codes, Chameleon from the picture.
+    last = max(int(found[1]) for found in map(_UP.match, shapes) if found)
+    return _UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq.")
+
+
+def _anole_vq_name(name: str, shapes: Shapes) -> str:
+    return f"model.vqmodel.{_chameleon_name(name, shapes)}"
+
+
+LAYOUTS = {
+    # a Hugging Face Chameleon, its head cut to image tokens, and the image tokenizer beside it
+    "anole": Layout(
+        renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows
+    ),
+    "anole-vq": Layout(_anole_vq_name, re.compile(r"(?!model\.vqmodel\.).*")),
+    # The same image tokenizer in the file of its authors. As they do, take the network's tensors
+    # alone: names of others beside them are unknown.
+    "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
+}
+
+
+def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
+    """Return the fields of a target's configuration that its config.json sets.
+
+    Raise CheckpointError for another model's.
+    """
+    path = located.beside("config.json")
+    said = read_config(path)
+    check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)
+    return eps_and_theta(said, sizes)
+
+
+def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]:
+    """As `target_facts`, for a drafter, whose config.json may be missing."""
+    path = located.beside("config.json")
+    said = read_config(path) if path.is_file() else {}
+    check_config(path, said, sizes.heads)
+    return {**eps_and_theta(said, sizes), "bias": bool(said.get("bias", sizes.bias))}

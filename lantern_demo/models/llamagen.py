@@ -1,0 +1,433 @@
+"""LlamaGen, LANTERN's drafter of it, both on a CPU, and their published files.
+
+LlamaGen is an autoregressive model over a grid of image tokens after a condition prefix.
+
+A fact of the published model shapes this file (FoundationVision/LlamaGen,
+autoregressive/models/gpt.py). The rotary table of the prefix is all zero (cos = sin = 0), so prefix
+queries and keys vanish, and prefix queries attend uniformly. A picture's tokens see the prompt only
+as a uniform average of its values.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Packing, Where, complex_rope, matmul
+from lantern_demo.models.hub import Located
+from lantern_demo.models.llama import (
+    BEYOND,
+    Condition,
+    DecoderDrafter,
+    DecoderTarget,
+    Layer,
+    RMSNorm,
+    wide,
+)
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.tensors import (
+    NOTHING,
+    Layout,
+    Rows,
+    Shapes,
+    check_config,
+    read_config,
+    renaming,
+)
+from lantern_demo.models.tokenizer import VQ_NAMES
+
+
+def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Return rotary angles [prefix + grid * grid + BEYOND, head_dim / 2, 2], (cos, sin) last.
+
+    Half of the pairs turn with the row, half with the column. Rows of the prefix and past the end
+    are zero, not the identity: see the module's docstring.
+    """
+    half = head_dim // 2
+    frequency = base ** (-torch.arange(0, half, 2)[: half // 2].float() / half)
+    angle = torch.outer(torch.arange(grid).float(), frequency)
+    rows = angle[:, None].expand(grid, grid, -1)
+    columns = angle[None].expand(grid, grid, -1)
+    both = torch.cat((rows, columns), -1).flatten(0, 1)
+    table = torch.stack((both.cos(), both.sin()), -1)
+    before, after = (table.new_zeros(n, *table.shape[1:]) for n in (prefix, BEYOND))
+    return torch.cat((before, table, after))
+
+
+def rotate_pairs(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate adjacent pairs: see `llama.Rotate`."""
+    turned = torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * rotation
+    return torch.view_as_real(turned).flatten(-2).to(dtype)
+
+
+# -- the target
+
+
+class CaptionEmbedding(nn.Module):
+    """Maps text features to model width; has the learnt features of "no caption"."""
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.cap_proj = nn.ModuleDict(
+            {
+                "fc1": nn.Linear(config.caption_dim, config.dim, bias=False),
+                "fc2": nn.Linear(config.dim, config.dim, bias=False),
+            }
+        )
+        self.uncond_embedding = nn.Parameter(
+            torch.randn(config.prefix, config.caption_dim) / config.caption_dim**0.5
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.cap_proj["fc2"](F.gelu(self.cap_proj["fc1"](features), approximate="tanh"))
+
+
+class ClassEmbedding(nn.Module):
+    """Maps class ids to model width; the last row is "no class"."""
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.embedding_table = nn.Embedding(config.classes + 1, config.dim)
+
+    def forward(self, classes: Tensor) -> Tensor:
+        return self.embedding_table(classes)[:, None]
+
+
+class LlamaGen(DecoderTarget):
+    """The target; implements `decoding.interfaces.Target`."""
+
+    config: LlamaGenConfig
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size = config.vocab
+        self.padding = config.padding
+        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
+        self.cls_embedding = ClassEmbedding(config) if config.classes else CaptionEmbedding(config)
+        self.layers = nn.ModuleList(
+            Layer(config.dim, config.heads, config.ffn, config.eps, rotate_pairs)
+            for _ in range(config.layers)
+        )
+        self.norm = RMSNorm(config.dim, config.eps)
+        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
+        self.register_buffer("rope", self.rope_table(), persistent=False)
+
+    def rope_table(self) -> Tensor:
+        c = self.config
+        return rope_table(c.prefix, c.grid, c.head_dim, c.rope_base)
+
+    # -- conditions
+
+    def no_caption(self) -> Tensor:
+        """The learnt features of "no caption" [T, C].
+
+        Raise ValueError for a class-conditional model.
+        """
+        if not isinstance(self.cls_embedding, CaptionEmbedding):
+            raise ValueError(
+                "a class-conditional model has no caption features; "
+                "its null is the class id after the last"
+            )
+        return self.cls_embedding.uncond_embedding
+
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """Map features [B, T, C] and mask [B, T] of B prompts, or class ids [B], to their rows.
+
+        Conditional rows come first. An unconditional row keeps the prompt's mask, as published
+        (LlamaGen generate.py).
+        """
+        if not guided:
+            return Condition(features, mask)
+        if isinstance(self.cls_embedding, ClassEmbedding):
+            return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
+        nothing = self.no_caption().to(features.dtype).expand_as(features)
+        return Condition(
+            torch.cat((features, nothing)), None if mask is None else mask.repeat(2, 1)
+        )
+
+    def read(self, condition: Condition) -> Tensor:
+        features = condition.features.to(self.rope.device)
+        return self.cls_embedding(
+            features if self.config.classes else features.to(self.no_caption().dtype)
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Map hidden [R, n, H] to logits [R, n, V] float32."""
+        return wide(self.lm_head, self.final(hidden))
+
+    def final(self, hidden: Tensor) -> Tensor:
+        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
+        return hidden[..., : self.config.dim] if self.feature_layers else hidden
+
+
+# -- the drafter
+
+
+def check_states(config: DrafterConfig, hidden: Tensor) -> None:
+    """Raise ValueError for hidden states [R, n, *] without the feature layers' outputs."""
+    width = (1 + len(config.feature_layers)) * config.dim
+    if hidden.shape[-1] != width:
+        raise ValueError(
+            f"hidden states are {hidden.shape[-1]} wide; "
+            f"a drafter with feature layers {list(config.feature_layers)} reads {width}: "
+            "the target's `feature_layers` must be its own"
+        )
+
+
+class Drafter(DecoderDrafter):
+    """The EAGLE drafter of the LANTERN models; implements `decoding.interfaces.Drafter`.
+
+    It is one decoder layer that predicts the target's next hidden state.
+
+    Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before
+    attention or at the end. The target's own head turns outputs into logits (jadohu/LANTERN,
+    models/drafters/cnets_llamagen.py). It may also read the outputs of some of the target's blocks,
+    after EAGLE-3 (Li et al. 2025): see `DrafterConfig.feature_layers`.
+
+    Slot i pairs the target's hidden state at position i with the token at position i + 1. So slot
+    prefix - 1 + j carries image token j, at its position of the target's rotary grid. Slots of the
+    prefix carry token id 0. There is no prompt mask: padded rows of the prefix are read like the
+    others, as published.
+    """
+
+    config: DrafterConfig
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.guided = config.guided
+        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
+        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+        if config.feature_layers:
+            # Terms added to fc's output at a stable slot and at a node. They start at zero, so that
+            # training may continue from a drafter without them.
+            self.fc_taps = nn.Linear(
+                len(config.feature_layers) * config.dim, config.dim, bias=False
+            )
+            self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
+            nn.init.zeros_(self.fc_taps.weight)
+            nn.init.zeros_(self.fc_own.weight)
+        # one layer, published under the name of a list
+        sizes = config.dim, config.heads, config.ffn, config.eps
+        self.layers = nn.ModuleList([Layer(*sizes, rotate_pairs, norm_before=False)])
+        self.register_buffer("rope", self.rope_table(), persistent=False)
+
+    def rope_table(self) -> Tensor:
+        """As `Decoder.rope_table`.
+
+        Slot i carries the token at position i + 1, so the table begins one position later.
+        """
+        c = self.config
+        return rope_table(c.prefix - 1, c.grid, c.head_dim, c.rope_base)
+
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
+        """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
+        check_states(self.config, hidden)
+        n = hidden.shape[1]
+        cache.start(n)
+        slots = torch.arange(n, device=hidden.device)
+        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
+
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        """As `DecoderDrafter.fuse`.
+
+        The states are the target's [R, m, (1 + F) H] at stable slots, and the drafter's own outputs
+        [R, m, H] at nodes.
+        """
+        dim = self.config.dim
+        if not self.config.feature_layers:
+            return self.fc(torch.cat((embedded, before), -1))
+        x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
+        if before.shape[-1] == dim:
+            return x + self.fc_own(before)
+        features = F.rms_norm(
+            before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps
+        )
+        return x + self.fc_taps(features.flatten(-2))
+
+    # -- training: see `Learner` in `examples/train_drafter/teaching.py`
+
+    @property
+    def lead(self) -> int:
+        """As `Learner.lead`: the whole prefix is read."""
+        return self.config.prefix - 1
+
+    def learn_from(self, target: LlamaGen) -> None:
+        """As `Learner.learn_from`: it starts with its target's embeddings."""
+        self.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
+
+
+# -- on a CPU
+
+
+class LeanTarget(LeanDecoder):
+    """A LlamaGen target on a CPU.
+
+    A released original keeps the weights that build conditions, in float32.
+    """
+
+    original: LlamaGen
+
+    def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False) -> None:
+        super().__init__(target, kind, release)
+        self.output = self.packing.matmul(target.lm_head)
+        self.embeddings = target.embed_tokens.weight.float()
+        self.packing.take(target.embed_tokens)
+        if release:
+            target.cls_embedding.float()
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embeddings[tokens]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(self.original.final(hidden))
+
+
+class LeanDrafter:
+    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Norms are the library's.
+
+    The token half of its first layer is a table.
+    """
+
+    def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
+        c = drafter.config
+        self.config = c
+        self.guided = c.guided
+        token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
+        # Half of the first matmul only ever reads one of V vectors.
+        bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
+        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
+        # The terms of feature layers and of a node's own output share a matmul with the rest.
+        if c.feature_layers:
+            self.own = matmul(state_half + drafter.fc_own.weight.float(), kind)
+            self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
+        else:
+            self.own = matmul(state_half, kind)
+        weight = drafter.layer.post_attention_layernorm.weight.float()
+        after = partial(F.rms_norm, normalized_shape=(c.dim,), weight=weight, eps=c.eps)
+        self.layer = LeanLayer(drafter.layer, Packing(kind), None, after)
+        self.rope = complex_rope(drafter.rope, c.heads)
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        c = self.config
+        return KVCache(1, rows, c.heads, c.prefix + length, c.head_dim)
+
+    def prefill(
+        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
+    ) -> None:
+        check_states(self.config, hidden)
+        n = hidden.shape[1]
+        cache.start(n)
+        slots = torch.arange(n)
+        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
+        """As `decoding.interfaces.Drafter.forward`."""
+        r, n, width = hidden.shape
+        dim = self.config.dim
+        before = hidden.reshape(r * n, width)
+        known = self.own(before) if width == dim else self._stable(before)
+        x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
+        end = end_of(slots, visible)
+        asked = 1 if visible is None else len(visible)
+        where = Where(cache, 0, slots, end, cache.bias(visible, end), asked)
+        return self.layer.forward(x, self.rope[positions], where).view(r, asked, dim)
+
+    def _stable(self, hidden: Tensor) -> Tensor:
+        """Map states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
+        dim = self.config.dim
+        features = F.rms_norm(
+            hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps
+        ).flatten(1)
+        return self.states(torch.cat((hidden[:, :dim], features), 1))
+
+
+# -- published files
+
+# Values of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
+TEMPLATE_EPS = 1e-6
+TEMPLATE_ROPE = 10000.0
+
+_QKV = re.compile(r"\.self_attn\.([qkv])_proj\.")
+
+_llamagen_names = renaming(
+    (_QKV.pattern, ".attention.wqkv."),
+    (r"\.self_attn\.o_proj\.", ".attention.wo."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.post_attention_layernorm\.", ".ffn_norm."),
+    (r"^embed_tokens\.", "tok_embeddings."),
+    (r"^lm_head\.", "output."),
+)
+
+
+def _qkv_rows(name: str, shapes: Shapes) -> Rows | None:
+    """Return the rows of queries, keys or values in LlamaGen's one matrix for the three."""
+    found = _QKV.search(name)
+    if found is None:
+        return None
+    rows = shapes[name][0]
+    return Rows("qkv".index(found[1]) * rows, 3 * rows)
+
+
+# Facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45.
+LAYOUTS = {
+    # LlamaGen's own .pt files; the target of a model folder has the same names
+    "llamagen": Layout(_llamagen_names, re.compile(r"freqs_cis"), _qkv_rows),
+    # LANTERN's conversions, with the names of a Hugging Face LLaMA
+    "lantern": Layout(renaming((r"^(?!lm_head\.)", "model.")), NOTHING),
+    # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it
+    "vq": Layout(renaming(*VQ_NAMES), re.compile(r"quantize\.codebook_used")),
+}
+
+
+def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
+    """Return the fields of a target's configuration that its files set.
+
+    LlamaGen's own files set none. Raise CheckpointError when they belong to another model.
+    """
+    if located.source.format != "lantern":
+        return {}
+    path = located.beside("config.json")
+    said = read_config(path)
+    check_config(path, said, sizes.heads, block_size=sizes.tokens, cls_token_num=sizes.prefix)
+    return {
+        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
+        "rope_base": float(said.get("rope_base", TEMPLATE_ROPE)),
+    }
+
+
+def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
+    """As `target_facts`, for a drafter, whose config.json may be missing."""
+    path = located.beside("config.json")
+    said = read_config(path) if path.is_file() else {}
+    check_config(path, said, sizes.heads)
+    return {
+        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
+        "bias": bool(said.get("bias", sizes.bias)),
+    }
