@@ -31,8 +31,7 @@ from lantern_demo.models.families import joined_runners
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.drafts import choice_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 
 META = torch.device("meta")
 PARTS = ("draft", "verify", "commit")

@@ -28,7 +28,7 @@ from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.settings.drafts import settings_of
+from lantern_demo.settings.settings import settings_of
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 

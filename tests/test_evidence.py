@@ -24,8 +24,7 @@ from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
-from lantern_demo.settings.drafts import choice_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui.evidence import (
     Compared,
     Evidence,

@@ -17,7 +17,7 @@ from examples.quality import drawing, run
 from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import choice_of
+from lantern_demo.settings.settings import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has

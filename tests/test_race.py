@@ -29,7 +29,7 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.files import needs
 from lantern_demo.models.machine import device
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs import race
+from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
@@ -143,7 +143,7 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
     assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
     for event in found.values():
         assert isinstance(event, Generation)
-        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
+        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", pipeline.CROWDED)
         assert event.method == "vanilla" or event.stats.tree.endswith(" (small)"), (
             "no tree had to shrink"
         )
@@ -153,7 +153,9 @@ def test_no_race_is_begun_that_memory_cannot_hold(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its memory is estimated."""
-    monkeypatch.setattr(race, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
+    monkeypatch.setattr(
+        pipeline, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB"
+    )
     events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
     assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
     (reason,) = {
@@ -390,9 +392,9 @@ def test_what_begins_again_by_itself_is_previewed_too(
 @pytest.mark.parametrize(
     ("slices", "told"),
     [
-        (1e-9, f"The methods ran one after the other, not as a race: {race.CROWDED}."),
+        (1e-9, f"The methods ran one after the other, not as a race: {pipeline.CROWDED}."),
         # those before are drawn by then
-        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}."),
+        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {pipeline.CROWDED}."),
     ],
 )
 def test_the_page_says_which_methods_did_not_race(

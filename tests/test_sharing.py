@@ -24,9 +24,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records, parsed, same_decoder
-from lantern_demo.runs.session import Session
-from lantern_demo.settings.drafts import Choice, choice_of, settings_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Choice, Settings, choice_of, settings_of
 from lantern_demo.settings.trees import STATIC_TREES
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
@@ -274,11 +272,11 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
 
     there = (StaticTree(((0,), (1,), (0, 0))), DynamicTree(1, 2, 4), Window(3))
 
-    def chosen_there(_: Session, method: Method, __: Settings) -> Choice:
+    def chosen_there(_: Pipeline, method: Method, __: Settings) -> Choice:
         return Choice(next(tree for tree in there if type(tree) is method.drafts), "elsewhere")
 
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(Session, "tree_of", chosen_there)
+        elsewhere.setattr(Pipeline, "tree_of", chosen_there)
         runs = drawn(seed=5)
     record = merge_records([run.record for run in runs.values()])
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"

@@ -49,7 +49,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.metrics import acceptance
 from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.settings.drafts import describe_drafts
+from lantern_demo.settings.settings import describe_drafts
 from lantern_demo.settings.trees import STATIC_TREES, read_paths
 
 from .adapter import ModelTarget, Prompt, TextReader, reader_of
