@@ -32,14 +32,20 @@ def release_memory() -> None:
 def sentence(error: BaseException) -> str:
     """Return a sentence that names the error and a remedy."""
     if out_of_memory(error):
-        return "The device ran out of memory; choose a smaller draft tree, a smaller model or another device."
+        return (
+            "The device ran out of memory; choose a smaller draft tree, a smaller model or another "
+            "device."
+        )
     if isinstance(error, FloatingPointError):
         return f"Numbers went wrong: {error}. Try float32, or load the model anew."
     if disk_full(error):
         return "The disk of the machine that runs this is full; free some space."
     first = (str(error).splitlines() or [""])[0]
     if "CUDA error" in first or "CUDNN" in first:
-        return f"The GPU reported a fault ({first}). Try again; if it fails once more, start the program anew."
+        return (
+            f"The GPU reported a fault ({first}). Try again; if it fails once more, start the "
+            "program anew."
+        )
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

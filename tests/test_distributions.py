@@ -172,11 +172,7 @@ def triples_p(pictures: list[list[int]], probs: Tensor) -> float:
 
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(WAYS[name], id=name, marks=[pytest.mark.slow] * (name != "eagle1"))
-        for name in METHODS
-        if name in WAYS
-    ],
+    [pytest.param(WAYS[name], id=name, marks=pytest.mark.slow) for name in METHODS if name in WAYS],
 )
 def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
     """Pictures of three tokens: the last is drawn alone, or is the overshoot's.
@@ -229,11 +225,9 @@ def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_d
 ) -> None:
     """Negative control of the tests above, and of the measured distance."""
     careless(monkeypatch)
-    found = run(CASES[name], WAYS["eagle1"], 1600)
-    assert (
-        p_value(CASES[name], [found.tokens]) < 1e-9
-        and distance(CASES[name], WAYS["eagle1"], 60) > 0.02
-    )
+    found = run(CASES[name], WAYS["eagle1"], 500)
+    assert p_value(CASES[name], [found.tokens]) < 1e-9
+    assert distance(CASES[name], WAYS["eagle1"], 30) > 0.02
 
 
 @dataclass(frozen=True)
@@ -248,15 +242,20 @@ class NothingLeaves(Rule):
 
 @pytest.mark.parametrize("fault", ["what is left is p", "a relaxed rule"])
 def test_wrong_rules_fail_the_test_and_show_as_distance(fault: str) -> None:
-    """Negative control: typical mistakes in a rule."""
+    """Negative control: typical mistakes in a rule.
+
+    500 tokens show a law that is off by 0.12; one that is off by 0.05 takes 4,500.
+    """
     case = CASES["flat"]
+    tokens, seeds = 500, range(1)
     if fault == "a relaxed rule":
         way = small("lantern")
     else:
+        tokens, seeds = 1500, range(3)
         method = replace(WAYS["eagle1"]["method"], rule=NothingLeaves())
         way = {**WAYS["eagle1"], "method": method, "rule": NothingLeaves()}
-    assert p_value(case, [run(case, way, 1500, seed).tokens for seed in range(3)]) < 1e-9
-    assert distance(case, way, 60) > 0.02
+    assert p_value(case, [run(case, way, tokens, seed).tokens for seed in seeds]) < 1e-9
+    assert distance(case, way, 20) > 0.02
 
 
 # -- the distributions of relaxed rules

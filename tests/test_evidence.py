@@ -212,7 +212,8 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     assert told(7, 0, 3) == "was accepted: the model itself drew this very token here."
     assert (
         told(7, 2, 4)
-        == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours that count."
+        == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours "
+        "that count."
     )
     assert (
         told(7, 1, 2)
@@ -220,11 +221,13 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     )
     assert (
         told(7, -1, 4)
-        == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that count."
+        == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that "
+        "count."
     )
     assert (
         told(7, -1, 2)
-        == "was refused: the model itself drew 7, which is not the draft's one neighbour that counts."
+        == "was refused: the model itself drew 7, which is not the draft's one neighbour that "
+        "counts."
     )
     assert (
         told(7, -1, 1)

@@ -23,6 +23,7 @@ from tiny import page_of, write_tiny_model
 
 from lantern_demo import faults, load
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.registry import REGISTRY
@@ -81,7 +82,8 @@ MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     MemoryError(),
     RuntimeError(
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate 8 bytes."
     ),
 ]
 
@@ -108,6 +110,17 @@ def test_out_of_memory_is_a_sentence(
             "The device ran out of memory; choose a smaller draft tree, a smaller model or another"
         )
     assert caches() == before
+
+
+def test_a_fault_lets_idle_runners_go(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory that they hold may be what the next run lacks."""
+    freed: list[int] = []
+    monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 1)
+    outcomes(pipe, ["vanilla"])
+    assert not freed
+    outcomes(pipe, ["eagle1"])
+    assert freed
 
 
 def test_out_of_memory_in_the_middle_of_a_run_fails_that_run(
@@ -145,7 +158,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A CUDA context does not come back: from the fault on, every call fails."""
-    text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+    text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late"
     dead = threading.Event()
     failing(monkeypatch, pipe.target, "forward", RuntimeError(text), lambda *_: dead.is_set())
     found: dict[str, Any] = {}
@@ -158,7 +171,8 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(
     assert drawn[0].stats.decode_seconds > 0
     for failed in found.values():
         assert isinstance(failed, Generation) or failed.message == (
-            "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once "
+            "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try "
+            "again; if it fails once "
             "more, start the program anew."
         )
 

@@ -27,10 +27,9 @@ MORE: dict[str, dict[str, Any]] = {
     "14 tokens": {"num_tokens": 14},
     **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (1, 2, 3, 4)},
 }
-FEW = [name for name in METHODS if name not in ("eagle1", "lantern")]
 LOOPED = ("lantern++", "eagle2")
 CASES = [("llamagen", method, WAYS | MORE if method in LOOPED else WAYS) for method in METHODS]
-CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for method in FEW]
+CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for method in LOOPED]
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,8 @@ def test_what_is_no_record_is_refused() -> None:
     for data in (b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'):
         with pytest.raises(
             ValueError,
-            match="this is not a run record, which has lantern_demo, model, prompt, settings, order",
+            match="this is not a run record, which has lantern_demo, model, prompt, settings, "
+            "order",
         ):
             read_record(data)
     with pytest.raises(ValueError, match="at most 4 are allowed"):

@@ -65,7 +65,7 @@ class Model(nn.Module):
 
 
 def _start_text(text: TextEncoder, old: TextEncoder) -> None:
-    """Give the text encoder the trained layers of an older one, and its words where both know them."""
+    """Give the text encoder an older one's trained layers, and its words where both know them."""
     state = old.encoder.state_dict()
     table = 0.1 * torch.randn_like(text.encoder.shared.weight)
     known = old.tokenizer.get_vocab()

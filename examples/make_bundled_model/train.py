@@ -355,7 +355,7 @@ def with_strips(ids: Tensor, g: torch.Generator) -> Tensor:
 def target_states(
     model: Model, target: LlamaGen, said: tuple[Tensor, Tensor], seen: Tensor, drop: Tensor
 ) -> Tensor:
-    """Return hidden states [B, N, (1 + F) H] that predict tokens, the caption hidden where `drop`."""
+    """Return states [B, N, (1 + F) H] that predict tokens, the caption hidden where `drop`."""
     features, mask = model.text(*said)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
     return target.train_hidden(seen[:, :-1], features, mask)[:, PREFIX - 1 :]
@@ -657,7 +657,8 @@ def command_line() -> argparse.Namespace:
         p.error(f"--minutes must be above 0, got {args.minutes:g}")
     if not args.sprites.exists():
         p.error(
-            f"{args.sprites} does not exist: run examples/make_bundled_model/emoji.py --out {args.sprites}"
+            f"{args.sprites} does not exist: run examples/make_bundled_model/emoji.py --out "
+            f"{args.sprites}"
         )
     wanted = {*args.stages, *(NEEDS[stage] for stage in args.stages if stage in NEEDS)}
     args.stages = [stage for stage in SHARES if stage in wanted]

@@ -79,10 +79,8 @@ def file_of(folder: Path, identity: Record) -> Path:
 
     Another code, model or command has another file.
     """
-    return (
-        folder
-        / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
-    )
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return folder / f"drawn-{digest[:16]}.jsonl"
 
 
 def draw(

@@ -336,10 +336,8 @@ class Pipeline:
             return
         config, condition = self.prepared(method, settings, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
-        clock = Clock(self.device)
-        for _ in decode(self.target, self.drafter, condition, few, clock, self._runners):
+        for _ in self._steps(few, condition, Clock(self.device)):
             yield method.id, None
-            self._go_on()
         self.decode_image([0] * self.info.tokens)
         self._warm.add(key)
 
@@ -371,13 +369,12 @@ class Pipeline:
         outcome: Decoded | None = None
         steps: list[Step] = []
         config, condition = self.prepared(method, settings, read.encoded)
-        for event in decode(self.target, self.drafter, condition, config, clock, self._runners):
+        for event in self._steps(config, condition, clock):
             if isinstance(event, Decoded):
                 outcome = event
             else:
                 steps.append(with_evidence(event))  # outside the clock
                 yield steps[-1]
-                self._go_on()
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
@@ -412,6 +409,18 @@ class Pipeline:
         unfit = warning(self.info, read.prompt)
         record = run_record(model, read.prompt, read.encoded.unknown, unfit, settings, entry)
         yield Generation(method.id, image, outcome.tokens, entry, record)
+
+    def _steps(
+        self, config: Config, condition: Condition, clock: Clock
+    ) -> Iterator[Step | Decoded]:
+        """Decode in the thread that asks for the next step. A fault leaves no idle runner."""
+        try:
+            for event in decode(self.target, self.drafter, condition, config, clock, self._runners):
+                yield event
+                self._go_on()
+        except Exception:
+            self.make_room()
+            raise
 
     def prepared(
         self, method: Method, settings: Settings, encoded: Encoded

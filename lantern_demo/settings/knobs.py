@@ -108,6 +108,11 @@ def knob(*given: Any, **more: Any) -> Any:
     return field(default=made.default, metadata={"knob": made})
 
 
+def of_tree(*given: Any) -> Any:
+    """Return a field of `Knobs` that shapes a dynamic tree; None is the value of the draft tree."""
+    return knob(None, *given, of_tree=True, reads=_drafts_by(DynamicTree))
+
+
 @dataclass(frozen=True)
 class Knobs:
     """The value of every knob; `lantern_demo.settings.settings.Settings` checks them."""
@@ -223,29 +228,20 @@ class Knobs:
         choices=TREES,
         reads=lambda method: method.needs_drafter,
     )
-    draft_top_k: int | None = knob(
-        None,
+    draft_top_k: int | None = of_tree(
         "Dynamic tree: top-k (0: of the draft tree)",
         "Children per node of EAGLE-2's and LANTERN's tree.",
         Limit(1, 16, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
-    draft_depth: int | None = knob(
-        None,
+    draft_depth: int | None = of_tree(
         "Dynamic tree: depth (0: of the draft tree)",
         "How many levels it grows below its first drafts.",
         Limit(0, MAX_DEPTH, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
-    draft_nodes: int | None = knob(
-        None,
+    draft_nodes: int | None = of_tree(
         "Dynamic tree: nodes (0: of the draft tree)",
         "How many nodes are kept for checking, the root counted.",
         Limit(2, MAX_NODES, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
     neighbours: Literal["decoder", "raw"] = knob(
         "decoder",
