@@ -78,7 +78,7 @@ def named(value: Any) -> str:
 
 @pytest.fixture(scope="module")
 def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
+    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4), "cpu")
 
 
 def drawn(
