@@ -23,7 +23,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.record import _trial
+from lantern_demo.runs.record import trial_of
 from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui.evidence import (
     Compared,
@@ -311,10 +311,10 @@ def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
         (0.30000301, 0.300003),
         (1.0000001e-9, 1e-9),
     ):
-        _, _, above, below = _trial(Judged(1, 0.1, counted, limit))
+        _, _, above, below = trial_of(Judged(1, 0.1, counted, limit))
         assert above > below
-    assert _trial(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
-    assert _trial(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
+    assert trial_of(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
+    assert trial_of(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
 
 
 class New(Rule):

@@ -339,11 +339,11 @@ def events_of(steps: list[Step]) -> Events:
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],
         kinds="".join(kind[0] for step in steps for kind in step.kinds),
         trees=[Tree(step.tree_tokens, step.parents, step.path) for step in steps],
-        trials=[[_trial(judged) for judged in step.judged] for step in steps],
+        trials=[[trial_of(judged) for judged in step.judged] for step in steps],
     )
 
 
-def _trial(judged: Judged) -> list[float]:
+def trial_of(judged: Judged) -> list[float]:
     """Return a trial as records keep it: with five digits, or nine where the score needs them.
 
     Two float32 numbers differ within nine digits, so the score stays apart from its threshold.
