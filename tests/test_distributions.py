@@ -146,9 +146,18 @@ def test_exact_ways_follow_the_target(way: str, name: str) -> None:
     check_exact(WAYS[way], CASES[name])
 
 
+# Children drawn from q are a static tree's; a drafter's peaks and small rests matter there alone.
+DRAWN = {way for way in ONE_OF_EACH if way in WAYS and WAYS[way]["method"].drafts is StaticTree}
+OTHERS = [
+    (way, name)
+    for name in CASES
+    for way in ONE_OF_EACH
+    if name not in FEW and way in WAYS and (way in DRAWN or not name.startswith(("drafter", "the")))
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if name not in FEW])
-@pytest.mark.parametrize("way", [way for way in ONE_OF_EACH if way in WAYS])
+@pytest.mark.parametrize(("way", "name"), OTHERS)
 def test_one_way_of_each_method_follows_every_target(way: str, name: str) -> None:
     check_exact(WAYS[way], CASES[name])
 
