@@ -16,8 +16,7 @@ from tqdm import tqdm
 
 import lantern_demo
 from examples.quality.points import Point
-from lantern_demo.bench.report import digest_of
-from lantern_demo.bench.report import spread
+from lantern_demo.bench.report import digest_of, spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.models.files.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline, load
