@@ -27,7 +27,7 @@ Numbers = dict[str, Any]
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
-    """Return a Markdown table whose columns after the first `left` ones are aligned to the right."""
+    """Return a Markdown table whose columns after the first `left` ones are right-aligned."""
     marks = ["---" if place < left else "--:" for place in range(len(head))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, marks, *rows)) + "\n"
 
@@ -199,7 +199,10 @@ def speed_table(numbers: Numbers) -> str:
         "speedup (95 %)",
     ]
     vanilla = found["rows"]["vanilla"]["step_ms"]
-    where = f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; medians of {found['rounds']} prompts"
+    where = (
+        f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; "
+        f"medians of {found['rounds']} prompts"
+    )
     return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms per token.\n"
 
 

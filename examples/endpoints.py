@@ -1,4 +1,4 @@
-"""Call every endpoint of a running demo once with gradio_client: python examples/endpoints.py [URL]"""
+"""Call every endpoint of a running demo once: python examples/endpoints.py [URL]"""
 
 from __future__ import annotations
 

@@ -188,12 +188,12 @@ import torch
 from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import load
-from lantern_demo.settings.drafts import choice_of
 
 model, dtype, folder, tokens = sys.argv[1:]
 
 def memory():
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    lines = dict(line.split(":", 1) for line in status.splitlines())
     return {key: int(lines[key].split()[0]) / 2**20 for key in ("VmHWM", "VmRSS", "RssAnon")}
 
 most = 0.0
@@ -207,14 +207,16 @@ began = memory()
 threading.Thread(target=watch, daemon=True).start()
 start = time.time()
 pipe = load(model, device="cpu", dtype=dtype, folder=folder)
-told = {"began": began, "load_seconds": time.time() - start, "dtype": pipe.dtype, "threads": torch.get_num_threads()}
+told = {"began": began, "load_seconds": time.time() - start, "dtype": pipe.dtype}
+told["threads"] = torch.get_num_threads()
 told["loaded"] = {"most of its own": most, **memory()}
 encoded = pipe.networks.text.encode("a red lantern over the lake")
 told["methods"] = {}
 for name in pipe.available_methods:
     method, knobs = METHODS[name], pipe.settings(tree="small", noise="independent", seed=1)
     start = time.time()
-    config, condition = pipe.asked_for(method, knobs, encoded, int(tokens), choice_of(method.drafts, knobs).policy, kept=False)
+    whole, condition = pipe.prepared(method, knobs, encoded)
+    config = replace(whole, num_tokens=int(tokens), room=None)
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
     told["methods"][name] = {
         "tokens": last.tokens, "steps": last.steps, "seconds": time.time() - start,

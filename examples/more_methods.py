@@ -80,7 +80,7 @@ class OptTreeProposer(Proposer):
     needs_host_sync = True
 
     def __init__(self, policy: OptTree, run: RunContext) -> None:
-        """Without shared noise, as at temperature 0, children are the drafter's likeliest tokens."""
+        """Without shared noise, or at temperature 0, children are the drafter's likeliest."""
         super().__init__(run.device)
         self.policy = policy
         self.sampling = run.sampling
@@ -125,7 +125,7 @@ class OptTreeProposer(Proposer):
 
 @lru_cache(maxsize=1024)
 def comb(counts: tuple[int, ...], width: int, device: torch.device) -> Tree:
-    """Return the tree in which the first node of level d has counts[d] children, `width` at most."""
+    """Return the tree whose first node of level d has counts[d] children, `width` at most."""
     parents, depths, above = [0], [0], 0
     for depth, count in enumerate(counts, 1):
         first = len(parents)

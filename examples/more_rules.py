@@ -51,7 +51,8 @@ class Weighted(Rule):
     def __post_init__(self) -> None:
         if not (self.delta > 0 and math.isfinite(self.delta) and math.isfinite(self.mu)):
             raise ValueError(
-                f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above 0"
+                f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above "
+                "0"
             )
 
     @property

@@ -74,7 +74,8 @@ def phone(browser: Browser, url: str) -> Image.Image:
         fold.click()
         page.wait_for_timeout(1500)  # folded content loads when it is opened
         fold.evaluate(
-            "fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
+            "fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, "
+            "behavior: 'instant' })"
         )
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)

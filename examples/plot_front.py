@@ -73,7 +73,8 @@ def draw_front(report: dict[str, Any], file: Path) -> None:
         handles, labels, loc="center", frameon=False, title=f"bars: {report['level']:.0%} intervals"
     )
     figure.suptitle(
-        f"{report['model']['id']} on {report['machine']['device']}: what speed costs. Grey line: vanilla itself"
+        f"{report['model']['id']} on {report['machine']['device']}: what speed costs. Grey line: "
+        "vanilla itself"
     )
     figure.savefig(file, format="png")
 
@@ -90,7 +91,7 @@ def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
 
 
 def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, float]]]) -> None:
-    """Plot a method's points: those of its bound joined and labelled, those of other knobs hollow."""
+    """Plot a method's points: its bound's joined and labelled, those of other knobs hollow."""
     bound, lossless, colour = CURVES.get(method), METHODS[method].lossless, COLOURS[method]
     joined = sorted(
         (p for p in points if p[0]["knob"] in (None, bound)),

@@ -41,7 +41,8 @@ def main() -> None:
         generation.image.save(out / f"{method}.png")
         stats = generation.stats
         print(
-            f"  {method:10} {stats.decode_seconds:6.2f} s  {done['vanilla'].stats.decode_seconds / stats.decode_seconds:5.2f}x  "
+            f"  {method:10} {stats.decode_seconds:6.2f} s  "
+            f"{done['vanilla'].stats.decode_seconds / stats.decode_seconds:5.2f}x  "
             f"{stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}"
         )
 
@@ -49,7 +50,8 @@ def main() -> None:
     for bound in (1.0, 2.0, 5.0, 10.0):
         stats = pipe.generate(PROMPT, method="lantern++", seed=7, lanternpp_lambda=bound).stats
         print(
-            f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}"
+            f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed "
+            f"{stats.changed:.3f}"
         )
 
 

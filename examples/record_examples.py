@@ -23,7 +23,8 @@ RECORDED = ("lambda", "delta")  # the knobs whose sweeps come with an example
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=(
-            "Draw every example of the page with all methods and keep the runs. What it times is shown to visitors: let "
+            "Draw every example of the page with all methods and keep the runs. What it times is "
+            "shown to visitors: let "
             "nothing else run."
         )
     )

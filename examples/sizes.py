@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help=f"default: {' '.join(MODELS)}",
     )
     kinds = [MODULES, *filter(supported, KINDS)]
-    told = f"of products beside the program's choice: {', '.join(kinds)} (default: modules, PyTorch's own)"
+    told = f"beside the program's choice: {', '.join(kinds)} (default: modules, PyTorch's own)"
     p.add_argument(
         "--kinds", nargs="*", choices=kinds, default=[MODULES], metavar="KIND", help=told
     )

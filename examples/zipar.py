@@ -139,7 +139,8 @@ def main() -> None:
     pipe = load("lantern-scenes", device="cpu")
     tokens, passes, share = run(pipe, pipe.check_prompt(args.prompt), args.seed, args.window)
     print(
-        f"{len(tokens)} tokens in {passes} passes after the prefill; the model draws {share:.0%} of them otherwise"
+        f"{len(tokens)} tokens in {passes} passes after the prefill; the model draws {share:.0%} "
+        "of them otherwise"
     )
     if args.out:
         pipe.decode_image(tokens).save(args.out)

@@ -15,12 +15,10 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on a GPU or on the machine, for which PyTorch raises a plain
-    RuntimeError.
-    """
-    return isinstance(
-        error, (torch.OutOfMemoryError, MemoryError)
-    ) or "can't allocate memory" in str(error)
+    """Return whether memory ran out, on a GPU or on the machine."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return "can't allocate memory" in str(error)  # on the machine PyTorch raises a RuntimeError
 
 
 def disk_full(error: BaseException | None) -> bool:
@@ -66,16 +64,14 @@ def in_words(error: Exception, method: str) -> str:
 
 
 def unreadable(text: str) -> str | None:
-    """Return the first control character or half surrogate pair of a text, such as U+0000, or None
-    without one.
+    """Return the first character that text files cannot hold, such as "U+0000", or None.
 
-    Text files cannot hold these characters."""
+    These are control characters and half surrogate pairs.
+    """
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     return None if bad is None else f"U+{ord(bad):04X}"
 
 
 def writable(text: str) -> str:
-    """Replace half surrogates, which a sentence may repeat from a request, by question marks, so
-    that the text can be sent.
-    """
+    """Replace half surrogates, which no text that is sent can hold, by question marks."""
     return text.encode("utf-8", "replace").decode()

@@ -26,9 +26,8 @@ from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import RejectionVerifier
-from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 
 # Small draft trees and windows, and bounds that say something among few tokens.
 SMALL = Settings(

@@ -33,7 +33,7 @@ from lantern_demo.models.registry import (
     LlamaGenConfig,
 )
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.settings.drafts import settings_of
+from lantern_demo.settings.settings import settings_of
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 

@@ -128,7 +128,7 @@ class TableDrafter:
         return self._blend(hidden, tokens)
 
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
-        """Outputs for tokens behind hidden states (one-hot for the target's, blends for its own)."""
+        """Outputs for tokens behind hidden states: one-hot for the target's, blends for its own."""
         last = hidden[0].argmax(-1) % self.vocab
         here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
         other = torch.nn.functional.one_hot(

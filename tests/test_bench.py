@@ -213,6 +213,7 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 
 
 @pytest.mark.usefixtures("published_cache")
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_report_of_sizes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.session import Session
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served
@@ -551,9 +550,9 @@ def test_stop_and_draw_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
         expect(page.locator("#seed input")).to_have_value(told[1])
         return int(told[1])
 
-    go_on = Session._go_on
+    go_on = Pipeline._go_on
     # time to stop and look
-    monkeypatch.setattr(Session, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))
+    monkeypatch.setattr(Pipeline, "_go_on", lambda session: (time.sleep(0.004), go_on(session)))
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()

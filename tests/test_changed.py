@@ -15,11 +15,10 @@ from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 from examples.quality import tvd
 from examples.quality.tvd import fixed_shift, picture_tvd, watched
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.evidence import with_evidence
+from lantern_demo.decoding.evidence import own_logits, with_evidence
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui import texts
 

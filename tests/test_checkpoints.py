@@ -331,13 +331,13 @@ def test_neighbours_are_kept_on_disk(
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
     made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
     monkeypatch.setattr(
-        "lantern_demo.runs.session.neighbour_table", lambda *_: pytest.fail("made again")
+        "lantern_demo.runs.pipeline.neighbour_table", lambda *_: pytest.fail("made again")
     )
     again = load(TEXT_ID, device="cpu", folder=text_model)
     assert all(torch.equal(again.neighbours(kind), table) for kind, table in made.items())
     for path in published_cache.glob("tables/*"):
         path.write_bytes(b"damaged")
-    monkeypatch.setattr("lantern_demo.runs.session.neighbour_table", neighbour_table)
+    monkeypatch.setattr("lantern_demo.runs.pipeline.neighbour_table", neighbour_table)
     assert torch.equal(
         load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"]
     )

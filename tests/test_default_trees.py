@@ -13,8 +13,7 @@ from lantern_demo import load
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.window import Window
 from lantern_demo.runs.record import parsed
-from lantern_demo.settings.drafts import choice_of, settings_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 
 PROMPT = "two blue sky lanterns"

@@ -134,29 +134,42 @@ def p_value(case: Case, pictures: list[list[int]]) -> float:
     return min([chi_square_p(pooled, probs[0]), *alone])
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(FEW, id="few tokens"),
-        pytest.param(
-            [name for name in CASES if name not in FEW], id="the others", marks=pytest.mark.slow
-        ),
-    ],
-)
-@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
-def test_exact_ways_follow_the_target(way: dict[str, Any], names: list[str]) -> None:
-    """Tokens by their distribution.
+ONE_OF_EACH = [*METHODS, "lantern lantern_delta 0", "lantern++ lanternpp_lambda 1"]
 
-    Steps of the sizes that a GPU captures draw the very same, which takes a shorter run.
-    """
-    for name in names:
-        case = CASES[name]
-        plain = run(case, way)
-        assert p_value(case, [plain.tokens]) > P_BOUND, name
-        assert distance(case, way, 20) < 1e-6, name
-        fixed = run(case, way, 100, padded=True, room=500)
-        # a picture ends otherwise than it goes on
-        assert fixed.tokens[:80] == plain.tokens[:80], name
+
+# Other shapes of drafts have the sharpest case alone.
+QUICK = [(way, name) for way in WAYS for name in FEW if way in ONE_OF_EACH or name == FEW[1]]
+
+
+@pytest.mark.parametrize(("way", "name"), QUICK)
+def test_exact_ways_follow_the_target(way: str, name: str) -> None:
+    check_exact(WAYS[way], CASES[name])
+
+
+# Children drawn from q are a static tree's; a drafter's peaks and small rests matter there alone.
+DRAWN = {way for way in ONE_OF_EACH if way in WAYS and WAYS[way]["method"].drafts is StaticTree}
+OTHERS = [
+    (way, name)
+    for name in CASES
+    for way in ONE_OF_EACH
+    if name not in FEW and way in WAYS and (way in DRAWN or not name.startswith(("drafter", "the")))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "name"), OTHERS)
+def test_one_way_of_each_method_follows_every_target(way: str, name: str) -> None:
+    check_exact(WAYS[way], CASES[name])
+
+
+def check_exact(way: dict[str, Any], case: Case) -> None:
+    """Check 500 tokens by chi-square, the law of 20 exactly, and a run of captured sizes."""
+    plain = run(case, way)
+    assert p_value(case, [plain.tokens]) > P_BOUND
+    assert distance(case, way, 20) < 1e-6
+    fixed = run(case, way, 100, padded=True, room=500)
+    # a picture ends otherwise than it goes on
+    assert fixed.tokens[:80] == plain.tokens[:80]
 
 
 def triples_p(pictures: list[list[int]], probs: Tensor) -> float:
@@ -168,11 +181,7 @@ def triples_p(pictures: list[list[int]], probs: Tensor) -> float:
 
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(WAYS[name], id=name, marks=[pytest.mark.slow] * (name != "eagle1"))
-        for name in METHODS
-        if name in WAYS
-    ],
+    [pytest.param(WAYS[name], id=name, marks=pytest.mark.slow) for name in METHODS if name in WAYS],
 )
 def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
     """Pictures of three tokens: the last is drawn alone, or is the overshoot's.
@@ -225,11 +234,9 @@ def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_d
 ) -> None:
     """Negative control of the tests above, and of the measured distance."""
     careless(monkeypatch)
-    found = run(CASES[name], WAYS["eagle1"], 1600)
-    assert (
-        p_value(CASES[name], [found.tokens]) < 1e-9
-        and distance(CASES[name], WAYS["eagle1"], 60) > 0.02
-    )
+    found = run(CASES[name], WAYS["eagle1"], 500)
+    assert p_value(CASES[name], [found.tokens]) < 1e-9
+    assert distance(CASES[name], WAYS["eagle1"], 30) > 0.02
 
 
 @dataclass(frozen=True)
@@ -244,15 +251,20 @@ class NothingLeaves(Rule):
 
 @pytest.mark.parametrize("fault", ["what is left is p", "a relaxed rule"])
 def test_wrong_rules_fail_the_test_and_show_as_distance(fault: str) -> None:
-    """Negative control: typical mistakes in a rule."""
+    """Negative control: typical mistakes in a rule.
+
+    500 tokens show a law that is off by 0.12; one that is off by 0.05 takes 4,500.
+    """
     case = CASES["flat"]
+    tokens, seeds = 500, range(1)
     if fault == "a relaxed rule":
         way = small("lantern")
     else:
+        tokens, seeds = 1500, range(3)
         method = replace(WAYS["eagle1"]["method"], rule=NothingLeaves())
         way = {**WAYS["eagle1"], "method": method, "rule": NothingLeaves()}
-    assert p_value(case, [run(case, way, 1500, seed).tokens for seed in range(3)]) < 1e-9
-    assert distance(case, way, 60) > 0.02
+    assert p_value(case, [run(case, way, tokens, seed).tokens for seed in seeds]) < 1e-9
+    assert distance(case, way, 20) > 0.02
 
 
 # -- the distributions of relaxed rules

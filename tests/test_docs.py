@@ -16,7 +16,8 @@ from lantern_demo.decoding.methods import METHODS
 
 LONGEST = 40  # words of a sentence
 # of a measurement: times, speedups, shares
-UNITS = r"\d(?:[\d.,]*\d)?(?:x\b| (?:ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second)(?![\w/]))"
+NAMES = "ms|µs|s|seconds|minutes|%|percent|dB|nats|tokens/s|tokens a second"
+UNITS = rf"\d(?:[\d.,]*\d)?(?:x\b| (?:{NAMES})(?![\w/]))"
 # what stands beside a number that was not measured here: a paper's, a calculated one, or a limit
 # that the code sets
 QUOTED = r"arXiv|[Cc]alculated|[Ee]stimate|at most|limit|default|confidence|interval"

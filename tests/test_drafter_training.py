@@ -41,6 +41,7 @@ from lantern_demo.runs.pipeline import Pipeline, load
 pytestmark = pytest.mark.usefixtures("published_cache")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_janus_pro_gets_its_drafter(
     janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +209,8 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
         (
             "anole-7b",
             [],
-            "--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b has",
+            "--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b "
+            "has",
         ),
     ],
 )
@@ -239,6 +241,7 @@ def test_captions_are_read_before_anything_is_fetched(tmp_path: Path) -> None:
     assert "is not on this machine and the Hub was not reached" in told, "this is a sentence, too"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_captions_are_utf_8_in_any_locale(tmp_path: Path) -> None:
     """With a mark before the text, as some editors write it, or without."""
@@ -263,6 +266,7 @@ def test_a_target_that_is_nowhere_is_refused_by_a_sentence(tmp_path: Path) -> No
             trained(drafter, tmp_path / "out", *words)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kept_states_teach_the_same(class_model: Path, tmp_path: Path) -> None:
     steps = "--own", 64, "--batch", 4, "--lr", 3e-3, "--warmup", 5, "--steps", 20
@@ -286,6 +290,7 @@ drafter.main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_draw_apart_and_learn_together(class_model: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

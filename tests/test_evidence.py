@@ -23,9 +23,8 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.record import _trial
-from lantern_demo.settings.drafts import choice_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.runs.record import trial_of
+from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui.evidence import (
     Compared,
     Evidence,
@@ -79,7 +78,7 @@ def named(value: Any) -> str:
 
 @pytest.fixture(scope="module")
 def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
+    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4), "cpu")
 
 
 def drawn(
@@ -213,7 +212,8 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     assert told(7, 0, 3) == "was accepted: the model itself drew this very token here."
     assert (
         told(7, 2, 4)
-        == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours that count."
+        == "was accepted: the model itself drew 7, which is the 2nd of the draft's 3 neighbours "
+        "that count."
     )
     assert (
         told(7, 1, 2)
@@ -221,11 +221,13 @@ def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     )
     assert (
         told(7, -1, 4)
-        == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that count."
+        == "was refused: the model itself drew 7, which is none of the draft's 3 neighbours that "
+        "count."
     )
     assert (
         told(7, -1, 2)
-        == "was refused: the model itself drew 7, which is not the draft's one neighbour that counts."
+        == "was refused: the model itself drew 7, which is not the draft's one neighbour that "
+        "counts."
     )
     assert (
         told(7, -1, 1)
@@ -309,10 +311,10 @@ def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
         (0.30000301, 0.300003),
         (1.0000001e-9, 1e-9),
     ):
-        _, _, above, below = _trial(Judged(1, 0.1, counted, limit))
+        _, _, above, below = trial_of(Judged(1, 0.1, counted, limit))
         assert above > below
-    assert _trial(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
-    assert _trial(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
+    assert trial_of(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
+    assert trial_of(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
 
 
 class New(Rule):

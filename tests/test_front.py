@@ -17,7 +17,7 @@ from examples.quality import drawing, run
 from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import choice_of
+from lantern_demo.settings.settings import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
@@ -64,6 +64,7 @@ def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point])
         assert (record["tokens"], record["steps"]) == (whole.tokens, whole.stats.steps)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupted_drawing_goes_on_and_processes_draw_the_same(
     pipe: Pipeline, points: list[Point], folder: Path, tmp_path: Path
@@ -100,6 +101,7 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(
         before = after
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_whole_command_on_a_small_model(
     judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -28,9 +28,8 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
-from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.settings.trees import DEFAULTS, TREES
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet

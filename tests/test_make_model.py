@@ -121,6 +121,7 @@ def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:
     assert PAD == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_small_run_of_every_stage_leaves_a_model_that_draws(tmp_path: Path) -> None:
     sprites = torch.full((len(THINGS), 4, 256, 256), 200, dtype=torch.uint8)

@@ -14,14 +14,12 @@ from tiny import same_picture
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.tokenizer import PictureDecoder
-from lantern_demo.runs.describe import describe_run
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
-from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import table
+from lantern_demo.ui.run_view import describe_run, table
 
 PROMPT = "two red box lanterns over a lake"
 GRID = 4

@@ -17,9 +17,8 @@ from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.runs.pipeline import info_of
-from lantern_demo.runs.record import OF_TREES
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
-from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
+from lantern_demo.settings.knobs import KNOBS, MAX_SEED, OF_TREES, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle

@@ -37,10 +37,10 @@ from PIL import Image
 from test_evidence import held_against_draws
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.describe import describe_run
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_view import describe_run
 from lantern_demo.ui.service import Service
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
     )
     sampling.draw(probs, torch.rand(1))
     draw_without_replacement(probs, torch.rand(1, 3))
-    assert len(scanned) == 7 and min(scanned) > 1
+    assert scanned and min(scanned) > 1
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-10, 1e-30, 1e-38, 1e-45, 1e-320, 5e-324])

@@ -24,9 +24,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records, parsed, same_decoder
-from lantern_demo.runs.session import Session
-from lantern_demo.settings.drafts import Choice, choice_of, settings_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Choice, Settings, choice_of, settings_of
 from lantern_demo.settings.trees import STATIC_TREES
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
@@ -41,8 +39,8 @@ DYNAMIC = {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}  # the small on
 
 
 @pytest.fixture(scope="module")
-def pipe(tiny_model: Path) -> Pipeline:
-    return load(tiny_model, "cpu")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=8), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +107,11 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("settings", "temperature"), 9, "temperature must be a number between 0 and 2"),
     (("settings", "tree"), "<img>", "tree must be one of"),
     (("settings", "seed"), float("nan"), "not a JSON file that can be read"),
-    (("methods", "vanilla", "tokens"), 255, "tokens of a square picture"),
+    (("methods", "vanilla", "tokens"), 63, "tokens of a square picture"),
     (
         ("methods", "vanilla", "token_ids"),
         [1, 2],
-        "methods.vanilla: token_ids must have 256 entries",
+        "methods.vanilla: token_ids must have 64 entries",
     ),
     (
         ("methods", "vanilla", "token_ids", 0),
@@ -135,7 +133,7 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
         "window must be a whole number between 0 and 64",
     ),
     (("methods", "vanilla", "events"), None, "methods.vanilla.events: must be an object"),
-    (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
+    (("methods", "vanilla", "events", "kinds"), "x" * 64, "kinds must have one of the letters"),
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
     (
@@ -196,7 +194,8 @@ def test_what_is_no_record_is_refused() -> None:
     for data in (b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'):
         with pytest.raises(
             ValueError,
-            match="this is not a run record, which has lantern_demo, model, prompt, settings, order",
+            match="this is not a run record, which has lantern_demo, model, prompt, settings, "
+            "order",
         ):
             read_record(data)
     with pytest.raises(ValueError, match="at most 4 are allowed"):
@@ -238,7 +237,7 @@ def test_the_contact_sheet_holds_every_picture(
 ) -> None:
     pictures = {run.method: run.image for run in runs}
     with Image.open(io.BytesIO(contact_sheet(record, pictures))) as sheet:
-        assert sheet.width > 3 * 256 and sheet.height > 256
+        assert sheet.width > 3 * 64 and sheet.height > 64
         assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
     long = record | {"prompt": "lantern " * 200 + "x" * 500}
     with Image.open(io.BytesIO(contact_sheet(long, {}))) as sheet:
@@ -265,7 +264,7 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     """The tokens come back, the relaxed methods' too, on a machine that chooses other trees by
     itself.
     """
-    pipe = load(write_tiny_model(tmp_path / "tiny"), "cpu")
+    pipe = load(write_tiny_model(tmp_path / "tiny", grid=4), "cpu")
     methods = ["lantern", "lantern++", "sjd"]  # one of each kind of drafts
 
     def drawn(**settings: Any) -> dict[str, Generation]:
@@ -274,11 +273,11 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
 
     there = (StaticTree(((0,), (1,), (0, 0))), DynamicTree(1, 2, 4), Window(3))
 
-    def chosen_there(_: Session, method: Method, __: Settings) -> Choice:
+    def chosen_there(_: Pipeline, method: Method, __: Settings) -> Choice:
         return Choice(next(tree for tree in there if type(tree) is method.drafts), "elsewhere")
 
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(Session, "tree_of", chosen_there)
+        elsewhere.setattr(Pipeline, "tree_of", chosen_there)
         runs = drawn(seed=5)
     record = merge_records([run.record for run in runs.values()])
     assert record["settings"] == pipe.settings(seed=5).as_dict(), "nobody asked for these trees"
@@ -351,12 +350,12 @@ def test_the_view_has_all_that_the_scripts_need(
     runs: list[Generation], record: dict[str, Any]
 ) -> None:
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
-    assert shown["grid"] == 16
+    assert shown["grid"] == 8
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert "0.2 (delta)" in json.dumps(shown["lanes"][1]["evidence"])
     told = {row[1] for step in shown["lanes"][1]["trials"] for row in step}
     assert {"refused"} < told <= set(shown["lanes"][1]["evidence"]["cases"])
-    assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
+    assert picture_of(shown["lanes"][0]["picture"]).size == (64, 64)
     alone = merge_records([runs[2].record])
     assert results_view(alone, {}, "live")["lanes"][0]["speedup"] is None
 

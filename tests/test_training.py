@@ -187,6 +187,7 @@ def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.Mo
         assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""

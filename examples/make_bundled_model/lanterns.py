@@ -170,7 +170,7 @@ def _column(value: Tensor) -> Tensor:
 
 
 def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
-    """Draw sky, moon and optionally stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
+    """Draw sky, moon and optionally stars [B, 3, H, W] at points (x, y), each [B, 1, H, W]."""
     palette = _SKY.to(x.device)[s.time]
     height = ((y + 1) / (_column(s.horizon) + 1)).clamp(0, 1)
     top, middle, low = (_column(palette[:, i]) for i in range(3))

@@ -59,7 +59,8 @@ def start_from(decoder: PictureDecoder, tokenizer: ImageTokenizer) -> None:
     found = decoder.load_state_dict(old, strict=False)
     if found.unexpected_keys:
         raise ValueError(
-            f"the picture decoder has no {found.unexpected_keys[0]}, which the tokenizer's decoder has"
+            f"the picture decoder has no {found.unexpected_keys[0]}, which the tokenizer's decoder "
+            "has"
         )
     for name, weight in decoder.named_parameters():
         if name in found.missing_keys and name.split(".")[-2] in ("conv2", "proj_out"):

@@ -57,9 +57,9 @@ def frechet(a: Any, b: Any) -> float:
     """Compute the Frechet distance of two sets, given as features [N, D] or their `Moments` (Heusel
     et al. 2017).
 
-    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. The upward bias grows as sets
-    shrink: only sets of the same size compare. The root of b is computed once per `Moments`, so
-    pass a reference as b.
+    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features.
+    The upward bias grows as sets shrink: only sets of the same size compare. The root of b is
+    computed once per `Moments`, so pass a reference as b.
     """
     a, b = (x if isinstance(x, Moments) else moments(x) for x in (a, b))
     # The trace of the root needs only the eigenvalues of a symmetric matrix. Rounding leaves some a

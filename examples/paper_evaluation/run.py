@@ -43,7 +43,8 @@ Report = dict[str, Any]
 
 GENEVAL = (
     "In a checkout of github.com/djghosh13/geneval, for each method:\n\n"
-    "```\npython evaluation/evaluate_images.py OUT/METHOD --outfile METHOD.jsonl --model-path DETECTOR\n"
+    "```\npython evaluation/evaluate_images.py OUT/METHOD --outfile METHOD.jsonl --model-path "
+    "DETECTOR\n"
     "python evaluation/summary_scores.py METHOD.jsonl\n```"
 )
 
@@ -90,7 +91,8 @@ def read_coco(file: Path) -> list[Prompt]:
                 found[key] = max(found.get(key, ""), caption, key=len)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{file} must be a COCO captions file, with annotations of image_id and caption: {error!r}"
+                f"{file} must be a COCO captions file, with annotations of image_id and caption: "
+                f"{error!r}"
             ) from error
     else:
         found = {place: " ".join(line.split()) for place, line in enumerate(lines_of(file))}
@@ -109,7 +111,8 @@ def read_geneval(file: Path) -> list[Prompt]:
             found.append(Prompt(str(place), json.loads(line)["prompt"].strip(), line))
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{file}, line {place + 1}, must be a JSON object with a prompt, as in GenEval's metadata"
+                f"{file}, line {place + 1}, must be a JSON object with a prompt, as in GenEval's "
+                "metadata"
             ) from error
     return found
 
@@ -158,7 +161,10 @@ def parser() -> argparse.ArgumentParser:
         default=list(METHODS),
         help="only these, and vanilla",
     )
-    closer = 'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other seeds: the noise floor'
+    closer = (
+        'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other '
+        "seeds: the noise floor"
+    )
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
     p.add_argument("--pictures", type=at_least(1), help="of every point (default: the protocol's)")
     p.add_argument(
@@ -179,7 +185,8 @@ def evaluated(args: argparse.Namespace) -> Report:
     wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
     if not prompts[:wanted] or len(prompts) < (wanted or 0):
         raise ValueError(
-            f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer"
+            f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures "
+            "asks for fewer"
         )
     prompts = prompts[:wanted]
     pipe = load(args.model, args.device, args.dtype)

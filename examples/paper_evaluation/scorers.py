@@ -130,7 +130,8 @@ def _in_hub_cache(measure: str, repository: str, name: str) -> str:
     file = try_to_load_from_cache(repository, name)
     if not isinstance(file, str):
         raise MissingError(
-            f"{measure} needs {name} of {repository}, which is not in Hugging Face's cache: hf download {repository} {name}"
+            f"{measure} needs {name} of {repository}, which is not in Hugging Face's cache: hf "
+            f"download {repository} {name}"
         )
     return file
 

@@ -16,12 +16,10 @@ from tqdm import tqdm
 
 import lantern_demo
 from examples.quality.points import Point
-from lantern_demo.bench.report import digest_of
-from lantern_demo.bench.workers import spread
+from lantern_demo.bench.report import digest_of, spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.settings import method_of
 
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
@@ -80,10 +78,8 @@ def file_of(folder: Path, identity: Record) -> Path:
 
     Another code, model or command has another file.
     """
-    return (
-        folder
-        / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
-    )
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return folder / f"drawn-{digest[:16]}.jsonl"
 
 
 def draw(
@@ -125,9 +121,7 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     """Draw a picture without warm-up or previews, which do not change its tokens."""
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
-    config, condition = pipe.asked_for(
-        method, knobs, encoded, pipe.info.tokens, choice_of(method.drafts, knobs).policy
-    )
+    config, condition = pipe.prepared(method, knobs, encoded)
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
     return {

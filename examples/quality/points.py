@@ -10,14 +10,22 @@ from typing import Literal
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.settings.drafts import settings_of
-from lantern_demo.settings.knobs import short_name, swept_by
+from lantern_demo.settings.knobs import KNOBS, short_name
+from lantern_demo.settings.settings import settings_of
 
 # main: a method at the preset; again: vanilla with other seeds, the noise floor; sweep: one knob
 # moved.
 Group = Literal["main", "again", "sweep"]
 
 FLOOR = "vanilla again"
+# The values of each setting that a sweep draws, by setting; a method's bound comes before its k.
+SWEPT: dict[str, tuple[float, ...]] = {
+    "lantern_delta": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
+    "lantern_k": (10, 100, 1000),
+    "lanternpp_lambda": (1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
+    "lanternpp_k": (10, 30, 100),
+    "window": (4, 8, 16),
+}
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,8 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str) -> list[Point]:
         start = base.with_changes(**own)
         # The first value of a bound is exact decoding with the method's own tree. It isolates the
         # effect of the tree.
-        for knob, values in swept_by(METHODS[method]).items():
-            for value in values:
+        for knob in (name for name in SWEPT if KNOBS[name].reads(METHODS[method])):
+            for value in SWEPT[knob]:
                 if value != getattr(start, knob):
                     said = f"{method} {short_name(knob)} {value:g}"
                     points.append(Point(said, method, {**own, knob: value}, "sweep", knob))

@@ -15,11 +15,16 @@ Row = dict[str, Any]
 ACROSS = 5  # points of a table
 
 HOW = (
-    "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points "
-    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. Changed is the share of tokens "
-    "that only the relaxation accepted. TVD is the mean total variation distance between the distributions that tokens were "
-    "drawn from and those of the model itself. Both are means over the rounds. A measure is shown as its difference to vanilla's "
-    "pictures of the same seeds, and vanilla's own as its difference to vanilla with other seeds, with the {level:.0%} bootstrap "
+    "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} "
+    "rounds in which all points "
+    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. "
+    "Changed is the share of tokens "
+    "that only the relaxation accepted. TVD is the mean total variation distance between the "
+    "distributions that tokens were "
+    "drawn from and those of the model itself. Both are means over the rounds. A measure is shown "
+    "as its difference to vanilla's "
+    "pictures of the same seeds, and vanilla's own as its difference to vanilla with other seeds, "
+    "with the {level:.0%} bootstrap "
     "interval over captions; * marks those that noise does not explain."
 )
 
@@ -28,8 +33,10 @@ def markdown(report: Report) -> str:
     """Return the tables of a report with a heading."""
     m, v, rows = report["machine"], report["versions"], report["rows"]
     head = (
-        f"{report['model']['id']} ({report['dtype']}) on {m['device']}; {report['pictures']} pictures of every method, "
-        f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each caption; PyTorch "
+        f"{report['model']['id']} ({report['dtype']}) on {m['device']}; {report['pictures']} "
+        "pictures of every method, "
+        f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each "
+        "caption; PyTorch "
         f"{v['torch']}, {report['created'][:10]}"
     )
     parts = [

@@ -100,9 +100,7 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
         pipe.read(prompt).encoded,
     )
     done = play(pipe, point, prompt, seed)
-    config, condition = pipe.asked_for(
-        method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy
-    )
+    config, condition = pipe.prepared(method, knobs, encoded)
     tvd = (
         None
         if config.sampling.greedy

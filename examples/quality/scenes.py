@@ -133,6 +133,7 @@ def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeCl
     """Load the classifier of a model folder. Raise ValueError if it has none."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(
-            f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}"
+            "attributes are read by a classifier, which lies in the model's folder; there is none "
+            f"in {folder}"
         )
     return load_classifier(folder, device)

@@ -35,7 +35,8 @@ def nll(
     config = target.config
     if tokens.shape != (len(prompts), config.tokens):
         raise ValueError(
-            f"tokens must be [{len(prompts)} prompts, {config.tokens}], got the shape {tuple(tokens.shape)}"
+            f"tokens must be [{len(prompts)} prompts, {config.tokens}], got the shape "
+            f"{tuple(tokens.shape)}"
         )
     device, guided = target.rope.device, sampling.cfg_scale != 1
     p = torch.zeros(tokens.shape, dtype=torch.float64)

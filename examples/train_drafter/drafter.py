@@ -129,7 +129,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     drafter = blank_network(drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers))
     if not isinstance(drafter, Learner):
         raise ValueError(
-            f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
+            "--target must be of a family whose drafters this trains, LlamaGen or Janus; "
+            f"{info.id} has a published one"
         )
     choices = [str(number) for number in range(CLASSES)]
     if info.kind == "text":
@@ -164,7 +165,8 @@ def keep_states(
     there = sum(path.stat().st_size for path in opts.out.glob("states*.pt"))
     if wanted > there + free:
         raise SystemExit(
-            f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a picture, and {free / 1e9:.1f} GB "
+            f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a "
+            f"picture, and {free / 1e9:.1f} GB "
             "are free: lower --own, or leave it out"
         )
     norms = b"".join(
@@ -308,7 +310,8 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--cfg-scale",
         type=float,
-        help="guidance that pictures are drawn and overlap is measured with; else the model's preset",
+        help="guidance that pictures are drawn and overlap is measured with; else the model's "
+        "preset",
     )
     parser.add_argument(
         "--ffn", type=int, help="width of the feed-forward half; by default the target's own"

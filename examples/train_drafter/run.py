@@ -108,7 +108,8 @@ def options(args: argparse.Namespace) -> Options:
         raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
     if args.minutes is not None and (world > 1 or not args.minutes > 0):
         raise SystemExit(
-            f"--minutes must be above 0 and is for one process, whose clock is its own; got {args.minutes:g} in {world}"
+            "--minutes must be above 0 and is for one process, whose clock is its own; got "
+            f"{args.minutes:g} in {world}"
         )
     try:
         device = str(pick_device(args.device))

@@ -61,7 +61,8 @@ def drafter_sizes(
     known = {field.name for field in fields(kind)}
     if guided and "guided" not in known:
         raise ValueError(
-            "--guided is not possible: guided states need a head that is linear, and this target's is not"
+            "--guided is not possible: guided states need a head that is linear, and this target's "
+            "is not"
         )
     if feature_layers and "feature_layers" not in known:
         raise ValueError(

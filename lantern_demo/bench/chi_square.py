@@ -1,5 +1,4 @@
-"""Compare counts with a distribution: total variation distance, its expected value for exact draws,
-and Pearson's test.
+"""Compare counts with a distribution: total variation distance and Pearson's test.
 
 Counts are whole numbers. Distributions are float64 probabilities that sum to 1.
 """
@@ -39,17 +38,14 @@ def chi_square(counts: Counts, probs: Probs) -> float:
         expected[-1] += share
     if counts[probs == 0].any():
         return 0.0
-    chi2, df = (
-        sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)),
-        len(expected) - 1,
-    )
+    chi2 = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True))
+    df = len(expected) - 1
     half = torch.tensor([df / 2, chi2 / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1])) if df else 1.0
 
 
 def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
-    """Return the stretch of consecutive tokens, such as "2-4", whose joint distribution fits worst,
-    and its p-value.
+    """Return the stretch of tokens, such as "2-4", that fits worst, and its p-value.
 
     The p-value is multiplied by the number of stretches (Bonferroni), at most 1. Counts and
     distribution are [V, ..., V] with a dimension per token. Few tokens make few cells, which show a
@@ -59,28 +55,19 @@ def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
     for first in range(probs.ndim):
         for last in range(first, probs.ndim):
             others = tuple(i for i in range(probs.ndim) if not first <= i <= last)
-            found.append(
-                (
-                    chi_square(counts.sum(others).ravel(), probs.sum(others).ravel()),
-                    f"{first + 1}-{last + 1}",
-                )
-            )
+            p = chi_square(counts.sum(others).ravel(), probs.sum(others).ravel())
+            found.append((p, f"{first + 1}-{last + 1}"))
     p, stretch = min(found)
     return stretch, min(1.0, p * len(found))
 
 
 def distance(counts: Counts | Probs, probs: Probs) -> float:
-    """Return the total variation distance, 0 to 1, between normalised counts or weights [n] and a
-    distribution [n].
-    """
+    """Return the total variation distance, 0 to 1, between normalised counts and probs [n]."""
     return 0.5 * float(numpy.abs(counts / counts.sum() - probs).sum())
 
 
 def expected_distance(probs: Probs, runs: int) -> float:
-    """Estimate the mean total variation distance between probabilities [n] and `runs` draws from
-    them by simulation.
-    """
+    """Simulate the mean total variation distance between probs [n] and `runs` draws from them."""
     generator = numpy.random.default_rng(0)
-    return float(
-        numpy.mean([distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)])
-    )
+    draws = generator.multinomial(runs, probs, size=SIMULATED)
+    return float(numpy.mean([distance(counts, probs) for counts in draws]))

@@ -1,4 +1,4 @@
-"""Speed and tokens of captured steps on a GPU: `python -m lantern_demo.bench gpu --out DIR`.
+"""Time captured steps on a GPU and check their tokens: `python -m lantern_demo.bench gpu`.
 
 It needs no network and no published weights. For the bundled model and LlamaGen-XL it compares the
 tokens of replayed graphs with those of eager steps, and the tokens of lossless methods with
@@ -37,27 +37,29 @@ RUNS_AS = {"cuda": "graphs", "cpu": "plain"}
 
 def without_graphs() -> AbstractContextManager[Any]:
     """Disable graph capture meanwhile, so that steps run eagerly."""
-    return patch.object(
-        torch.cuda, "CUDAGraph", side_effect=RuntimeError("switched off for a comparison")
-    )
+    off = RuntimeError("switched off for a comparison")
+    return patch.object(torch.cuda, "CUDAGraph", side_effect=off)
 
 
 def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row]:
-    """Yield a row per method: how many tokens of eager and replayed steps agree, and of a lossless
-    method with vanilla's.
+    """Yield a row per method: how many tokens agree with eager steps', and with vanilla's.
 
-    `ok` is False if float32 tokens differ or nothing was replayed."""
-    vanilla = timed.decoded("vanilla", tokens=tokens, seed=2).tokens
+    `ok` is False if float32 tokens differ or nothing was replayed.
+    """
+
+    def agreeing(one: Decoded, other: Decoded) -> int:
+        return sum(a == b for a, b in zip(one.tokens, other.tokens, strict=True))
+
+    vanilla = timed.decoded("vanilla", tokens=tokens, seed=2)
     for method in METHODS:
         with without_graphs():
             eager = timed.decoded(method, tokens=tokens, seed=2)
         replayed = timed.decoded(method, tokens=tokens, seed=2)
-        same, as_vanilla = (
-            sum(a == b for a, b in zip(replayed.tokens, found, strict=True))
-            for found in (eager.tokens, vanilla)
-        )
+        same = agreeing(replayed, eager)
+        as_vanilla = agreeing(replayed, vanilla)
         lossless = METHODS[method].lossless
         agrees = same == tokens and (not lossless or as_vanilla == tokens)
+        captured = replayed.runner == RUNS_AS[timed.device.type]
         yield {
             "model": timed.id,
             "format": str(dtype).removeprefix("torch."),
@@ -65,50 +67,39 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
             "ran as": replayed.runner,
             "same as eager": f"{same} of {tokens}",
             "same as vanilla": f"{as_vanilla} of {tokens}" if lossless else "-",
-            "ok": replayed.runner == RUNS_AS[timed.device.type]
-            and (dtype != torch.float32 or agrees),
+            "ok": captured and (dtype != torch.float32 or agrees),
         }
 
 
 def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:
-    """Return the draft trees that a method is timed with.
-
-    None stands for the tree of its settings.
-    """
-    # paths whose choices sum to less are likelier; a parent's sum is less than its own
+    """Return the draft trees that a method is timed with; None is the tree of its settings."""
     if kind is StaticTree:
-        likely = sorted(
-            (*STATIC_TREES["naive_extend_57"], (5,)), key=lambda path: (sum(path) + len(path), path)
-        )
+        # paths whose choices sum to less are likelier; a parent's sum is less than its own
+        paths = (*STATIC_TREES["naive_extend_57"], (5,))
+        likely = sorted(paths, key=lambda path: (sum(path) + len(path), path))
         return [StaticTree(likely[: count - 1]) for count in nodes]
     return [DynamicTree(TOP_K, DEPTH, count) for count in nodes] if kind is DynamicTree else [None]
 
 
 def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]:
-    """Time every method's steps with trees of several sizes. c is the cost of a step over that of a
-    vanilla step.
+    """Time every method's steps with trees of several sizes.
+
+    c is the cost of a step over that of a vanilla step.
     """
     alone = step_ms(timed.decoded("vanilla", tokens=tokens))
     for method in METHODS:
         for tree in trees(METHODS[method].drafts, nodes):
             done = timed.decoded(method, tree, tokens)
-            cost, parts = step_ms(done) / alone, ("draft", "verify", "commit")
-            row: Row = {
-                "model": timed.id,
-                "method": method,
-                "nodes": done.nodes,
-                "ms a step": round(step_ms(done), 3),
-            }
-            row |= {
-                f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3)
-                for part in parts
-            }
-            row |= {"c": round(cost, 2), "ran as": done.runner}
+            cost = step_ms(done) / alone
+            row: Row = {"model": timed.id, "method": method, "nodes": done.nodes}
+            row["ms a step"] = round(step_ms(done), 3)
+            for part in ("draft", "verify", "commit"):
+                row[f"{part} ms"] = round(1000 * done.seconds[part] / max(1, done.steps), 3)
+            row["c"] = round(cost, 2)
+            row["ran as"] = done.runner
             if REGISTRY[timed.id].folder is not None:  # the weights are trained
-                row |= {
-                    "tokens a step": round(done.mean_accepted_length, 2),
-                    "tokens a second": round(done.tokens_per_second, 1),
-                }
+                row["tokens a step"] = round(done.mean_accepted_length, 2)
+                row["tokens a second"] = round(done.tokens_per_second, 1)
                 row["gain"] = round(done.mean_accepted_length / cost, 2)
             yield row
 
@@ -119,20 +110,16 @@ def step_ms(done: Decoded) -> float:
 
 
 def markdown(report: Row) -> str:
-    small = (
-        " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
-    )
-    random = "Weights are random but of lantern-scenes: what those would accept means nothing and is not shown."
-    parts = [
-        f"# Steps on {report['machine']['device']}",
-        f"{report['started']}, PyTorch {report['torch']}.{small} {random}",
-    ]
+    """Return the report's tables in Markdown."""
+    about = f"{report['started']}, PyTorch {report['torch']}."
+    if report["small"]:
+        about += " Tiny models, few steps: these numbers say nothing about a GPU."
+    about += " Weights are random but of lantern-scenes: what those would accept is not shown."
+    parts = [f"# Steps on {report['machine']['device']}", about]
     for title, rows in (("Replayed and eager", report["identity"]), ("Speed", report["speed"])):
         head = list(dict.fromkeys(key for row in rows for key in row))
-        parts += [
-            f"## {title}",
-            table(head, [[str(row.get(key, "-")) for key in head] for row in rows]),
-        ]
+        lines = [[str(row.get(key, "-")) for key in head] for row in rows]
+        parts += [f"## {title}", table(head, lines)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,36 +129,31 @@ def main(argv: Sequence[str]) -> int:
     Raises ValueError for a missing device.
     """
     p = parser_of("gpu", __doc__)
-    p.add_argument(
-        "--out", type=user_path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md"
-    )
-    p.add_argument(
-        "--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)"
-    )
+    folder = "folder for gpu.json and gpu.md"
+    p.add_argument("--out", type=user_path, required=True, metavar="DIR", help=folder)
+    devices = "cuda, cuda:N, or cpu for the small form (default: cuda)"
+    p.add_argument("--device", default="cuda", help=devices)
     args = p.parse_args(argv)
-    device, small = pick_device(args.device), args.device == "cpu"
-    report: Row = {
-        "started": now(),
-        "machine": machine_of(device),
-        "torch": torch.__version__,
-        "small": small,
-    }
+    device = pick_device(args.device)
+    small = args.device == "cpu"
+    machine = machine_of(device)
+    report: Row = {"started": now(), "machine": machine, "torch": torch.__version__, "small": small}
     report |= {"identity": [], "speed": []}
-    full, half = torch.float32, torch.float32 if small else torch.bfloat16
-    for model, dtype, what in (
-        (BUNDLED, full, "both"),
-        (XL, full, "identity"),
-        (XL, half, "both"),
-        (ANOLE, half, "speed"),
+    full = torch.float32
+    half = torch.float32 if small else torch.bfloat16
+    for model, dtype, wanted in (
+        (BUNDLED, full, ("identity", "speed")),
+        (XL, full, ("identity",)),
+        (XL, half, ("identity", "speed")),
+        (ANOLE, half, ("speed",)),
     ):
         timed = timed_model(model, device, small, dtype)
-        tokens = FEW if small else TOKENS
-        whole = timed.tokens if model == BUNDLED and not small else tokens
+        tokens = FEW if small else timed.tokens if model == BUNDLED else TOKENS
         rows = {
-            "identity": identity(timed, dtype, whole),
-            "speed": speed(timed, whole, NODES[:1] if small else NODES),
+            "identity": identity(timed, dtype, tokens),
+            "speed": speed(timed, tokens, NODES[:1] if small else NODES),
         }
-        for part in rows if what == "both" else (what,):
+        for part in wanted:
             for row in rows[part]:
                 report[part].append(row)
                 files = write(args.out / "gpu.json", report, markdown(report))

@@ -1,8 +1,8 @@
-"""Models to time steps on.
+"""Models to time steps on: the bundled one, and published sizes with random weights.
 
-Models of published sizes have random weights, so their accepted length has no meaning.
-
-The cost of a step of fixed shapes depends neither on the weights nor on the accepted tokens."""
+Random weights accept nothing that means anything. The cost of a step of fixed shapes depends
+neither on the weights nor on the accepted tokens.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ from lantern_demo.models.registry import (
 )
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.settings.drafts import choice_of
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, choice_of
 
 PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are built from
 WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
 # to try the program
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}
+# Anole's marks keep their ids.
+SMALL_OF: dict[type, dict[str, int]] = {
+    AnoleConfig: {"embeddings": 8730},
+    JanusConfig: {"embeddings": 64, "pad": 2},
+    LlamaGenConfig: {"caption_dim": 32},
+}
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,7 @@ class TimedModel:
     def run(
         self, method: str, tree: DraftConfig | None = None, tokens: int | None = None, seed: int = 0
     ) -> Iterator[Step | Decoded]:
-        """Decode this many tokens (by default a picture) with a draft tree (by default that of the
-        settings).
-        """
+        """Decode this many tokens, or a picture, with a draft tree or that of the settings."""
         chosen = METHODS[method]
         config = Config(
             chosen,
@@ -102,30 +105,30 @@ def timed_model(
     knobs = Settings(**info.preset)
     if info.folder is not None:
         networks = bundled.load(info.folder, device)
-        target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
+        target = networks.target
+        drafter = networks.drafter
+        encoded = networks.text.encode(PROMPT)
         features, mask = encoded.features, encoded.mask
         book = networks.tokenizer.codebook
         table = neighbour_table(book, min(MAX_LANTERN_K, len(book) - 1)).to(device)
     else:
         assert info.published is not None
         torch.manual_seed(0)
-        sizes = shrunk(info.published.target) if small else info.published.target
+        sizes = info.published.target
+        own = info.published.drafter
+        if small:
+            shrunk = SMALL | {"prefix": min(sizes.prefix, 24)} | SMALL_OF[type(sizes)]
+            sizes = replace(sizes, **shrunk)
+            own = None
         target = random_network(sizes, device, dtype)
-        drafter = random_network(
-            (not small and info.published.drafter) or drafter_of(sizes), device, dtype
-        )
-        features, mask = prompt_of(sizes, device)
+        drafter = random_network(own or drafter_of(sizes), device, dtype)
+        features, mask = prompt_of(sizes, device, dtype)
         # A table of the right shape: every token's neighbours are those that follow it.
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
         table = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
-    features = (
-        features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
-    )
     condition = target.condition(features, mask, knobs.cfg_scale != 1)
-    weights = (
-        sum(w.numel() for block in target.blocks for w in block.parameters())
-        + target.config.dim * target.vocab_size
-    )
+    weights = sum(w.numel() for block in target.blocks for w in block.parameters())
+    weights += target.config.dim * target.vocab_size
     if join:
         for layer in (*target.blocks, drafter.layer):
             layer.join()
@@ -134,8 +137,9 @@ def timed_model(
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a network of random weights within float16 range, scaled so that states neither vanish
-    nor blow up.
+    """Return a network of random weights within float16 range.
+
+    They are scaled so that states neither vanish nor blow up.
     """
     network: nn.Module = blank_network(sizes)
     # billions of numbers would take long to draw
@@ -147,44 +151,28 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
         scaled = (block * shape[1] ** -0.5).half().to(device, dtype)
         return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
-    return fill(
-        network,
-        {name: weight(name, w.shape) for name, w in network.state_dict().items()},
-        device,
-        dtype,
-    )
+    weights = {name: weight(name, w.shape) for name, w in network.state_dict().items()}
+    return fill(network, weights, device, dtype)
 
 
-def prompt_of(config: TargetSizes, device: torch.device) -> tuple[Tensor, Tensor | None]:
+def prompt_of(
+    sizes: TargetSizes, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
     """Return features and mask of a random prompt, or its ids, or a class."""
-    if isinstance(config, (AnoleConfig, JanusConfig)):
+    if isinstance(sizes, (AnoleConfig, JanusConfig)):
         # word ids follow Anole's image token ids
-        first = 8712 if isinstance(config, AnoleConfig) else 0
-        return torch.randint(
-            first, config.embeddings, (1, min(WORDS, config.prefix)), device=device
-        ), None
-    assert isinstance(config, LlamaGenConfig)
-    if config.classes:
+        first = 8712 if isinstance(sizes, AnoleConfig) else 0
+        shape = (1, min(WORDS, sizes.prefix))
+        return torch.randint(first, sizes.embeddings, shape, device=device), None
+    assert isinstance(sizes, LlamaGenConfig)
+    if sizes.classes:
         return torch.zeros(1, dtype=torch.int64, device=device), None
-    mask = torch.ones(1, config.prefix, dtype=torch.bool, device=device)
-    return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
-
-
-def shrunk(sizes: TargetSizes) -> TargetSizes:
-    """Return small sizes for a target. Anole's marks keep their ids."""
-    own: dict[type, dict[str, int]] = {
-        AnoleConfig: {"embeddings": 8730},
-        JanusConfig: {"embeddings": 64, "pad": 2},
-    }
-    return replace(
-        sizes, **SMALL, prefix=min(sizes.prefix, 24), **own.get(type(sizes), {"caption_dim": 32})
-    )
+    mask = torch.ones(1, sizes.prefix, dtype=torch.bool, device=device)
+    return torch.randn(1, sizes.prefix, sizes.caption_dim, device=device).to(dtype), mask
 
 
 def drafter_of(target: TargetSizes) -> DrafterSizes:
     """Return a drafter's sizes for a target: the fields that both have."""
-    family = family_of(target)
-    own = {field.name for field in fields(family.drafter)} - {"eps"}
-    return family.drafter(
-        **{field.name: getattr(target, field.name) for field in fields(target) if field.name in own}
-    )
+    kind = family_of(target).drafter
+    own = {field.name for field in fields(kind)} & {field.name for field in fields(target)}
+    return kind(**{name: getattr(target, name) for name in own - {"eps"}})

@@ -1,18 +1,18 @@
-"""Shared parts of the commands: options and checks of their values, tables, the machine's
-description, and files.
-"""
+"""Shared parts of the commands: options, tables, the machine's description, files and processes."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,13 +20,15 @@ from lantern_demo.disk_cache import put
 from lantern_demo.models.device import device_name
 from lantern_demo.paths import user_path
 
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
 
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
     """Return the parser of `python -m lantern_demo.bench COMMAND`."""
     prog = f"python -m lantern_demo.bench {command}"
-    return argparse.ArgumentParser(
-        prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog, description=description, formatter_class=as_written)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -49,11 +51,8 @@ def json_file(text: str) -> Path:
 
 def add_model(p: argparse.ArgumentParser) -> None:
     """Add the options for the model, its device and its format."""
-    p.add_argument(
-        "--model",
-        default="lantern-scenes",
-        help="registry id or a model folder (default: lantern-scenes)",
-    )
+    default = "lantern-scenes"
+    p.add_argument("--model", default=default, help=f"id or model folder (default: {default})")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
 
@@ -70,10 +69,8 @@ def number(value: float | None, digits: int) -> str:
 
 
 def machine_of(device: torch.device) -> dict[str, Any]:
-    """Describe the machine: device, system, processors, threads, and a GPU's memory in bytes and
-    capability.
-    """
-    told: dict[str, Any] = {
+    """Describe the machine; gpu_memory is in bytes."""
+    found: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
         "system": platform.platform(),
@@ -81,12 +78,10 @@ def machine_of(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
     }
     if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        told |= {
-            "gpu_memory": properties.total_memory,
-            "gpu_capability": f"{properties.major}.{properties.minor}",
-        }
-    return told
+        gpu = torch.cuda.get_device_properties(device)
+        found["gpu_memory"] = gpu.total_memory
+        found["gpu_capability"] = f"{gpu.major}.{gpu.minor}"
+    return found
 
 
 def now() -> str:
@@ -97,7 +92,8 @@ def now() -> str:
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     """Write a report as FILE.json and its text as FILE.md, and return the files.
 
-    The JSON has a line per key and per row of a list. Each write is atomic."""
+    The JSON has a line per key and per row of a list. Each write is atomic.
+    """
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():
@@ -111,13 +107,29 @@ def _lines(value: Any) -> str:
 
 
 def digest_of(folder: Path, *patterns: str) -> str:
-    """Return a digest of names and contents of the files in a folder that match one of the
-    patterns.
-    """
+    """Return a digest of names and contents of a folder's files that match one of the patterns."""
     digest = hashlib.sha256()
-    for path in sorted({p for pattern in patterns for p in folder.rglob(pattern) if p.is_file()}):
-        digest.update(
-            f"{path.relative_to(folder).as_posix()}\0".encode()
-            + hashlib.sha256(path.read_bytes()).digest()
-        )
+    found = {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()}
+    for path in sorted(found):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def spread(call: Callable[[Job], Result], jobs: Sequence[Job], processes: int) -> Iterator[Result]:
+    """Yield `call` of every job, as completed, by processes of one thread each.
+
+    A single process or job runs here. `call` and jobs must be picklable. An exception in a job is
+    raised here.
+    """
+    count = min(processes, len(jobs))
+    if count < 2:
+        yield from map(call, jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # neither CUDA nor OpenMP outlives a fork
+    with ProcessPoolExecutor(count, context, torch.set_num_threads, (1,)) as pool:
+        waiting = [pool.submit(call, job) for job in jobs]
+        try:
+            yield from (done.result() for done in as_completed(waiting))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,5 +1,4 @@
-"""Time every method on this machine, and count its changed tokens: `python -m lantern_demo.bench
-speed --out speed.json`.
+"""Time every method on this machine: `python -m lantern_demo.bench speed --out speed.json`.
 
 Every prompt is a round: all methods draw it in turn with one seed. Every other round runs in
 reverse order, so that a steady drift of the machine cancels. A warm-up round is discarded. The
@@ -25,15 +24,7 @@ import transformers
 from tqdm import tqdm
 
 import lantern_demo
-from lantern_demo.bench.report import (
-    add_model,
-    at_least,
-    json_file,
-    machine_of,
-    now,
-    parser_of,
-    write,
-)
+from lantern_demo.bench import report
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import ModelInfo
@@ -64,19 +55,19 @@ class Row:
 def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
     """Make prompts for any model: captions that name every attribute, or class numbers.
 
-    The same model, count and seed give the same prompts."""
+    The same model, count and seed give the same prompts.
+    """
     g = torch.Generator().manual_seed(seed)
     if info.kind == "class":
         return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
-    return [
-        full_caption(
-            **{
-                name: int(torch.randint(len(classes), (1,), generator=g))
-                for name, classes in ATTRIBUTES.items()
-            }
+
+    def caption() -> str:
+        sizes = {name: len(classes) for name, classes in ATTRIBUTES.items()}
+        return full_caption(
+            **{name: int(torch.randint(size, (1,), generator=g)) for name, size in sizes.items()}
         )
-        for _ in range(count)
-    ]
+
+    return [caption() for _ in range(count)]
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
@@ -97,7 +88,8 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
 def peak_bytes(device: torch.device) -> int | None:
     """Return the peak bytes allocated on a GPU since the last reset, weights included.
 
-    On a CPU, return the peak resident bytes of this process, or None on Windows."""
+    On a CPU, return the peak resident bytes of this process, or None on Windows.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if sys.platform == "win32":
@@ -109,8 +101,7 @@ def peak_bytes(device: torch.device) -> int | None:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture and return its entry of the run record without events, with `wall_seconds` and
-    `peak_bytes`.
+    """Draw a picture and return its entry of the run record without events.
 
     `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval,
     with all Python work between the clock's segments. Raises RuntimeError if the method fails.
@@ -123,13 +114,12 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
             done = event
         else:
             walls.append(perf_counter())
-    entry = {
-        key: value
-        for key, value in done.record["methods"][row.method].items()
-        if key not in ("events", "speedup")
-    }
-    wall = done.stats.prefill_seconds + walls[-1] - walls[0]
-    return {**entry, "wall_seconds": wall, "peak_bytes": peak_bytes(pipe.device)}
+    entry = dict(done.record["methods"][row.method])
+    del entry["events"]
+    entry.pop("speedup", None)
+    entry["wall_seconds"] = done.stats.prefill_seconds + walls[-1] - walls[0]
+    entry["peak_bytes"] = peak_bytes(pipe.device)
+    return entry
 
 
 def measure(contestants: dict[str, Contestant], prompts: list[str]) -> list[Round]:
@@ -164,17 +154,12 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = parser_of("speed", __doc__)
-    add_model(p)
-    p.add_argument(
-        "--prompts", type=at_least(1), default=6, help="how many prompts to draw (default: 6)"
-    )
-    p.add_argument(
-        "--methods",
-        nargs="+",
-        choices=list(METHODS),
-        help="by default all that the model has a drafter for",
-    )
+    p = report.parser_of("speed", __doc__)
+    report.add_model(p)
+    trees = f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row"
+    positive = report.at_least(1)
+    p.add_argument("--prompts", type=positive, default=6, help="how many to draw (default: 6)")
+    p.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all that can run")
     p.add_argument(
         "--set",
         type=setting,
@@ -183,58 +168,47 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="settings for all, temperature=0 say",
     )
-    p.add_argument(
-        "--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row"
-    )
+    p.add_argument("--tree", nargs="+", help=trees)
     p.add_argument("--noise", nargs="+", choices=KNOBS["noise"].choices, help="each is a row")
-    p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
+    p.add_argument("--out", type=report.json_file, help="FILE.json: write FILE.json and FILE.md")
     return p
 
 
 def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the rows of a command line and return the report.
 
-    Raises ValueError for an invalid value, RuntimeError if a method fails."""
+    Raises ValueError for an invalid value, RuntimeError if a method fails.
+    """
     pipe = load(args.model, args.device, args.dtype)
     pipe.defaults = pipe.settings(**dict(args.set))
     chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
-    values = {
-        key: list(dict.fromkeys(given))
-        for key in ("tree", "noise")
-        if (given := getattr(args, key)) is not None
-    }
+    given = {"tree": args.tree, "noise": args.noise}
+    values = {key: list(dict.fromkeys(wanted)) for key, wanted in given.items() if wanted}
     rows = rows_of([method.id for method in chosen], values)
     for row in rows:
         pipe.settings(**row.settings)
-    rounds = measure(
-        {row.name: partial(play, pipe, row) for row in rows}, prompts_for(pipe.info, args.prompts)
-    )
+    contestants: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows}
+    rounds = measure(contestants, prompts_for(pipe.info, args.prompts))
+    found = summarise(rounds, {row.name: row.method for row in rows})
+    networks = pipe.networks
     return {
-        "created": now(),
+        "created": report.now(),
         "version": lantern_demo.__version__,
-        "machine": machine_of(pipe.device),
+        "machine": report.machine_of(pipe.device),
         "threads": pipe.threads.count,
         "libraries": {
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         },
-        "model": {
-            "id": pipe.info.id,
-            "trained": pipe.networks.trained,
-            "sources": pipe.networks.sources,
-        },
+        "model": {"id": pipe.info.id, "trained": networks.trained, "sources": networks.sources},
         "dtype": pipe.dtype,
         "products": pipe.products,
         "settings": pipe.defaults.as_dict(),
         "how": HOW,
         "methods": {
-            row.name: {"label": row.label, "settings": row.settings, **told}
-            for row, told in zip(
-                rows,
-                summarise(rounds, {row.name: row.method for row in rows}).values(),
-                strict=True,
-            )
+            row.name: {"label": row.label, "settings": row.settings, **found[row.name]}
+            for row in rows
         },
         "rounds": rounds,
     }
@@ -243,8 +217,8 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     """Run the command. Raises ValueError for invalid arguments."""
     args = parser().parse_args(argv)
-    report = benchmark(args)
-    text = markdown(report)
+    found = benchmark(args)
+    text = markdown(found)
     print(text)
     if args.out:
-        print(f"wrote {', '.join(map(str, write(args.out, report, text)))}")
+        print(f"wrote {', '.join(map(str, report.write(args.out, found, text)))}")

@@ -19,34 +19,22 @@ RESAMPLES = 5000
 # 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
-HEAD = [
-    "method",
-    "nodes",
-    "passes",
-    "MAL",
-    "ms / step",
-    *PARTS,
-    "c",
-    "seconds",
-    "gain",
-    "95 %",
-    "changed",
-    "peak MiB",
-]
+HEAD = ["method", "nodes", "passes", "MAL", "ms / step", *PARTS, "c", "seconds", "gain", "95 %"]
+HEAD += ["changed", "peak MiB"]
 HOW = (
-    "Every round draws one prompt with one seed by all methods in turn, in every other round backwards, after a whole round that "
-    "is thrown away. Seconds are synchronised device work from the prefill to the last token; ms / step is the mean of a run "
-    "without its prefill. c is ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a round. "
-    "Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % interval is the bootstrap's for the "
-    f"median, rounds taken as independent, and needs {FEWEST} rounds. Passes, the forward passes of the target after the "
-    "prefill, MAL, the tokens of a pass, and changed, the share of tokens that only the relaxation accepted, are means."
+    "Every round draws one prompt with one seed by all methods in turn, in every other round "
+    "backwards, after a whole round that is thrown away. Seconds are synchronised device work from "
+    "the prefill to the last token; ms / step is the mean of a run without its prefill. c is "
+    "ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a "
+    "round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
+    "interval is the bootstrap's for the median, rounds taken as independent, and needs "
+    f"{FEWEST} rounds. Passes, the forward passes of the target after the prefill, MAL, the tokens "
+    "of a pass, and changed, the share of tokens that only the relaxation accepted, are means."
 )
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """Return the bootstrap 95 % interval of the median, rounds taken as independent, or None for
-    fewer than FEWEST values.
-    """
+    """Return the bootstrap 95 % interval of the median, or None for fewer than FEWEST values."""
     if len(values) < FEWEST:
         return None
     g = numpy.random.default_rng(0)  # the same values give the same interval
@@ -57,13 +45,8 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 def spread(values: list[float]) -> dict[str, Any]:
     """Return the median, the 10th and 90th percentile, and the interval of the median."""
-    low, high = numpy.quantile(values, (0.1, 0.9))
-    return {
-        "median": median(values),
-        "p10": float(low),
-        "p90": float(high),
-        "interval95": interval(values),
-    }
+    low, high = map(float, numpy.quantile(values, (0.1, 0.9)))
+    return {"median": median(values), "p10": low, "p90": high, "interval95": interval(values)}
 
 
 def step_ms(run: Run) -> float:
@@ -83,14 +66,19 @@ def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, 
 
     found = {name: _row([r["runs"][name] for r in rounds]) for name in rows}
     if vanilla is not None:
-        for name, told in found.items():
-            told["c"] = median(ratio(name, vanilla, step_ms))
-            told["gain"] = spread(ratio(vanilla, name, lambda run: run["decode_seconds"]))
+        for name, row in found.items():
+            row["c"] = median(ratio(name, vanilla, step_ms))
+            row["gain"] = spread(ratio(vanilla, name, lambda run: run["decode_seconds"]))
     return found
 
 
 def _row(runs: list[Run]) -> dict[str, Any]:
     tvd = [run["tvd"] for run in runs if run.get("tvd") is not None]
+    peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
+
+    def part_ms(part: str) -> float:
+        return median(1000 * run[f"{part}_seconds"] / max(1, run["steps"]) for run in runs)
+
     return {
         "method": runs[0]["method"],
         "seconds": spread([run["decode_seconds"] for run in runs]),
@@ -103,35 +91,26 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "tree": sorted({run["tree"] for run in runs}),
         "speculative_decoding": pooled([run["speculative_decoding"] for run in runs]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
-        **{
-            f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs)
-            for p in PARTS
-        },
-        "peak_bytes": max(
-            (run["peak_bytes"] for run in runs if run["peak_bytes"] is not None), default=None
-        ),
+        **{f"ms_{part}": part_ms(part) for part in PARTS},
+        "peak_bytes": max(peaks, default=None),
     }
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the table of a speed report, with its settings and procedure."""
-    rows, machine, created = report["methods"], report["machine"], report["created"][:10]
+    rows = report["methods"]
     # settings that vary by round or by row
     apart = {"seed"}.union(*(row["settings"] for row in rows.values()))
-    settings = [
-        f"{key} {value}"
-        for key, value in report["settings"].items()
-        if value is not None and key not in apart
-    ]
+    common = {k: v for k, v in report["settings"].items() if v is not None and k not in apart}
     head = (
-        f"{report['model']['id']} ({report['dtype']}) on {machine['device']}; rounds: "
-        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, lantern-demo {report['version']}, {created}"
+        f"{report['model']['id']} ({report['dtype']}) on {report['machine']['device']}; rounds: "
+        f"{len(report['rounds'])}; PyTorch {report['libraries']['torch']}, "
+        f"lantern-demo {report['version']}, {report['created'][:10]}"
     )
-    trees = "\n".join(
-        f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()
-    )
+    settings = f"Settings: {', '.join(f'{key} {value}' for key, value in common.items())}"
     lines = table(HEAD, [_line(row) for row in rows.values()])
-    return "\n\n".join([head, f"Settings: {', '.join(settings)}", lines, trees, HOW]) + "\n"
+    trees = [f"- Tree of {row['label']}: {' | '.join(row['tree'])}" for row in rows.values()]
+    return "\n\n".join([head, settings, lines, "\n".join(trees), HOW]) + "\n"
 
 
 def _line(row: dict[str, Any]) -> list[str]:
@@ -153,11 +132,8 @@ def _line(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _spread(told: dict[str, Any], digits: int, unit: str = "") -> str:
-    value = f"{told['median']:.{digits}f}{unit}"
-    # one round, or vanilla over itself: nothing was spread
-    return (
-        value
-        if told["p10"] == told["p90"]
-        else f"{value} ({told['p10']:.{digits}f} to {told['p90']:.{digits}f})"
-    )
+def _spread(row: dict[str, Any], digits: int, unit: str = "") -> str:
+    value = f"{row['median']:.{digits}f}{unit}"
+    if row["p10"] == row["p90"]:  # one round, or vanilla over itself
+        return value
+    return f"{value} ({row['p10']:.{digits}f} to {row['p90']:.{digits}f})"

@@ -4,14 +4,20 @@ requests them after a step, outside the run's clock."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .accept import Children, decide, decide_greedy
+from .config import Config
+from .interfaces import Target
 from .results import Compared, Judged, Kept, Step
 from .verify import RejectionVerifier, SharedNoiseVerifier
+
+CHUNK = 32  # tokens per pass over a finished picture
 
 Tried = list[list[tuple[int, int]]]  # by node of the path, its tried drafts: (draw number, node)
 
@@ -82,3 +88,17 @@ def judged(kept: Kept, at: Tensor, tried: Tried) -> list[Judged]:
         for i, child in drafts
         if exists[row][i]
     ]
+
+
+def own_logits(
+    target: Target, condition: Any, tokens: list[int], config: Config
+) -> Iterator[Tensor]:
+    """Yield the target's logits [R, m, V] of positions 1, 2, ... of a finished picture, each given
+    all tokens before it, CHUNK positions at a time."""
+    cache = target.new_cache(config.rows, len(tokens))
+    target.prefill(condition, cache)
+    slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)
+    read = torch.tensor(tokens[:-1], device=config.torch_device)
+    for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):
+        visible = slots[: int(at[-1]) + 1] <= at[:, None]
+        yield target.head(target.forward(chunk, at, at, visible, cache))

@@ -1,3 +1,1 @@
-"""Runs: loading, encoding and decoding, the race, the choice of draft trees, changed tokens,
-statistics and the record.
-"""
+"""Runs: loading, decoding and comparing; statistics and the record."""

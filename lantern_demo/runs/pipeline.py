@@ -2,35 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
+from torch import Tensor
 
-from lantern_demo.decoding.loop import Step
+from lantern_demo import disk_cache
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import DraftConfig
+from lantern_demo.decoding.evidence import with_evidence
+from lantern_demo.decoding.graphs import Runners
+from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
-from lantern_demo.faults import in_words, unreadable
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.models import bundled, checkpoints, families
-from lantern_demo.models.checkpoints import requirements_unmet
-from lantern_demo.models.device import DTYPES, pick_device
+from lantern_demo.models.checkpoints import no_room_to_race, requirements_unmet
+from lantern_demo.models.cpu import KINDS
+from lantern_demo.models.device import DTYPES, device_name, pick_device, pick_threads
+from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.models.text import Encoded
+from lantern_demo.models.tokenizer import neighbour_table, token_colours
 from lantern_demo.paths import user_path
-from lantern_demo.prompt_words import USUAL
-from lantern_demo.runs.race import Event, Request, RunEvents, race
-from lantern_demo.runs.session import Session, as_image
-from lantern_demo.runs.stats import Generation, MethodFailed, Stats
-from lantern_demo.settings.knobs import KNOBS, lists_settings
-from lantern_demo.settings.settings import Settings, method_of, methods_of
+from lantern_demo.prompt_words import USUAL, warning
+from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
+from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
+from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
+from lantern_demo.settings.knobs import KNOBS, MAX_LANTERN_K, lists_settings
+from lantern_demo.settings.settings import (
+    Choice,
+    Settings,
+    choice_of,
+    method_of,
+    methods_of,
+    settings_of,
+)
+from lantern_demo.settings.trees import drafts_by_device
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
 
+CROWDED = "the device ran out of memory with all methods at once"
+WARM_UP_TOKENS = 12
+IMAGES_KEPT = 8
+TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
-class Pipeline(Session):
-    """A session that checks input, draws prompts and compares methods."""
+
+class Read(NamedTuple):
+    """A prompt as the target's condition, and the seconds that this took."""
+
+    prompt: str
+    encoded: Encoded
+    seconds: float
+
+
+class Pipeline:
+    """One loaded model on one device: it checks input, draws prompts and compares methods.
+
+    Runs take turns: a caller in another thread waits for the previous run. A caller in the same
+    thread would wait for ever, and gets a RuntimeError.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        networks: bundled.Networks,
+        device: torch.device,
+        dtype: str,
+        threads: int | None = None,
+    ) -> None:
+        self.info = info
+        self.networks = networks
+        self.device = device
+        self.dtype = dtype
+        self.defaults = Settings(**info.preset)
+        small = families.small_on_cpu(networks, device, families.CACHED)
+        self.threads = pick_threads(threads, device, small)
+        self.threads.use()
+        runners = families.runners(networks, device, dtype)
+        self.target = runners.target
+        self.drafter = runners.drafter
+        products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
+        if runners.drafter_kind not in (None, runners.kind):
+            products += f"; the drafter: {KINDS[runners.drafter_kind]}"
+        self.products = products
+        if device.type == "cpu":
+            # So the bundled model's picture takes 90 ms instead of 112, on one core of an EPYC.
+            decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
+            for decoder in filter(None, decoders):
+                decoder.to(memory_format=torch.channels_last)
+        self._drafts = drafts_by_device(networks.trees)[device.type]
+        self._neighbours: dict[str, Tensor] = {}
+        self._palette = networks.palette
+        # what was warmed up: method, drafts, guidance and noise
+        self._warm: set[tuple[str, DraftConfig, bool, str]] = set()
+        self._runners = Runners()
+        self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
+        self._read: Read | None = None  # see `read`
+        self._turn = threading.Lock()
+        self._at_work: int | None = None  # the thread that last advanced the current run
 
     # -- inputs
 
@@ -59,16 +135,12 @@ class Pipeline(Session):
 
     @property
     def unavailable(self) -> dict[str, bundled.NoDrafter]:
-        """The methods that cannot decode with this model, by id, each with the reason and the
-        remedy.
-        """
+        """The methods that cannot decode with this model, each with the reason and the remedy."""
         return _without_drafter(self.networks.no_drafter)
 
     @property
     def available_methods(self) -> list[str]:
-        """The ids of the methods that can decode with this model: without a drafter, those that
-        need none.
-        """
+        """The ids of the methods that can decode with this model."""
         return [name for name in METHODS if name not in self.unavailable]
 
     @property
@@ -77,15 +149,10 @@ class Pipeline(Session):
         return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
-        """Return the methods.
-
-        Raises ValueError when this model cannot be decoded with one of them.
-        """
+        """Return the methods. Raises ValueError when this model cannot decode with one of them."""
         for method in methods:
-            if method.id in self.unavailable:
-                raise ValueError(
-                    f"method {method.id} needs a drafter, and {self.unavailable[method.id]}"
-                )
+            if missing := self.unavailable.get(method.id):
+                raise ValueError(f"method {method.id} needs a drafter, and {missing}")
         return methods
 
     def request(
@@ -102,13 +169,11 @@ class Pipeline(Session):
         """
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
-        own = {
-            method.id: common.with_changes(**(trees or {}).get(method.id, {})) for method in chosen
-        }
+        own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
         return Request(self.info.id, self.check_prompt(prompt), own)
 
-    # -- runs
+    # -- drawing
 
     @lists_settings
     def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
@@ -121,31 +186,25 @@ class Pipeline(Session):
         return last
 
     def twin(self, record: dict[str, Any], method: str) -> Generation:
-        """Draw a relaxed method's run of a record again by the exact rule, with the same tree and
-        random numbers. The tokens equal the method's up to the first draft to which neighbours lent
-        probability. Raises ValueError for a method without such a bound, or that the record does
-        not have.
+        """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
+
+        The tokens equal the method's up to the first draft to which neighbours lent probability.
+        Raises ValueError for a method without such a bound, or that the record does not have.
         """
         chosen = method_of(method)
-        bound = next(
-            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(chosen)), None
-        )
+        bounds = {name: knob.limit for name, knob in KNOBS.items() if knob.bounds}
+        bound = next((name for name in bounds if KNOBS[name].reads(chosen)), None)
         if bound is None:
             raise ValueError(f"method must be a relaxed one, got {method!r}")
-        if method not in record["methods"]:
-            raise ValueError(
-                f"method must be one of the record's, {', '.join(record['methods'])}, got {method!r}"
-            )
-        limit = KNOBS[bound].limit
+        entry = record["methods"].get(method)
+        if entry is None:
+            allowed = ", ".join(record["methods"])
+            raise ValueError(f"method must be one of the record's, {allowed}, got {method!r}")
+        limit = bounds[bound]
         assert limit is not None
-        entry = record["methods"][method]
-        exact = {
-            **record["settings"],
-            **entry["tree_settings"],
-            bound: limit.low,
-            "noise": "independent",
-        }
-        return self.generate(record["prompt"], method, **exact)
+        exact = {bound: limit.low, "noise": "independent"}
+        settings = record["settings"] | entry["tree_settings"] | exact
+        return self.generate(record["prompt"], method, **settings)
 
     def stream(
         self, prompt: str, method: str = "vanilla", **settings: Any
@@ -169,13 +228,12 @@ class Pipeline(Session):
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
     ) -> Generator[tuple[str, Event], None, None]:
-        """Race methods on this device, each warmed up before the first is timed; see `runs.race`.
+        """Race methods on this device, each warmed up before the first is timed.
 
         Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it
         raised. Without methods the available default ones run. Raises ValueError at the call for
         bad input. If memory does not hold all methods at once, they start again one after the
-        other, with steps counted from 0. A method that runs out of memory alone starts again with a
-        smaller tree.
+        other, with steps counted from 0.
         """
         events = self.race(self.request(prompt, methods, **settings))
 
@@ -188,10 +246,99 @@ class Pipeline(Session):
         return without_warm_up()
 
     def race(self, request: Request, seconds: float | None = None) -> RunEvents:
-        """As `compare`, but also yield None for an event after every step of the warm-up, so that a
-        caller may stop in between. Methods that are not done after `seconds` fail.
+        """As `compare`, but also yield None for an event after every step of the warm-up.
+
+        So a caller may stop in between. Methods that are not done after `seconds` fail.
         """
-        return race(self, request, seconds)
+        with self.turn():
+            limit = Limit(seconds)
+            try:
+                read = self.read(request.prompt)
+            except Exception as error:
+                why = in_words(error, "the text encoder")
+                yield from ((name, MethodFailed(name, why)) for name in request.methods)
+                return
+            left = list[str]()
+            for name in request.methods:
+                try:
+                    yield from self.warm_up(METHODS[name], request.settings[name], read)
+                    left.append(name)
+                # one method's fault must not take the others' results with it
+                except Exception as error:
+                    yield name, MethodFailed(name, in_words(error, name))
+
+            def run(name: str, schedule: Schedule, why: str = "") -> Run:
+                return self.run(METHODS[name], request.settings[name], read, schedule, why)
+
+            if len(left) == 1:
+                yield from race({left[0]: run(left[0], "alone")}, limit)
+                return
+            idle = len(self._runners)
+            why = no_room_to_race(self.info, self.device, self.dtype, len(left), idle) or ""
+            if not why:
+                left = yield from race({name: run(name, "race") for name in left}, limit)
+                why = CROWDED
+                if left:
+                    self.make_room()
+            for name in left:
+                yield from race({name: run(name, "in turn", why)}, limit)
+
+    # -- parts of a race
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Keep other runs waiting. Raises RuntimeError in a thread that would wait for itself."""
+        if self._at_work == threading.get_ident():
+            raise RuntimeError(
+                "a run of this pipeline is still open in this thread; "
+                "go through its events to the end, or close it"
+            )
+        with self._turn:
+            try:
+                self._go_on()
+                yield
+            finally:
+                self._at_work = None
+
+    def _go_on(self) -> None:
+        """Compute in the calling thread, with the pipeline's number of threads."""
+        self._at_work = threading.get_ident()
+        self.threads.use()  # other code may have changed it in between
+
+    def make_room(self) -> None:
+        """Release all memory that no current run needs."""
+        self._runners.clear()
+        release_memory()
+
+    @torch.inference_mode()
+    def read(self, prompt: str) -> Read:
+        """Encode a checked prompt as the target's condition.
+
+        A published model encodes the same prompt once for consecutive comparisons.
+        """
+        if self._read is not None and self._read.prompt == prompt:
+            return self._read
+        clock = Clock(self.device)
+        with clock.measure("text"):
+            encoded = self.networks.text.encode(prompt)
+        found = Read(prompt, encoded, clock.seconds["text"])
+        if self.info.published is not None:
+            self._read = found
+        return found
+
+    def warm_up(self, method: Method, settings: Settings, read: Read) -> Iterator[tuple[str, None]]:
+        """Draw a few uncounted tokens with a method, once for each tree; yield between steps."""
+        self._go_on()
+        tree = self.tree_of(method, settings).policy
+        key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
+        if key in self._warm:
+            return
+        config, condition = self.prepared(method, settings, read.encoded)
+        few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
+        for _ in self._steps(few, condition, Clock(self.device)):
+            yield method.id, None
+        self.decode_image([0] * self.info.tokens)
+        self._warm.add(key)
 
     def prepare(self) -> Generator[None, None, None]:
         """Warm up every method before any visitor's run. Yields between steps.
@@ -199,7 +346,7 @@ class Pipeline(Session):
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
         with self.turn():
-            read = self.read(self.own_prompt)
+            read = self.read("0" if self.info.kind == "class" else USUAL)
             for name in self.available_methods:
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, read):
@@ -208,29 +355,167 @@ class Pipeline(Session):
                 except Exception as error:
                     in_words(error, name)
 
+    def run(
+        self, method: Method, settings: Settings, read: Read, schedule: Schedule, why: str
+    ) -> Run:
+        """Run a warm method: yield a Step per step, then its Generation.
+
+        schedule and why: as in `Stats`.
+        """
+        self._go_on()
+        clock = Clock(self.device)
+        clock.seconds["text"] = read.seconds
+        outcome: Decoded | None = None
+        steps: list[Step] = []
+        config, condition = self.prepared(method, settings, read.encoded)
+        for event in self._steps(config, condition, clock):
+            if isinstance(event, Decoded):
+                outcome = event
+            else:
+                steps.append(with_evidence(event))  # outside the clock
+                yield steps[-1]
+        assert outcome is not None
+        with clock.measure("image"):
+            image = self.decode_image(outcome.tokens)
+        choice = self.tree_of(method, settings)
+        entry = Entry(
+            method=method.id,
+            tokens=len(outcome.tokens),
+            steps=outcome.steps,
+            mean_accepted_length=outcome.mean_accepted_length,
+            accepted_lengths=outcome.accepted_lengths,
+            decode_seconds=outcome.decode_seconds,
+            **{f"{part}_seconds": clock.seconds[part] for part in TIMED},
+            nodes=outcome.nodes,
+            tree=choice.reason,
+            tree_settings=settings_of(choice.policy),
+            device=device_name(self.device),
+            dtype=self.dtype,
+            products=self.products,
+            engine=outcome.runner,
+            engine_reason=outcome.runner_reason,
+            threads=self.threads.count,
+            threads_reason=self.threads.reason,
+            schedule=schedule,
+            schedule_reason=why,
+            waited_seconds=outcome.waited_seconds,
+            noise=config.noise_used,
+            token_ids=outcome.tokens,
+            image_sha256=image_hash(image),
+            events=events_of(steps),
+        )
+        model = Model(self.info.id, self.networks.trained, self.networks.sources)
+        unfit = warning(self.info, read.prompt)
+        record = run_record(model, read.prompt, read.encoded.unknown, unfit, settings, entry)
+        yield Generation(method.id, image, outcome.tokens, entry, record)
+
+    def _steps(
+        self, config: Config, condition: Condition, clock: Clock
+    ) -> Iterator[Step | Decoded]:
+        """Decode in the thread that asks for the next step. A fault leaves no idle runner."""
+        try:
+            for event in decode(self.target, self.drafter, condition, config, clock, self._runners):
+                yield event
+                self._go_on()
+        except Exception:
+            self.make_room()
+            raise
+
+    def prepared(
+        self, method: Method, settings: Settings, encoded: Encoded
+    ) -> tuple[Config, Condition]:
+        """Return the configuration of a run and the target's condition."""
+        guided = settings.cfg_scale != 1
+        with torch.inference_mode():
+            condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
+        config = Config(
+            method,
+            self.info.tokens,
+            settings.sampling(),
+            settings.rule(method),
+            self.tree_of(method, settings).policy,
+            self.neighbours(settings.neighbours),
+            settings.seed,
+            self.device,
+            room=self.info.tokens,
+            noise=settings.noise,
+        )
+        return config, condition
+
+    def tree_of(self, method: Method, settings: Settings) -> Choice:
+        """Return the drafts that a method runs with, and where they come from."""
+        return choice_of(method.drafts, settings, self._drafts)
+
+    # -- pictures and tables
+
+    @torch.inference_mode()
+    def decode_image(self, tokens: list[int]) -> Image.Image:
+        """Decode all tokens of a picture to an RGB image.
+
+        The latest images are kept, since with shared noise all exact methods draw the same.
+        """
+        key = tuple(tokens)
+        if key not in self._images:
+            pixels = self.networks.draw(torch.tensor([tokens], device=self.device))[0]
+            self._images[key] = _image(pixels)
+            while len(self._images) > IMAGES_KEPT:
+                del self._images[next(iter(self._images))]
+        return self._images[key]
+
     @torch.inference_mode()
     def preview(
         self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
     ) -> Image.Image:
-        """Decode an unfinished picture, with tokens by position; the rest of each row has the
-        colour `empty`.
+        """Decode an unfinished picture from its tokens by position.
 
-        The image tokenizer decodes it, in its size: a picture decoder takes longer, and a preview
-        is visible only briefly.
+        The rest of each row has the colour `empty`. The image tokenizer decodes it, in its size: a
+        picture decoder takes longer, and a preview is visible only briefly.
         """
-        grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
+        grid = self.info.grid
+        filled: list[int] = []
+        lengths = [0] * grid
+        last = 0
         for index in range(self.info.tokens):
             last = tokens.get(index, last)
             filled.append(last)
             lengths[index // grid] += index in tokens
-        image = as_image(
-            self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0]
-        )
+        ids = torch.tensor([filled], device=self.device)
+        image = _image(self.networks.tokenizer.decode(ids)[0])
         cell = image.width // grid
         for row, length in enumerate(lengths):
-            if length < grid:
-                image.paste(empty, (length * cell, row * cell, image.width, (row + 1) * cell))
+            image.paste(empty, (length * cell, row * cell, grid * cell, (row + 1) * cell))
         return image
+
+    @torch.inference_mode()
+    def neighbours(self, vectors: str = "decoder") -> Tensor:
+        """Return the neighbour table [V, k] int32 on the device.
+
+        vectors: "decoder", those that the picture decoder reads, or "raw", the stored ones.
+        """
+        if vectors not in self._neighbours:
+            tokenizer = self.networks.tokenizer
+            raw = tokenizer.vq.quantize.embedding.weight
+            book = tokenizer.codebook if vectors == "decoder" else raw
+            columns = min(MAX_LANTERN_K, len(book) - 1)
+            name = f"neighbours-{columns}"
+            table = self._kept(name, book, lambda: neighbour_table(book, columns))
+            self._neighbours[vectors] = table.to(self.device)
+        return self._neighbours[vectors]
+
+    def palette(self) -> Tensor:
+        """Return the colour of each token [V, 3] uint8 on the CPU; the page paints with them."""
+        if self._palette is None:
+            tokenizer = self.networks.tokenizer
+            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
+            self._palette = made.to("cpu", torch.uint8)
+        return self._palette
+
+    def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """Make a table of a codebook.
+
+        For a published model this takes seconds to minutes, and the disk keeps the table.
+        """
+        return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 
 def load(
@@ -279,19 +564,17 @@ def info_of(model: str | Path) -> ModelInfo:
 
     Raises ValueError for an unknown id.
     """
-    named = isinstance(model, str) and model not in REGISTRY and user_path(model).is_dir()
-    if named or isinstance(model, Path):
-        folder = user_path(model)
-        told = "A model from a local folder."
-        return ModelInfo(
-            folder.name, folder.name, told, image_size=0, grid=0, max_prompt=200, folder=folder
-        )
-    return model_info(model)
+    if isinstance(model, str) and (model in REGISTRY or not user_path(model).is_dir()):
+        return model_info(model)
+    folder = user_path(model)
+    about = "A model from a local folder."
+    return ModelInfo(
+        folder.name, folder.name, about, image_size=0, grid=0, max_prompt=200, folder=folder
+    )
 
 
 def unavailable_methods(
-    info: ModelInfo,
-    folder: Path | None = None,
+    info: ModelInfo, folder: Path | None = None
 ) -> dict[str, bundled.NoDrafter]:
     """As `Pipeline.unavailable`, for a model on offer that is not loaded; `folder` as in `load`."""
     there = checkpoints.has_drafter(info, folder)
@@ -299,8 +582,11 @@ def unavailable_methods(
 
 
 def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoDrafter]:
-    return (
-        {}
-        if missing is None
-        else {method.id: missing for method in METHODS.values() if method.needs_drafter}
-    )
+    if missing is None:
+        return {}
+    return {method.id: missing for method in METHODS.values() if method.needs_drafter}
+
+
+def _image(pixels: Tensor) -> Image.Image:
+    """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
+    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())

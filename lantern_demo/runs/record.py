@@ -1,5 +1,6 @@
-"""Define the run record: model, settings, machine, tokens and steps of each method, enough to run
-it again. The same fields write and read records.
+"""Define the run record: all that is needed to run a comparison again, and to show it.
+
+The same fields write and read records.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ from lantern_demo.runs.stats import (
     Text,
     Whole,
 )
-from lantern_demo.settings.drafts import settings_of
-from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.knobs import OF_TREES
+from lantern_demo.settings.settings import Settings, settings_of
 from lantern_demo.settings.trees import DEFAULT, STATIC_TREES
 from lantern_demo.version import __version__
 
@@ -57,36 +57,24 @@ SAID = {
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
 }
-GONE, FITTED = ("opt_chance", "zipar_window", "zipar_changed"), "fit"
+# Settings and a tree that records of version 0.2 may have.
+GONE = ("opt_chance", "zipar_window", "zipar_changed")
+FITTED = "fit"
 # Names of trees by their paths.
 TREE_NAMES = {settings_of(StaticTree(paths))["tree"]: name for name, paths in STATIC_TREES.items()}
-# The settings that determine a draft tree.
-OF_TREES = {"tree"} | {
-    name for name, knob in KNOBS.items() if knob.of_tree or knob.default_at is not None
-}
-HOW_TIMED = (
-    "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
-    "schedule is race had equal slices of the device's time in rotation; the others ran one after the other, and "
-    "schedule_reason says why. On a GPU a step's seconds lie between two events of the device, and capturing its graphs is "
-    "counted apart. waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more "
-    "than a tenth. speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
-)
 
 
 def image_hash(image: Image.Image) -> str:
     """Return the SHA-256 of the size and the RGB bytes, independent of the file format.
 
-    It shows whether a file still is the recorded picture. It does not compare machines: with
-    another number format or thread count the same tokens may decode to a picture that differs by a
+    Machines are not comparable by it: the same tokens may decode to a picture that differs by a
     level or two of 255.
     """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether one network draws the pictures of both models, by the `trained` of two
-    records.
-    """
+    """Return whether one network draws both models' pictures, by the `trained` of two records."""
     return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
 
 
@@ -99,37 +87,33 @@ def depth_of(value: Any, deepest: int) -> int:
     return depth
 
 
-def _version(told: str) -> str:
-    if told.split(".")[:2] != __version__.split(".")[:2]:
+def _version(text: str) -> str:
+    if text.split(".")[:2] != __version__.split(".")[:2]:
         raise ValueError(
-            f"the record is of version {told!r}, and this program has version {__version__}; draw the prompt again"
+            f"the record is of version {text!r}, and this program has version {__version__}; "
+            "draw the prompt again"
         )
-    return told
+    return text
 
 
-def _moment(told: str) -> str:
+def _moment(text: str) -> str:
     try:
-        return datetime.fromisoformat(told).isoformat(timespec="seconds")
+        return datetime.fromisoformat(text).isoformat(timespec="seconds")
     except ValueError:
         raise ValueError("must be a date and time") from None
 
 
 def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
     if depth_of(facts, DEEPEST) > DEEPEST or len(json.dumps(facts)) > LONGEST:
-        raise ValueError(
-            f"must be an object of at most {LONGEST} characters, {DEEPEST} levels deep"
-        )
+        size = f"at most {LONGEST} characters, {DEEPEST} levels deep"
+        raise ValueError(f"must be an object of {size}")
     return facts
 
 
-def _settings(told: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings.
-
-    Records of version 0.2 have settings of methods that left, and trees fitted to a machine. Each
-    of their methods tells the tree that ran.
-    """
-    found = {name: value for name, value in told.items() if name not in GONE}
-    if found.get("tree") == FITTED:
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return checked settings, those of version 0.2 without what this version lacks."""
+    found = {name: value for name, value in given.items() if name not in GONE}
+    if found.get("tree") == FITTED:  # each entry has the tree that ran
         found["tree"] = DEFAULT
     usual = Settings().as_dict()
     if set(found) != set(usual):
@@ -154,11 +138,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Model:
-    """The model.
-
-    `sources` has repository, file and commit of each published part; it is empty for a model that
-    ships with the code.
-    """
+    """The model. `sources`: repository, file and commit of each published part."""
 
     id: Name
     trained: Facts
@@ -167,8 +147,9 @@ class Model:
 
 @dataclass(frozen=True)
 class Tree:
-    """A step's draft tree, parents before their children, and the path that was taken; all empty
-    without a tree.
+    """A step's draft tree, parents before their children, and the path that was taken.
+
+    All are empty without a tree.
     """
 
     tokens: Annotated[Many[Id], Field(max_length=MOST_NODES)]
@@ -177,18 +158,14 @@ class Tree:
 
 
 def _rooted(tree: Tree) -> Tree:
-    tokens, parents, path = tree.tokens, tree.parents, tree.path
-    rooted = (
-        len(parents) == len(tokens)
-        and parents[:1] in ([], [0])
-        and all(0 <= p < i for i, p in enumerate(parents) if i)
-    )
-    within = (
-        path[:1] in ([], [0])
-        and all(0 <= node < len(tokens) for node in path)
-        and bool(path) == bool(tokens)
-    )
-    if not (rooted and within and all(a < b and parents[b] == a for a, b in pairwise(path))):
+    parents = tree.parents
+    path = tree.path
+    count = len(tree.tokens)
+    root = [0] if count else []
+    sound = len(parents) == count and parents[:1] == path[:1] == root
+    sound = sound and all(0 <= parent < node for node, parent in enumerate(parents) if node)
+    sound = sound and all(0 <= node < count for node in path)
+    if not (sound and all(a < b and parents[b] == a for a, b in pairwise(path))):
         raise ValueError("must list parents before their children, and a path from the root")
     return tree
 
@@ -230,81 +207,65 @@ class Entry(Stats):
     def __post_init__(self) -> None:
         super().__post_init__()
         kinds = self.events.kinds
+        drafts = of_events({"trees": [vars(tree) for tree in self.events.trees]})
         object.__setattr__(self, "changed", kinds.count("r") / max(1, len(kinds)))
-        object.__setattr__(
-            self,
-            "speculative_decoding",
-            of_events({"trees": [vars(tree) for tree in self.events.trees]}),
-        )
+        object.__setattr__(self, "speculative_decoding", drafts)
 
 
-def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
-    """Return whether a row has a number for each bound, the first `whole` of them integers."""
-    return (
-        len(row) == len(high)
-        and all(
-            type(value) is int or (type(value) is float and i >= whole)
-            for i, value in enumerate(row)
-        )
-        and all(a <= value <= b for a, value, b in zip(low, row, high, strict=True))
+def _within(row: list[Any], low: Sequence[float], high: Sequence[float], whole: int) -> bool:
+    """Return whether a row has a number within each bound, the first `whole` of them integers."""
+    return len(row) == len(high) and all(
+        type(value) in ((int,) if i < whole else (int, float)) and low[i] <= value <= high[i]
+        for i, value in enumerate(row)
     )
 
 
 def _consistent(entry: Entry) -> Entry:
     """Return an entry whose lists fit each other. Raises ValueError otherwise."""
-    tokens, steps, events = entry.tokens, entry.steps, entry.events
+    tokens, events = entry.tokens, entry.events
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
-    committed, moments, trials = events.committed, events.milliseconds, events.trials
-    lists: dict[str, Any] = vars(events) | {
-        "accepted_lengths": entry.accepted_lengths,
-        "token_ids": entry.token_ids,
-    }
-    lengths = dict.fromkeys(
-        ("committed", "milliseconds", "trees", "trials", "compared"), steps + 1
-    ) | {"accepted_lengths": steps}
-    lengths |= dict.fromkeys(("token_ids", "kinds"), tokens)
-    for name, length in lengths.items():
+    lists = vars(events) | vars(entry)
+    lengths = {"accepted_lengths": entry.steps, "token_ids": tokens, "kinds": tokens}
+    by_step = ("committed", "milliseconds", "trees", "trials", "compared")
+    for name, length in (lengths | dict.fromkeys(by_step, entry.steps + 1)).items():
         if lists[name] is not None and len(lists[name]) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
-    if committed[0] != 1 or committed[-1] != tokens or any(b <= a for a, b in pairwise(committed)):
+    totals, moments = events.committed, events.milliseconds
+    if totals[0] != 1 or totals[-1] != tokens or any(b <= a for a, b in pairwise(totals)):
         raise ValueError("committed must rise from 1 to the number of tokens")
     if any(b < a for a, b in pairwise(moments)) or not moments[-1] > 0:
         raise ValueError("milliseconds must not fall")
     if not set(events.kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
-    for tree, tried in zip(events.trees, trials, strict=True):
-        if not all(
-            _row(row, (len(tree.tokens) - 1, 1e3, 1e3, 1e3), (1, 0, 0, 0), 1) for row in tried
-        ):
-            raise ValueError(
-                "trials must list a node of the tree and three numbers of 0 to 1000 for each draft that was tried"
-            )
-    for tree, held in zip(events.trees, events.compared or [[]] * len(events.trees), strict=True):
-        if not all(
-            _row(row, (len(tree.tokens) - 1, 2**20, 2**20, 2**20), (1, 0, -1, 1), 4) for row in held
-        ):
-            raise ValueError(
-                "compared must list a node of the tree, a token, where it stands and how many stand there"
-            )
-    if not set(entry.tree_settings) <= OF_TREES:
+    for step, tree in enumerate(events.trees):
+        last = len(tree.tokens) - 1
+        tried = events.trials[step]
+        if not all(_within(row, (1, 0, 0, 0), (last, 1e3, 1e3, 1e3), 1) for row in tried):
+            numbers = "a node of the tree and three numbers of 0 to 1000"
+            raise ValueError(f"trials must list {numbers} for each draft that was tried")
+        held = events.compared[step] if events.compared else []
+        if not all(_within(row, (1, 0, -1, 1), (last, *[2**20] * 3), 4) for row in held):
+            numbers = "a node of the tree, a token, where it stands and how many stand there"
+            raise ValueError(f"compared must list {numbers}")
+    if not set(entry.tree_settings) <= set(OF_TREES):
         raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")
     Settings().with_changes(**entry.tree_settings)
     return entry
 
 
 def _named(found: Any) -> Any:
-    """Return the entries.
-
-    Raises ValueError if they are empty, or name a method that does not exist.
-    """
+    """Return the entries. Raises ValueError if there are none, or for an unknown method."""
     if not isinstance(found, dict) or not found:
         raise ValueError("must be an object with an entry for each method that ran")
-    if unknown := [name for name in found if name not in METHODS]:
-        raise ValueError(
-            f"{str(unknown[0])[:40]!r} is no method of this program, which has {', '.join(METHODS)}"
-        )
+    for name in map(str, found):
+        if name not in METHODS:
+            allowed = ", ".join(METHODS)
+            raise ValueError(f"{name[:40]!r} is no method of this program, which has {allowed}")
     return found
+
+
+Checked = Annotated[Entry, AfterValidator(_consistent)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,29 +282,24 @@ class Record:
     warning: Text | None = None  # why the picture does not show the prompt
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
     order: Annotated[Many[Line], Field(min_length=1)]
-    how_timed: Annotated[str, Field(max_length=1000), READABLE]
-    methods: Annotated[
-        dict[str, Annotated[Entry, AfterValidator(_consistent)]], BeforeValidator(_named)
-    ]
+    methods: Annotated[dict[str, Checked], BeforeValidator(_named)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON-able values."""
-        told: dict[str, Any] = RECORD.dump_python(self, warnings=False)
-        for name, entry in told["methods"].items():
+        found: dict[str, Any] = RECORD.dump_python(self, warnings=False)
+        for name, entry in found["methods"].items():
             made = self.methods[name]
             entry |= {one.name: getattr(made, one.name) for one in fields(made) if not one.init}
-            entry["events"] = {
-                name: value for name, value in entry["events"].items() if value is not None
-            }
-        _compare(told["methods"])
-        return told
+            if entry["events"]["compared"] is None:
+                del entry["events"]["compared"]
+        _compare(found["methods"])
+        return found
 
 
 def _whole(record: Record) -> Record:
-    if record.order != list(record.methods):
-        raise ValueError(
-            f"order must name the record's methods, {', '.join(record.methods)}, got {', '.join(record.order)}"
-        )
+    methods, order = (", ".join(names) for names in (record.methods, record.order))
+    if order != methods:
+        raise ValueError(f"order must name the record's methods, {methods}, got {order}")
     for name, entry in record.methods.items():
         if entry.method != name:
             raise ValueError(f"the entry of {name} says that it is of {entry.method!r}")
@@ -369,11 +325,8 @@ def parsed(found: Any) -> dict[str, Any]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
     where = writable(".".join(str(part)[:40] for part in fault["loc"]))
-    what = SAID.get(fault["type"]) or re.sub(
-        r"^\w+ should",
-        "must",
-        fault["msg"].removeprefix("Value error, ").replace(" after validation", ""),
-    )
+    why = fault["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    what = SAID.get(fault["type"]) or re.sub(r"^\w+ should", "must", why)
     raise ValueError(f"{where}: {what}" if where else what)
 
 
@@ -386,22 +339,21 @@ def events_of(steps: list[Step]) -> Events:
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],
         kinds="".join(kind[0] for step in steps for kind in step.kinds),
         trees=[Tree(step.tree_tokens, step.parents, step.path) for step in steps],
-        trials=[[_trial(judged) for judged in step.judged] for step in steps],
+        trials=[[trial_of(judged) for judged in step.judged] for step in steps],
     )
 
 
-def _trial(judged: Judged) -> list[float]:
-    """Return a trial as records keep it: with five digits, or with nine if five do not separate the
-    score from its threshold.
+def trial_of(judged: Judged) -> list[float]:
+    """Return a trial as records keep it: with five digits, or nine where the score needs them.
 
-    Two float32 numbers differ within nine digits.
+    Two float32 numbers differ within nine digits, so the score stays apart from its threshold.
     """
     node, *values = judged
     for digits in (5, 9):
-        p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
-        if counted != limit:
+        p, score, limit = (float(f"{value:.{digits}g}") for value in values)
+        if score != limit:
             break
-    return [node, p, counted, limit]
+    return [node, p, score, limit]
 
 
 def run_record(
@@ -424,15 +376,12 @@ def run_record(
         warning=warning,
         settings=settings.as_dict(),
         order=[entry.method],
-        how_timed=HOW_TIMED,
         methods={entry.method: entry},
     ).as_dict()
 
 
 def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the records of a comparison's methods, with the same prompt and settings, into one in
-    the order of METHODS.
-    """
+    """Merge the records of a comparison's methods into one, in the order of METHODS."""
     found = {name: entry for record in records for name, entry in record["methods"].items()}
     merged = {**records[0], "methods": {name: found[name] for name in METHODS if name in found}}
     merged["order"] = list(merged["methods"])
@@ -450,11 +399,9 @@ def _compare(entries: dict[str, dict[str, Any]]) -> None:
 
 
 def trees_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that request a record's draft trees, whichever a machine or version
-    chooses.
+    """Return the settings that request a record's draft trees on any machine and version.
 
-    Methods with drafts of one kind share a tree. If memory forced a smaller one on one of them, the
-    last one's is returned: a relaxed method's, whose tokens depend on it.
+    Methods with drafts of one kind share a tree.
     """
     found: dict[str, Any] = {}
     for method in record["order"]:

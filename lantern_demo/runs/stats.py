@@ -42,10 +42,8 @@ Schedule = Literal["alone", "race", "in turn"]
 class Stats:
     """The measurements of a run.
 
-    Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
-
-    `decoding.graphs` describes how the parts of captured steps are timed; capturing them took
-    `capture_seconds`.
+    Seconds are of synchronised device work. `decoding.graphs` tells how the parts of captured steps
+    are timed.
     """
 
     method: Name
@@ -59,7 +57,7 @@ class Stats:
     draft_seconds: Seconds
     verify_seconds: Seconds
     commit_seconds: Seconds
-    decode_seconds: Annotated[Seconds, Field(gt=0)]
+    decode_seconds: Annotated[Seconds, Field(gt=0)]  # prefill + draft + verify + commit
     changed: Share = field(init=False)  # share of the tokens; a record counts it
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
@@ -79,10 +77,8 @@ class Stats:
     schedule_reason: Text  # why they did not race; empty if they did
     # the decode seconds in which the thread had no processor; None on a GPU
     waited_seconds: Seconds | None
-    # the run waited for more than `BUSY_SHARE` of its decode seconds
-    disturbed: bool = field(init=False)
-    # noise that all methods share, independent as in each paper, or none at temperature 0
-    noise: Literal["shared", "independent", "none"]
+    disturbed: bool = field(init=False)  # see the function
+    noise: Literal["shared", "independent", "none"]  # none at temperature 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens_per_second", self.tokens / self.decode_seconds)
@@ -114,8 +110,5 @@ class MethodFailed:
 
 
 def disturbed(waited: float | None, seconds: float) -> bool:
-    """Return whether a run waited for a processor for more than `BUSY_SHARE` of its decode seconds.
-
-    None: unknown.
-    """
+    """Return whether a run waited for a processor for more than `BUSY_SHARE` of its seconds."""
     return waited is not None and waited > BUSY_SHARE * seconds

@@ -1,5 +1,6 @@
-"""The knobs of a run in one table: range, default, label, the methods that read each knob, and the
-values worth trying. Settings, page, API, links, sweeps and benchmarks read this table.
+"""The knobs of a run in one table: range, default, words, and the methods that read each.
+
+Settings, page, API, links and benchmarks read this table.
 """
 
 from __future__ import annotations
@@ -53,14 +54,13 @@ class Limit:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
-            raise ValueError(
-                f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {shown(value)}"
-            )
+            span = f"between {self.low:{digits}} and {self.high:{digits}}"
+            raise ValueError(f"{name} must be {kind} {span}, got {shown(value)}")
         return int(value) if self.whole else float(value)
 
 
-def _drafts_by(*kinds: type[DraftConfig]) -> Callable[[Method], bool]:
-    return lambda method: issubclass(method.drafts, kinds)
+def _drafts_by(kind: type[DraftConfig]) -> Callable[[Method], bool]:
+    return lambda method: issubclass(method.drafts, kind)
 
 
 def _accepts_by(*rules: type[Rule]) -> Callable[[Method], bool]:
@@ -83,12 +83,10 @@ class Knob:
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # allows None, the value of the draft tree
     reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
-    swept: tuple[Any, ...] = ()  # values at which sweeps measure speed and quality
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
     symbol: str = ""  # before a value that the explorer tried
     short: str = ""  # its name among the knobs of its method; empty: the whole name
-    bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
-    default_at: int | None = None  # the value that stands for the default of the device
+    bounds: bool = False  # it bounds the relaxation: its lowest value is the exact rule
 
     @property
     def allowed(self) -> str:
@@ -100,13 +98,19 @@ class Knob:
 
     def told(self, default: Any) -> str:
         """Return the sentence with type, range and default."""
-        return f"{self.sentence} ({self.allowed}; default {'as the draft tree has it' if default is None else default})"
+        usual = "as the draft tree has it" if default is None else default
+        return f"{self.sentence} ({self.allowed}; default {usual})"
 
 
-def knob(*told: Any, **more: Any) -> Any:
+def knob(*given: Any, **more: Any) -> Any:
     """Return a field of `Knobs` with a Knob and its default."""
-    made = Knob(*told, **more)
+    made = Knob(*given, **more)
     return field(default=made.default, metadata={"knob": made})
+
+
+def of_tree(*given: Any) -> Any:
+    """Return a field of `Knobs` that shapes a dynamic tree; None is the value of the draft tree."""
+    return knob(None, *given, of_tree=True, reads=_drafts_by(DynamicTree))
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,15 @@ class Knobs:
     seed: int = knob(
         DEFAULT_SEED,
         "Seed",
-        "The random seed: the same seed, settings and draft trees give the same tokens, up to rounding.",
+        "The random seed: the same seed, settings and draft trees give the same tokens, up to "
+        "rounding.",
         Limit(0, MAX_SEED, whole=True),
     )
     temperature: float = knob(
         1.0,
         "Temperature",
-        "1 samples from the model's own distribution, lower is safer. 0 is greedy: such models then draw poor, flat pictures, "
-        "because the likeliest token is mostly the plainest.",
+        "1 samples from the model's own distribution, lower is safer. 0 is greedy: such models "
+        "then draw poor, flat pictures, because the likeliest token is mostly the plainest.",
         Limit(0, 2),
         step=0.05,
     )
@@ -143,15 +148,17 @@ class Knobs:
     cfg_scale: float = knob(
         3.0,
         "CFG scale",
-        "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
+        "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as "
+        "the model has it.",
         Limit(1, 20),
         step=0.1,
     )
     noise: Literal["shared", "independent"] = knob(
         "shared",
         "Random numbers",
-        "shared: vanilla and the exact methods draw with the same noise for each token, so exact ones draw vanilla's picture. "
-        "independent: each draws by its paper's rejection sampling, as LANTERN and LANTERN++ always do.",
+        "shared: vanilla and the exact methods draw with the same noise for each token, so exact "
+        "ones draw vanilla's picture. independent: each draws by its paper's rejection sampling, "
+        "as LANTERN and LANTERN++ always do.",
         choices=NOISE,
     )
     lantern_k: int = knob(
@@ -160,7 +167,6 @@ class Knobs:
         "How many neighbours in the codebook may lend their probability to a draft.",
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(Lantern),
-        swept=(10, 100, 1000),
         explored=(0, 10, 30, 100, 300),
         sets="k",
         symbol="k",
@@ -169,12 +175,12 @@ class Knobs:
     lantern_delta: float = knob(
         0.2,
         "LANTERN delta",
-        "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
+        "The most probability that neighbours may lend: higher accepts more and strays further "
+        "from the model.",
         Limit(0, 1),
         step=0.01,
         sets="bound",
         reads=_accepts_by(Lantern),
-        swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
         explored=(0.0, 0.05, 0.1, 0.2, 0.4),
         symbol="\u03b4",
         short="delta",
@@ -186,19 +192,18 @@ class Knobs:
         "How many neighbours may lend their probability in LANTERN++.",
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(LanternPlusPlus),
-        swept=(10, 30, 100),
         short="k",
         sets="k",
     )
     lanternpp_lambda: float = knob(
         3.0,
         "LANTERN++ lambda",
-        "Neighbours may lend up to lambda - 1 times the draft's own probability; 1 relaxes nothing.",
+        "Neighbours may lend up to lambda - 1 times the draft's own probability; 1 relaxes "
+        "nothing.",
         Limit(1, 40),
         step=0.1,
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
-        swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
         explored=(1.0, 2.0, 4.0, 10.0, 30.0),
         symbol="\u03bb",
         short="lambda",
@@ -207,50 +212,42 @@ class Knobs:
     window: int = knob(
         0,
         "Window (0: default)",
-        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 drafts nothing, 0 "
-        f"stands for {DEFAULTS['cpu'].window} on a processor and {DEFAULTS['cuda'].window} on a GPU.",
+        "How many places in a row a model without a drafter looks at in one pass, the next one "
+        f"counted; 1 drafts nothing, 0 stands for {DEFAULTS['cpu'].window} on a processor and "
+        f"{DEFAULTS['cuda'].window} on a GPU.",
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),
-        swept=(4, 8, 16),
-        default_at=0,
     )
     tree: str = knob(
         DEFAULT,
         "Draft tree",
-        "default is a small tree on a processor and a larger one on a GPU: docs/methods.md has both. small has 7 drafts; "
-        "paper was published for GPUs. The others are static trees, with which EAGLE-2 and LANTERN use the small dynamic one. "
-        "Write a tree of your own as paths such as 0 1 00, where 00 is the first child of the first child.",
+        "default is a small tree on a processor and a larger one on a GPU: docs/methods.md has "
+        "both. small has 7 drafts; paper was published for GPUs. The others are static trees, "
+        "with which EAGLE-2 and LANTERN use the small dynamic one. Write a tree of your own as "
+        "paths such as 0 1 00, where 00 is the first child of the first child.",
         choices=TREES,
         reads=lambda method: method.needs_drafter,
     )
-    draft_top_k: int | None = knob(
-        None,
+    draft_top_k: int | None = of_tree(
         "Dynamic tree: top-k (0: of the draft tree)",
         "Children per node of EAGLE-2's and LANTERN's tree.",
         Limit(1, 16, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
-    draft_depth: int | None = knob(
-        None,
+    draft_depth: int | None = of_tree(
         "Dynamic tree: depth (0: of the draft tree)",
         "How many levels it grows below its first drafts.",
         Limit(0, MAX_DEPTH, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
-    draft_nodes: int | None = knob(
-        None,
+    draft_nodes: int | None = of_tree(
         "Dynamic tree: nodes (0: of the draft tree)",
         "How many nodes are kept for checking, the root counted.",
         Limit(2, MAX_NODES, whole=True),
-        of_tree=True,
-        reads=_drafts_by(DynamicTree),
     )
     neighbours: Literal["decoder", "raw"] = knob(
         "decoder",
         "Neighbours",
-        "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones.",
+        "Which codebook vectors say what is near: those that the picture decoder sees, or the raw "
+        "stored ones.",
         choices=("decoder", "raw"),
         reads=_accepts_by(Lantern, LanternPlusPlus),
     )
@@ -258,39 +255,32 @@ class Knobs:
 
 KNOBS: dict[str, Knob] = {one.name: one.metadata["knob"] for one in fields(Knobs)}
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # the page shows the seed elsewhere
-
+# those that determine a draft tree or a window
+OF_TREES = ("tree", "window", *(name for name, knob in KNOBS.items() if knob.of_tree))
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lists_settings(function: F) -> F:
     """List all settings at the end of a function's docstring."""
-    lines = "".join(f"\n    {name}: {knob.told(knob.default)}" for name, knob in KNOBS.items())
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has another default:{lines}"
+    lines = [f"    {name}: {knob.told(knob.default)}" for name, knob in KNOBS.items()]
+    head = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has"
+    function.__doc__ = "\n".join([f"{head} another default:", *lines])
     return function
 
 
 def by_readers() -> dict[tuple[str, ...], list[str]]:
-    """Return the knobs of the form by the ids of the methods that read them, the most shared knobs
-    first.
-    """
+    """Return the form's knobs by the methods that read them, the most shared knobs first."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in ON_THE_FORM:
-        found.setdefault(
-            tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method)), []
-        ).append(name)
+        readers = tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method))
+        found.setdefault(readers, []).append(name)
     return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 
 def short_name(name: str) -> str:
     """Return the name of a knob where its method is known."""
     return KNOBS[name].short or name
-
-
-def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
-    """Return the knobs of a method that sweeps vary, each with its values; the bound comes first."""
-    found = {name: knob.swept for name, knob in KNOBS.items() if knob.swept and knob.reads(method)}
-    return dict(sorted(found.items(), key=lambda item: not KNOBS[item[0]].bounds))
 
 
 def seed_of(value: Any) -> int:

@@ -1,22 +1,25 @@
-"""The settings of a run: values for the knobs, checked, and how a method reads them."""
+"""The settings of a run: checked values for the knobs, and the rule and drafts that they make."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
+from lantern_demo.decoding.window import Window
 from lantern_demo.settings.knobs import KNOBS, MAX_DEPTH, MAX_NODES, Knobs, shown
 from lantern_demo.settings.trees import (
     DEFAULT,
+    DEFAULTS,
     DYNAMIC_TREES,
     SMALL_STATIC,
     STATIC_TREES,
     TREES,
+    Drafts,
     read_paths,
 )
 
@@ -25,8 +28,8 @@ from lantern_demo.settings.trees import (
 class Settings(Knobs):
     """All knobs of a run. Raises ValueError for a value that is not allowed.
 
-    The draft_* values are those of `tree` unless given: they shape the dynamic tree (EAGLE-2),
-    `nodes` counting the root.
+    The draft_* values shape the dynamic tree, nodes counting the root. One that is None is that of
+    `tree`.
     """
 
     def __post_init__(self) -> None:
@@ -38,15 +41,14 @@ class Settings(Knobs):
                 if not isinstance(value, str) or value not in TREES:
                     _own_paths(value)
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
-                raise ValueError(
-                    f"{name} must be one of {', '.join(knob.choices)}, got {shown(value)}"
-                )
+                allowed = ", ".join(knob.choices)
+                raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
         top_k, depth, nodes = self.dynamic_shape(DYNAMIC_TREES["small"])
-        pool = top_k + depth * top_k * top_k
-        if nodes > pool + 1:
+        most = top_k + depth * top_k * top_k + 1
+        if nodes > most:
             raise ValueError(
-                f"draft_nodes must be at most {pool + 1}, the nodes that draft_top_k {top_k} and draft_depth {depth} make, "
-                f"got {nodes}"
+                f"draft_nodes must be at most {most}, the nodes that draft_top_k {top_k} and "
+                f"draft_depth {depth} make, got {nodes}"
             )
 
     def dynamic_shape(self, default: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -76,12 +78,10 @@ class Settings(Knobs):
 
     def rule(self, method: Method) -> Rule:
         """Return the acceptance rule that a method uses under these settings."""
-        changes = {
-            knob.sets: getattr(self, name)
-            for name, knob in KNOBS.items()
-            if knob.sets and knob.reads(method)
-        }
-        return replace(method.rule, **changes)
+        own = {name: knob for name, knob in KNOBS.items() if knob.sets and knob.reads(method)}
+        return replace(
+            method.rule, **{knob.sets: getattr(self, name) for name, knob in own.items()}
+        )
 
     def with_changes(self, **changes: Any) -> Settings:
         """Return these settings with some values replaced.
@@ -96,13 +96,14 @@ class Settings(Knobs):
 
 def by_name(values: Any) -> dict[str, Any]:
     """Return values of settings by their names. Raises ValueError for anything else."""
+    allowed = f"allowed are {', '.join(KNOBS)}"
     if not isinstance(values, dict):
         raise ValueError(
-            f"settings must be an object of values by name, got {shown(values)}; allowed are {', '.join(KNOBS)}"
+            f"settings must be an object of values by name, got {shown(values)}; {allowed}"
         )
     for name in values:
         if name not in KNOBS:
-            raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(KNOBS)}")
+            raise ValueError(f"unknown setting {shown(name)}; {allowed}")
     return values
 
 
@@ -112,21 +113,18 @@ def _own_paths(value: Any) -> tuple[Path, ...]:
     Raises ValueError for a text that is no tree or too large a tree.
     """
     deepest = MAX_DEPTH + 1
+    longest = MAX_NODES * (deepest + 1)
     try:
-        if (
-            not isinstance(value, str)
-            or len(value) > MAX_NODES * (deepest + 1)
-            or not set(value) <= set("0123456789 ")
-        ):
+        text = isinstance(value, str) and len(value) <= longest
+        if not text or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
-        policy = StaticTree(read_paths(value))
-        if policy.nodes > MAX_NODES or len(policy.paths[-1]) > deepest:
+        tree = StaticTree(read_paths(value))
+        if tree.nodes > MAX_NODES or tree.deepest > deepest:
             raise ValueError(f"a tree has at most {MAX_NODES} nodes with the root, {deepest} deep")
     except ValueError as error:
-        raise ValueError(
-            f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {shown(value)}: {error}"
-        ) from None
-    return policy.paths
+        allowed = f"one of {', '.join(TREES)}, or paths such as '0 1 00'"
+        raise ValueError(f"tree must be {allowed}, got {shown(value)}: {error}") from None
+    return tree.paths
 
 
 def method_of(value: Any) -> Method:
@@ -142,8 +140,67 @@ def methods_of(values: Any) -> list[Method]:
     Raises ValueError as `method_of` does.
     """
     if not isinstance(values, (list, tuple)) or not values:
-        raise ValueError(
-            f"methods must be a list of one or more of {', '.join(METHODS)}, got {shown(values)}"
-        )
-    chosen = {method_of(v).id for v in values}
-    return [m for m in METHODS.values() if m.id in chosen]
+        allowed = f"a list of one or more of {', '.join(METHODS)}"
+        raise ValueError(f"methods must be {allowed}, got {shown(values)}")
+    chosen = {method_of(value).id for value in values}
+    return [method for method in METHODS.values() if method.id in chosen]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Drafts, and where they come from."""
+
+    policy: DraftConfig
+    reason: str
+
+
+def choice_of(
+    kind: type[DraftConfig], settings: Settings, default: Drafts = DEFAULTS["cpu"]
+) -> Choice:
+    """Return the drafts of a kind under some settings.
+
+    A kind that no setting shapes gets its defaults.
+    """
+    source = settings.tree
+    if issubclass(kind, StaticTree):
+        policy: DraftConfig = kind(settings.static_paths(default.static))
+    elif issubclass(kind, DynamicTree):
+        shape = settings.dynamic_shape(default.dynamic)
+        policy = kind(*shape)
+        if shape not in (DYNAMIC_TREES.get(source), default.dynamic):
+            given = shape != DYNAMIC_TREES["small"]
+            source = "as asked" if given else f"small, since {source} is no dynamic tree"
+    elif issubclass(kind, Window):
+        policy = kind(settings.window or default.window)
+        source = "as asked" if settings.window else "default"
+    else:
+        policy = kind()
+        return Choice(policy, describe_drafts(policy))
+    return Choice(policy, f"{describe_drafts(policy)} ({source})")
+
+
+def settings_of(drafts: DraftConfig) -> dict[str, Any]:
+    """Return the settings from which `choice_of` makes these drafts again."""
+    if isinstance(drafts, StaticTree):
+        return {"tree": " ".join("".join(map(str, path)) for path in drafts.paths)}
+    if isinstance(drafts, DynamicTree):
+        top_k, depth, nodes = drafts.top_k, drafts.depth, drafts.nodes
+        return {"draft_top_k": top_k, "draft_depth": depth, "draft_nodes": nodes}
+    return {"window": drafts.nodes} if isinstance(drafts, Window) else {}
+
+
+def describe_drafts(drafts: DraftConfig) -> str:
+    """Return the shape of drafts in words: "static chain of 3".
+
+    The root is no draft and does not count.
+    """
+    count = drafts.nodes - 1
+    if isinstance(drafts, StaticTree):
+        chain = count == drafts.deepest
+        levels = drafts.deepest
+        return f"static chain of {count}" if chain else f"static tree of {count} in {levels} levels"
+    if isinstance(drafts, DynamicTree):
+        if drafts.top_k == 1:
+            return f"dynamic chain of {count}"
+        return f"dynamic tree of {count} in up to {min(count, drafts.deepest)} levels"
+    return f"window of {drafts.nodes}" if isinstance(drafts, Window) else "no tree"

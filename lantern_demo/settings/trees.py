@@ -21,7 +21,8 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
         "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
     ),
     "mc_sim_7b_63_balanced": read_paths(
-        "0 1 2 00 01 02 10 11 12 20 21 000 001 002 010 011 100 101 110 111 0000 0001 0002 00000 00001"
+        "0 1 2 00 01 02 10 11 12 20 21 000 001 002 010 011 100 101 110 111 0000 0001 0002 "
+        "00000 00001"
     ),
     "naive_extend_57": read_paths(
         "0 1 2 3 4 00 01 02 03 10 11 12 20 21 22 30 31 40 "
@@ -31,11 +32,12 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
     ),
     "medusa_2_7b_63": read_paths(
         "0 1 2 3 4 5 6 7 8 9 00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 20 21 30 31 40 50 60 70 "
-        "000 001 002 003 004 005 006 007 008 010 011 012 013 020 021 030 040 050 100 101 102 110 200 "
-        "0000 0001 0002 0003 0010 0020 0100"
+        "000 001 002 003 004 005 006 007 008 010 011 012 013 020 021 030 040 050 "
+        "100 101 102 110 200 0000 0001 0002 0003 0010 0020 0100"
     ),
     "reverse_balanced_25": read_paths(
-        "0 1 2 00 01 10 20 000 001 002 010 011 100 0000 0001 0002 0010 0011 00000 00001 00002 00003 00010 00011 00012"
+        "0 1 2 00 01 10 20 000 001 002 010 011 100 0000 0001 0002 0010 0011 "
+        "00000 00001 00002 00003 00010 00011 00012"
     ),
     "chain": read_paths("0 00 000 0000 00000"),
 }
@@ -64,25 +66,21 @@ DEFAULTS = {
 }
 
 
-def drafts_by_device(told: Any) -> dict[str, Drafts]:
-    """Return the default drafts by kind of device, those that a model folder brings before
-    DEFAULTS.
+def drafts_by_device(own: Any) -> dict[str, Drafts]:
+    """Return the default drafts by kind of device, a model folder's own before DEFAULTS.
 
-    told: its "trees", such as {"cpu": {"static": "0 00", "dynamic": [2, 1, 4], "window": 4}}. Raise
-    ValueError for anything else.
+    own: {"cpu": {"static": "0 00", "dynamic": [2, 1, 4], "window": 4}}. Raises ValueError for
+    anything else.
     """
-    if not isinstance(told, dict) or not told.keys() <= DEFAULTS.keys():
-        raise ValueError(
-            f"trees must be an object with some of {', '.join(DEFAULTS)}, got {told!r}"
-        )
+    if not isinstance(own, dict) or not own.keys() <= DEFAULTS.keys():
+        raise ValueError(f"trees must be an object with some of {', '.join(DEFAULTS)}, got {own!r}")
     found = dict(DEFAULTS)
-    for device, one in told.items():
+    for device, trees in own.items():
         try:
-            top_k, depth, nodes = one["dynamic"]
-            shape = int(top_k), int(depth), int(nodes)
-            found[device] = Drafts(read_paths(one["static"]), shape, int(one["window"]))
+            top_k, depth, nodes = map(int, trees["dynamic"])
+            static = read_paths(trees["static"])
+            found[device] = Drafts(static, (top_k, depth, nodes), int(trees["window"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"trees of {device} must have static, dynamic and window: {error!r}"
-            ) from None
+            wanted = "static, dynamic and window"
+            raise ValueError(f"trees of {device} must have {wanted}: {error!r}") from None
     return found

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.evidence import own_logits
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts

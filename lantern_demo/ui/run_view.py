@@ -15,8 +15,8 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.describe import describe_run, rule_values, tree_of
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.knobs import KNOBS, short_name
+from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane
@@ -228,3 +228,27 @@ def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
         ),
         entry["noise"],
     ]
+
+
+def describe_run(entry: dict[str, Any], settings: Settings) -> str:
+    """Return an entry's drafts and its rule's values: "static chain of 3, k 10, lambda 4".
+
+    settings: those of the record.
+    """
+    values = (f"{name} {value:g}" for name, value in rule_values(entry, settings).items())
+    return ", ".join([tree_of(entry, settings), *values])
+
+
+def tree_of(entry: dict[str, Any], settings: Settings) -> str:
+    """Return the shape of an entry's draft tree or window."""
+    drafts = METHODS[entry["method"]].drafts
+    return describe_drafts(
+        choice_of(drafts, settings.with_changes(**entry["tree_settings"])).policy
+    )
+
+
+def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:
+    """Return the values of an entry's rule by name, such as k and delta."""
+    method = METHODS[entry["method"]]
+    own = (name for name, knob in KNOBS.items() if knob.sets and knob.reads(method))
+    return {short_name(name): getattr(settings, name) for name in own}

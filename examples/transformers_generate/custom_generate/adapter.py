@@ -223,12 +223,14 @@ def reader_of(
         kwargs.get(name) is not None for name in ("inputs_embeds", "pixel_values")
     ):
         raise ValueError(
-            "the prompt is more than ids; allowed are decoders that read a prompt of input_ids alone"
+            "the prompt is more than ids; allowed are decoders that read a prompt of input_ids "
+            "alone"
         )
     attention = model.config.get_text_config()._attn_implementation
     if attention not in ("eager", "sdpa"):
         raise ValueError(
-            f"attn_implementation is {attention!r}; allowed are eager and sdpa, which take a mask of a tree"
+            f"attn_implementation is {attention!r}; allowed are eager and sdpa, which take a mask "
+            "of a tree"
         )
     guides = [
         p for p in processors if isinstance(p, UnbatchedClassifierFreeGuidanceLogitsProcessor)
@@ -327,7 +329,7 @@ class ModelTarget:
         self.drafted = 0  # width of the states after the scores, which a drafter reads
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Return scores [1, n, V] of the target's states, or of a drafter's outputs [rows, n, H]."""
+        """Return scores [1, n, V] of states, or of a drafter's outputs [rows, n, H]."""
         if hidden.shape[-1] == self.vocab_size + self.drafted:
             return hidden[..., : self.vocab_size]
         scores = self._guided(self.reader.head(hidden))

@@ -49,7 +49,8 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
     file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
     if file is None:
         raise ValueError(
-            f"lantern_drafter is {str(path)!r}; it must be a file of tensors, or a folder with {' or '.join(FILES)}"
+            f"lantern_drafter is {str(path)!r}; it must be a file of tensors, or a folder with "
+            f"{' or '.join(FILES)}"
         )
     try:
         safe = file.suffix == ".safetensors"
@@ -57,17 +58,20 @@ def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
         weights = {name: x for name, x in found.items() if not name.endswith("rotary_emb.inv_freq")}
     except Exception as error:  # each library raises other errors
         raise ValueError(
-            f"lantern_drafter is {file}, which cannot be read as .safetensors or a PyTorch file: {error}"
+            f"lantern_drafter is {file}, which cannot be read as .safetensors or a PyTorch file: "
+            f"{error}"
         ) from error
     if wrong := sorted(NEEDED - set(weights)) + sorted(set(weights) - ALLOWED):
         raise ValueError(
-            f"lantern_drafter is {file}, which is not of EAGLE-1's format: it lacks or has {', '.join(wrong)}"
+            f"lantern_drafter is {file}, which is not of EAGLE-1's format: it lacks or has "
+            f"{', '.join(wrong)}"
         )
     dim = reader.model.config.get_text_config().hidden_size
     if list(weights["fc.weight"].shape) != [dim, 2 * dim]:
         shape = list(weights["fc.weight"].shape)
         raise ValueError(
-            f"lantern_drafter is {file}, whose fc has shape {shape}; for this model it must be {[dim, 2 * dim]}"
+            f"lantern_drafter is {file}, whose fc has shape {shape}; for this model it must be "
+            f"{[dim, 2 * dim]}"
         )
     like = reader.model.get_output_embeddings().weight
     return {name: x.to(like.device, like.dtype) for name, x in weights.items()}
@@ -156,7 +160,7 @@ class EagleDrafter:
         visible: Tensor | None,
         cache: PaddedCache,
     ) -> Tensor:
-        """Run the layer on embedded and hidden [R, n, H] -> outputs [R, m, H] of the last m slots."""
+        """Run the layer on embedded and hidden [R, n, H]: outputs [R, m, H] of the last m slots."""
         x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
         rope = rotations(self.rope[cache.positions(positions)])

@@ -49,7 +49,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.metrics import acceptance
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.settings.drafts import describe_drafts
+from lantern_demo.settings.settings import describe_drafts
 from lantern_demo.settings.trees import STATIC_TREES, read_paths
 
 from .adapter import ModelTarget, Prompt, TextReader, reader_of
@@ -116,11 +116,13 @@ def decode_with(
     row = ROWS[lantern_method]
     if row.needs_drafter and lantern_drafter is None:
         raise ValueError(
-            f"lantern_drafter is None; lantern_method {lantern_method!r} needs the path of a drafter"
+            f"lantern_drafter is None; lantern_method {lantern_method!r} needs the path of a "
+            "drafter"
         )
     if input_ids.shape[0] != 1:
         raise ValueError(
-            f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for it"
+            f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for "
+            "it"
         )
     rules = (
         Rule(),
@@ -206,7 +208,8 @@ def drafts_of(row: Method, window: int, tree: str) -> DraftConfig:
         return StaticTree(STATIC_TREES.get(tree) or read_paths(tree))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"lantern_tree is {tree!r}; allowed are {', '.join(STATIC_TREES)}, or paths such as '0 1 00'"
+            f"lantern_tree is {tree!r}; allowed are {', '.join(STATIC_TREES)}, or paths such as '0 "
+            "1 00'"
         ) from error
 
 
@@ -221,7 +224,8 @@ def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor
         return table.long().to(reader.prompt.device)
     if (found := reader.codes()) is None:
         raise ValueError(
-            "lantern_neighbours is None, and what is drawn has no codebook that is known here; allowed are a table "
+            "lantern_neighbours is None, and what is drawn has no codebook that is known here; "
+            "allowed are a table "
             "[vocabulary, lantern_k or more], or lantern_image=True with a Chameleon or a Janus"
         )
     vectors, code = found
