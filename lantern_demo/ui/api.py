@@ -14,11 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
 
 import gradio as gr
-from fastapi import Request as HttpRequest
-from fastapi.responses import JSONResponse
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.faults import writable
 from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.machine.device import device_name
 from lantern_demo.models.registry import ModelInfo
@@ -26,12 +23,11 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
 from lantern_demo.settings.settings import Settings, by_name
-from lantern_demo.ui import admission, texts
+from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
-from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
+from lantern_demo.ui.limits import ON_DEVICE
 from lantern_demo.ui.service import Frame, Service
 
-ON_DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
 # The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
@@ -216,14 +212,11 @@ def _models(service: Service) -> Callable[..., Any]:
     return models
 
 
-def add_endpoints(page: gr.Blocks, service: Service) -> None:
+def add_endpoints(service: Service) -> None:
     """Add the API to the page being built."""
-    for endpoint, queue in (
-        (_draw(service), ON_DEVICE),
-        (_compare(service), ON_DEVICE),
-        (_models(service), {"concurrency_limit": None}),
-    ):
-        document(page, gr.api(endpoint, **queue), endpoint)
+    gr.api(_draw(service), **ON_DEVICE)
+    gr.api(_compare(service), **ON_DEVICE)
+    gr.api(_models(service), concurrency_limit=None)
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
@@ -234,24 +227,6 @@ def method_for(service: Service, model: Any, method: Any) -> Any:
         return method
     info = service.offered().get(service.default if model is None else str(model))
     return "sjd" if info is not None and "lantern++" in service.unavailable(info) else "lantern++"
-
-
-def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
-    """Answer one of MISCALLS with a sentence instead of a bare 500."""
-    if not any(place in request.url.path for place in CALL_PATHS):
-        raise error
-    if isinstance(error, TypeError):
-        return JSONResponse({"error": writable(str(error))}, status_code=400)
-    if "/component_server" in request.url.path:
-        return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
-    name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
-    return JSONResponse(
-        {"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"},
-        status_code=404,
-    )
-
-
-REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 
 
 def answers(
