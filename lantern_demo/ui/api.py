@@ -40,7 +40,7 @@ NUMBERS = {
 
 def _draw(service: Service) -> Callable[..., Any]:
     def draw(
-        prompt: str,
+        prompt: str = "",  # a call without one is refused by the sentence for an empty one
         model: str | None = None,
         method: str | None = None,
         seed: int | None = None,
@@ -102,7 +102,7 @@ def _compare(service: Service) -> Callable[..., Any]:
     others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
 
     def compare(
-        prompt: str, model: str | None = None, methods: list[str] | None = None, *values: Any
+        prompt: str = "", model: str | None = None, methods: list[str] | None = None, *values: Any
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
@@ -115,7 +115,8 @@ def _compare(service: Service) -> Callable[..., Any]:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
             methods: Method ids of /models, always run in the order of its list; by default those
-            marked default there. {usual}
+            marked default there.
+            {usual}
             settings: Settings of the other methods, by name. {others}
 
         Returns:
@@ -213,10 +214,14 @@ def _models(service: Service) -> Callable[..., Any]:
 
 
 def add_endpoints(service: Service) -> None:
-    """Add the API to the page being built."""
-    gr.api(_draw(service), **ON_DEVICE)
-    gr.api(_compare(service), **ON_DEVICE)
-    gr.api(_models(service), concurrency_limit=None)
+    """Add the API to the page that is being built."""
+    for endpoint, queue in (
+        (_draw(service), ON_DEVICE),
+        (_compare(service), ON_DEVICE),
+        (_models(service), {"concurrency_limit": None}),
+    ):
+        # Without a description of its own the documentation would lack the parameters' sentences.
+        gr.api(endpoint, api_description=inspect.getdoc(endpoint), **queue)
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
