@@ -25,9 +25,7 @@ GAP = "|"
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: whether it names the model's subject, and the phrase of each part
-    that it has.
-    """
+    """The requests of a prompt: whether it names the subject, and a phrase for each part it has."""
 
     named: bool
     said: Mapping[str, str]
@@ -52,7 +50,7 @@ class Reading:
 
 
 class Phrasebook:
-    """The phrases that a vocabulary contains, by part of a prompt and option, the plainest first."""
+    """The phrases of a vocabulary, by part of a prompt and option, the plainest first."""
 
     def __init__(self, words: frozenset[str]) -> None:
         self.words = words
@@ -67,8 +65,9 @@ class Phrasebook:
         self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
-        """Return (words, part, their phrase), the longest first: "under a moonless sky" contains
-        the kind "sky" without meaning it.
+        """Return (words, part, their phrase), the longest first.
+
+        "under a moonless sky" contains the kind "sky" without meaning it.
         """
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
@@ -104,17 +103,13 @@ class Phrasebook:
         return Reading(one or several, said)
 
     def nearest(self, prompt: str) -> str:
-        """Return the nearest prompt of known phrases alone, with enough of them to be drawn
-        reliably.
-        """
+        """Return the nearest prompt of known phrases alone that is drawn reliably."""
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
-    """Return a model's phrasebook, or None if it reads any text or lacks the nouns of these
-    phrases.
-    """
+    """Return a model's phrasebook, or None if it reads any text or lacks these phrases' nouns."""
     return None if info.vocabulary is None else _of(info.vocabulary)
 
 
@@ -141,9 +136,7 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning shown with the picture of a prompt that the model cannot draw, otherwise
-    None.
-    """
+    """Return the warning for a prompt that the model cannot draw, otherwise None."""
     lacking = cannot_draw(info, prompt)
     return (
         None

@@ -59,12 +59,11 @@ REFUSED = "Failed to load resource"
 
 
 @contextmanager
-def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
+def new_tab(browser: Browser) -> Iterator[Page]:
     """A tab with nothing in it.
 
     A request to another host, or an error in the page's scripts or its console, fails the test. A
-    refusal by the server is no such error. console=False: for a page that loses its server, as
-    Gradio complains.
+    refusal by the server is no such error.
     """
     faults: list[str] = []
 
@@ -83,28 +82,24 @@ def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    if console:
-        page.on(
-            "console",
-            lambda told: (
-                faults.append(told.text)
-                if told.type == "error" and REFUSED not in told.text
-                else None
-            ),
-        )
+    page.on(
+        "console",
+        lambda told: (
+            faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None
+        ),
+    )
     yield page
     page.close()
     assert faults == []
 
 
 def open_page(page: Page, address: str) -> None:
+    """Open the page, and wait for its first answer, with which Gradio fills in the form."""
     page.add_init_script(
         "document.addEventListener('lantern-started', () => { window.started = true; })"
     )
     page.goto(address)
     expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
-    # the last that a fresh page does: until then it may put what was typed early back to what it
-    # came with
     page.wait_for_function("window.started")
 
 

@@ -20,7 +20,7 @@ import pytest
 from gradio_client import Client
 from tiny import ran, wait_for
 
-from examples.soak import CASES, FULL, answer, join, served, soak, sound, wait_until_ready
+from examples.soak import CASES, FULL, answer, idle, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import limits, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
@@ -54,10 +54,6 @@ def occupied(url: str) -> Iterator[None]:
         wait_for(lambda: httpx.get(f"{url}/healthz").json()["running"], "the run to begin")
         yield
     answer(url, event)
-
-
-def idle(url: str) -> bool:
-    return not httpx.get(f"{url}/healthz").json()["running"] and not waiting(url)
 
 
 def waiting(url: str) -> int:

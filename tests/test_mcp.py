@@ -33,7 +33,7 @@ def served(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def ask(*arguments: Any) -> Any:
-    """As `asked`, in a thread of its own: where a browser is tested, this one has a loop that runs."""
+    """As `asked`, in another thread: where a browser is tested, this one has a running loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, asked(*arguments)).result()
 

@@ -38,7 +38,8 @@ def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) ->
     steps = [(of, count) for of, count in zip(drafted, accepted, strict=True) if of]
     if any(not 0 <= count <= min(of, deepest) for of, count in steps):
         raise ValueError(
-            f"accepted has a step outside its limits; allowed are 0 to what was drafted, and at most {deepest}"
+            "accepted has a step outside its limits; allowed are 0 to what was "
+            f"drafted, and at most {deepest}"
         )
     histogram = [0] * (deepest + 1)
     for _, count in steps:
@@ -72,9 +73,7 @@ def _told(histogram: list[int], sent: int) -> dict[str, Any]:
 
 
 def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a run from its record's `events`: the trees hold the drafts, and the
-    paths the accepted ones.
-    """
+    """Return the metrics of a run from its record's `events`: trees and accepted paths."""
     trees = events["trees"]
     drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
     accepted = [
@@ -87,8 +86,9 @@ def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _depth(parents: Sequence[int]) -> int:
-    """Return the depth of a tree whose parents come before their children; the root, at depth 0, is
-    its own parent.
+    """Return the depth of a tree whose parents come before their children.
+
+    The root, at depth 0, is its own parent.
     """
     depths = [0] * max(1, len(parents))
     for node in range(1, len(parents)):

@@ -143,9 +143,7 @@ def _told(service: Service, name: str) -> str:
 def _for_gradio(
     endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str
 ) -> Callable[..., Any]:
-    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words`
-    for the docstring.
-    """
+    """Give Gradio one answer's type, the parameters for `*values`, and the docstring's `words`."""
     named = [
         p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL
     ]
@@ -225,9 +223,7 @@ def add_endpoints(service: Service) -> None:
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
-    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no
-    drafter.
-    """
+    """Return a call's method: the given one, else LANTERN++, or SJD for a model without a drafter."""
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))

@@ -88,9 +88,7 @@ def _repeats(request: Request, result: Shown) -> bool:
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
-    """Run the shown record again, each method with its recorded tree, and report whether the tokens
-    are the same.
-    """
+    """Run the shown record again, each method with its recorded tree, and compare the tokens."""
     yield {w.waits: False}
     record = result.record
     if record is None:
@@ -288,8 +286,9 @@ def _live(
 
 
 def not_drawn(methods: Iterable[str], tokens: int) -> str:
-    """Return the stage's value before any requested method has drawn; `tokens` is the number in a
-    picture.
+    """Return the stage's value before any method has drawn.
+
+    `tokens` is the number in a picture.
     """
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 

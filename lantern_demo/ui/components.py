@@ -1,6 +1,4 @@
-"""The page's own components, the components that a run changes, and the updates that several
-actions share.
-"""
+"""The page's own components, those that a run changes, and updates that actions share."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """Return a script or styles as sent to the browser, without comments and indentation: every
-    visit downloads them.
-    """
+    """Return a script or styles as every visit downloads them: no comments, no indentation."""
     left_out = r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*"
     return re.sub(left_out, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
@@ -58,8 +54,7 @@ def shared_scripts() -> str:
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """Return an element of class `place` that the last script fills from the component's value,
-    using the scripts before it and the shared ones.
+    """Return an element of class `place` that the last of its scripts fills from its value.
 
     The template holds no value: templates would read a visitor's text as markup, while the scripts
     only ever make text of it.
@@ -122,9 +117,7 @@ class Widgets:
         return [self.draw, self.stop, self.explore, self.again]
 
     def busy(self, running: bool) -> Updates:
-        """Return updates that enable only Stop while something runs, and all other buttons
-        otherwise.
-        """
+        """Return updates that enable Stop alone while something runs, and all others otherwise."""
         return {
             button: gr.update(interactive=(button is self.stop) == running)
             for button in self.buttons()
@@ -190,9 +183,9 @@ def results_of(
     sweeps: dict[str, Any] | None = None,
     kept_as: str | None = None,
 ) -> Updates:
-    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and
-    the link. `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program
-    keeps.
+    """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
+
+    `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps.
     """
     record = shown.record
     assert record is not None

@@ -1,6 +1,4 @@
-"""The page's updates for a chosen model: its note, the kind of its prompt, the methods on offer,
-the settings' presets.
-"""
+"""The page's updates for a chosen model: note, kind of prompt, methods and presets."""
 
 from __future__ import annotations
 
@@ -69,8 +67,9 @@ def choose(
     methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:
-    """Return the updates for a model of the list, with its preset and its default methods unless
-    others are given. The model is loaded at its first run.
+    """Return the updates for a model, with its preset and default methods unless given others.
+
+    The model is loaded at its first run.
     """
     info = service.offered()[model]
     by_class = info.kind == "class"
@@ -123,8 +122,9 @@ def choose_another(service: Service, form: Form, model: str, before: str) -> dic
 
 
 def note(service: Service, model: str) -> str:
-    """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run
-    here, if it cannot. The Markdown has only our own words.
+    """Describe a model: pictures, requirements, lacking methods, and why it cannot run here.
+
+    The Markdown has only our own words.
     """
     info = service.offered()[model]
     lines = [info.description, info.licence]

@@ -65,7 +65,8 @@ WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathna
 # The theme stays.
 OWN_LINK = """(link) => {
   if (!link.startsWith("?")) return link;
-  const [asked, theme] = [new URLSearchParams(link), new URLSearchParams(location.search).get("__theme")];
+  const asked = new URLSearchParams(link);
+  const theme = new URLSearchParams(location.search).get("__theme");
   if (theme) asked.set("__theme", theme);
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
@@ -73,9 +74,11 @@ OWN_LINK = """(link) => {
 EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
 # Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
 AS_SHOWN = """(...asked) => {
-  const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
+  const prompt = document.querySelector("#prompt :is(textarea, input)");
+  const boxes = [...document.querySelectorAll(".method input")];
+  const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
   if (prompt) asked[0] = prompt.value;
-  if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
+  if (boxes.length) asked[2] = JSON.stringify({ chosen });
   return asked;
 }"""
 # The examples follow every change of the prompt: an example stays marked only with its own prompt.
@@ -90,8 +93,9 @@ def build(
     threads: int | None = None,
     folder: str | Path | None = None,
 ) -> gr.Blocks:
-    """Build the page and the API of a model (a registry id or a folder), which starts to load; see
-    `wait_for_model`.
+    """Build the page and the API of a model (an id or a folder), and start to load it.
+
+    `wait_for_model` waits for that.
 
     `folder` has the files of a published model. Raise ValueError for an unknown model or device, an
     invalid number of threads, and a folder that is none or not needed.
@@ -241,9 +245,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
 
 
 def theme() -> gr.themes.Base:
-    """Return Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and
-    small print dark enough to read.
-    """
+    """Return Gradio's theme in a lantern's colours, with system fonts and dark small print."""
     fonts = ("ui-sans-serif", "system-ui", "sans-serif")
     base = gr.themes.Default(
         primary_hue="orange",

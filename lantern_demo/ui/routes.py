@@ -40,9 +40,7 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         return JSONResponse(body, status_code=200 if body["ready"] else 503, headers=FRESH)
 
     def palette(request: Request) -> Response:
-        """Answer with the colours of a model's tokens, three bytes each, or 404 for a model that is
-        not loaded.
-        """
+        """Answer with a model's token colours, three bytes each, or 404 for one not loaded."""
         colours = service.palette(request.path_params["model"])
         if colours is None:
             return Response(status_code=404)

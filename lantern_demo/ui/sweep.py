@@ -198,9 +198,7 @@ def _point(sweep: Sweep, setting: float, event: Generation) -> dict[str, Any]:
 
 
 def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:
-    """Draw a sweep of an example, as its file keeps it: passes, changed tokens and token ids of
-    every value.
-    """
+    """Draw a sweep of an example, as its file keeps it: passes, changes and tokens by value."""
     sweep, points = SWEEPS[name], []
     for value in sweep.values:
         done = pipe.generate(prompt, sweep.method, seed=seed, **{sweep.setting: value})
