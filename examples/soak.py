@@ -460,7 +460,8 @@ def main() -> None:
         values = [point[name] for point in found["curve"]]
         quarters = [values[min(len(values) - 1, len(values) * i // 4)] for i in range(5)]
         print(
-            f"{name}: {', '.join(f'{value:.0f}' for value in quarters)} at every quarter; most {max(values):.0f}"
+            f"{name}: {', '.join(f'{value:.0f}' for value in quarters)} at every "
+            f"quarter; most {max(values):.0f}"
         )
     raise SystemExit(0 if sound(found) else 1)
 

@@ -173,7 +173,8 @@ NOTE_BLANKS = f"""window.blanks = window.looked = 0;
 let raced = false;
 addEventListener("DOMContentLoaded", () => new MutationObserver(() => {{
   const racing = document.body.classList.contains("racing"), over = raced && !racing;
-  const lanes = [...document.querySelectorAll("#stage .lane")].map(({{ id }}) => id.slice("lane-".length));
+  const cards = [...document.querySelectorAll("#stage .lane")];
+  const lanes = cards.map(({{ id }}) => id.slice("lane-".length));
   const look = () => {{
     window.blanks += lanes.some((lane) => ({COLOURS})(lane) < 500);
     if ((window.looked += 1) < 60) requestAnimationFrame(look);
@@ -282,13 +283,18 @@ def test_names_in_a_chart_do_not_cover_each_other(browser: Browser) -> None:
     ]
     with scripts(browser, "dom") as page:
         page.evaluate(
-            "points => document.body.append(svg('svg', { viewBox: '0 0 420 250', 'font-size': 12 }, ...labels(points, 40, 410)))",
+            """points => {
+              const box = { viewBox: "0 0 420 250", "font-size": 12 };
+              document.body.append(svg("svg", box, ...labels(points, 40, 410)));
+            }""",
             points,
         )
         covered = page.locator("text").evaluate_all(
             """all => {
-              const boxes = all.map((one) => one.getBBox()), apart = (a, b) => a.x + a.width < b.x || a.y + a.height < b.y + 4;
-              return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => !apart(a, b) && !apart(b, a))).length;
+              const boxes = all.map((one) => one.getBBox());
+              const before = (a, b) => a.x + a.width < b.x || a.y + a.height < b.y + 4;
+              const meet = (a, b) => !before(a, b) && !before(b, a);
+              return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => meet(a, b))).length;
             }"""
         )
     assert covered == 0
@@ -354,7 +360,10 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         sizes = page.locator("#table figure > svg").evaluate_all(
-            "all => all.map((svg) => parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * svg.getScreenCTM().a)"
+            """all => all.map((svg) => {
+              const { fontSize } = getComputedStyle(svg.querySelector("text"));
+              return parseFloat(fontSize) * svg.getScreenCTM().a;
+            })"""
         )
         assert len(sizes) == 2 and all(12 <= size <= 17 for size in sizes), (width, sizes)
         assert fits(page)
@@ -547,7 +556,9 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
             window.delayed ||= choosers;
             return timer(call, choosers ? 1500 : wait, ...more);
           };
-          for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
+          for (const box of document.querySelectorAll("#methods input")) {
+            if (box.checked && box.value !== "vanilla") box.click();
+          }
           document.querySelector("#draw").click();
         }"""
     )
@@ -820,7 +831,7 @@ def hand_in(page: Page, file: Path) -> None:
 
 
 def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> None:
-    """What is refused far below the stage is told there; what the stage shows brings it into view."""
+    """A refusal far below the stage is told there; what the stage shows brings it into view."""
     unfold(page, texts.KNOB_TITLE)
     # before a record is read, whose model the server would load and keep
     page.locator("#explore").click()
@@ -857,14 +868,15 @@ def test_dark_mode_opens_by_its_address(tab: Page, server: str) -> None:
     open_page(tab, f"{server}?__theme=dark")
     expect(tab.locator("body")).to_have_class(re.compile(r"\bdark\b"))
     show_example(tab)
-    brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
+    parts = "getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3)"
+    brightness = f"e => {parts}.reduce((sum, x) => sum + Number(x), 0) / 3"
     assert tab.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
     assert tab.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
 
 
 @pytest.mark.skipif(
     not AXE.exists(),
-    reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js",
+    reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its file",
 )
 def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
     """Beside what is seen in a race, which another test looks at."""
@@ -916,7 +928,8 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
     assert len(sizes) > 20
     assert [size for size in sizes if min(size[1:]) < 24] == []
     small = page.locator("#stage *, #examples *").evaluate_all(
-        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < "
+        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && "
+        "parseFloat(getComputedStyle(one).fontSize) < "
         "12).map((one) => one.outerHTML.slice(0, 90))"
     )
     assert small == []
@@ -929,15 +942,21 @@ def test_nothing_is_cut_covered_or_small_on_the_stage(page: Page) -> None:
         page.wait_for_timeout(200)
         faults = page.locator("#stage .lane").evaluate_all(
             """lanes => lanes.flatMap((lane) => {
-              const names = ["h3", ".badge", ".passes b", ".fewer", ".seconds b", ".gain", ".number", ".ran"];
+              const names = ["h3", ".badge", ".passes b", ".fewer", ".seconds b", ".gain"];
+              names.push(".number", ".ran");
               const parts = names.map((name) => lane.querySelector(name));
-              const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
+              const boxes = parts.map((part) => part.getBoundingClientRect());
+              const room = lane.getBoundingClientRect();
               const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
-              const apart = (a, b) => beside(a, b) || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+              const above = (a, b) => a.bottom <= b.top + 1;
+              const apart = (a, b) => beside(a, b) || above(a, b) || above(b, a);
               const wide = (part) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth;
-              const cut = parts.filter((part, i) => wide(part) || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
-              const pair = (i, j) => apart(boxes[i], boxes[j]) ? "" : `${parts[i].className} ${parts[j].className}`;
-              const covered = boxes.flatMap((_, i) => boxes.slice(i + 1).map((_, j) => pair(i, i + 1 + j))).filter((one) => one);
+              const out = ({ right, bottom }) => right > room.right || bottom > room.bottom;
+              const cut = parts.filter((part, i) => wide(part) || out(boxes[i]));
+              const name = (i) => parts[i].className;
+              const pair = (i, j) => apart(boxes[i], boxes[j]) ? "" : `${name(i)} ${name(j)}`;
+              const pairs = (i) => boxes.slice(i + 1).map((_, j) => pair(i, i + 1 + j));
+              const covered = boxes.flatMap((_, i) => pairs(i)).filter((one) => one);
               const told = covered.map((one) => `${lane.id}: ${one} overlap`);
               return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...told];
             })"""

@@ -359,7 +359,8 @@ def test_ctrl_c_while_the_model_loads() -> None:
         "from lantern_demo.ui import page\n"
         # background commands of a script begin with it ignored
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "page.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), "
+        "page.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, "
+        "(os.getpid(), signal.SIGINT)).start(), "
         "time.sleep(60))\n"
         "page.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "page.build = lambda *_: None\n"

@@ -359,13 +359,15 @@ def _wire_restoring(
     shown = form.examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
     form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
-    loaded = upload.upload(
+    handed_in = upload.upload(lambda: status_html(texts.WAITS, "busy"), None, [told], **AT_ONCE)
+    loaded = handed_in.then(
         partial(load_record, service, w, form, told),
         [w.shown, upload],
         [told, *outputs],
         **QUIET,
         **ON_DEVICE,
     )
+    loaded.failure(lambda: status_html(texts.NOT_STARTED, "error"), None, [told], **AT_ONCE)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [told], None, js="(refusal) => loadedInView(refusal)", **QUIET)
     form.model.input(

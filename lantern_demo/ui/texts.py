@@ -148,7 +148,7 @@ SOURCES = {
 }
 WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
-NOT_STARTED = "Nothing was started: as many runs wait as may. Try again in a moment."
+NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 WAITING = "waiting"
 NO_LOOK_HERE = (
