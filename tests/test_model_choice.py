@@ -41,7 +41,6 @@ def form_of(service: Service) -> Form:
             gr.Textbox(),
             gr.Dropdown(),
             gr.HTML(),
-            gr.HTML(),
             (gr.HTML(), gr.HTML()),
             {name: gr.Number() for name in ON_THE_FORM},
             gr.Number(),

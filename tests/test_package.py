@@ -392,7 +392,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
         for path in (ROOT / "lantern_demo" / "decoding").glob("*.py")
         if path.stem != "__init__"
     )
-    assert "loop" in rooms and len((ROOT / "app.py").read_text(encoding="utf-8").splitlines()) < 60
+    assert "loop" in rooms
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
     steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app lantern_demo.ui.page"]
     command = [sys.executable, "-c", IMPORTS, str(ROOT), *steps]

@@ -7,6 +7,7 @@ Gradio documents each from its signature and docstring.
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -54,16 +55,16 @@ def _draw(service: Service) -> Callable[..., Any]:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
             method: A method id of /models; by default LANTERN++, or SJD for a model without a
-            drafter.
+                drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
 
         Returns:
             picture: A PNG file.
             numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of
-            tokens that only the relaxation accepted; 0 where the method is lossless), method,
-            model, seed, unknown_words, and warning: a sentence where the model cannot draw the
-            prompt, else null.
+                tokens that only the relaxation accepted; 0 where the method is lossless), method,
+                model, seed, unknown_words, and warning: a sentence where the model cannot draw the
+                prompt, else null.
         """
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
@@ -115,15 +116,15 @@ def _compare(service: Service) -> Callable[..., Any]:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
             methods: Method ids of /models, always run in the order of its list; by default those
-            marked default there.
+                marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
 
         Returns:
             pictures: PNG files by method id.
             record: The run record: prompt, settings, device, and a warning where the model cannot
-            draw the prompt (else null). Each method has its stats, token ids and, where vanilla
-            ran, its speedup.
+                draw the prompt (else null). Each method has its stats, token ids and, where vanilla
+                ran, its speedup.
         """
         given = dict(zip([*usual, "settings"], values, strict=False))
         settings = given.pop("settings", None)
@@ -182,7 +183,7 @@ def _models(service: Service) -> Callable[..., Any]:
 
         Returns:
             offer: Models with sizes, preset changes, requirements, missing methods, and the reason
-            where one cannot run here; the loaded ones with device and number format; methods.
+                where one cannot run here; the loaded ones with device and number format; methods.
         """
         return {
             "default_model": service.default,
@@ -218,7 +219,9 @@ def add_endpoints(service: Service) -> None:
         (_compare(service), ON_DEVICE),
         (_models(service), {"concurrency_limit": None}),
     ):
-        # Without a description of its own the documentation would lack the parameters' sentences.
+        # Gradio reads the sentence of a parameter from one line.
+        endpoint.__doc__ = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")
+        # Without this description the documentation would lack these sentences.
         gr.api(endpoint, api_description=inspect.getdoc(endpoint), **queue)
 
 
