@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
@@ -36,7 +37,7 @@ from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files, texts
 from lantern_demo.ui.api import answers
-from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, refused, settle
+from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, failed, settle
 from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.service import Frame, Progress, Service
@@ -447,8 +448,11 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     begun = begin(w, w.status, False, shown)
     assert texts.WAITS in begun[w.status] and begun[w.waits]
     assert texts.WAITS_ALREADY in begin(w, w.status, True, shown)[w.status]
-    assert texts.NOT_STARTED in refused(w, w.status, True)[w.status]
-    assert refused(w, w.status, False) == {w.waits: False}, "it began, and says itself what failed"
+    end = partial(settle, service, w)
+    ended = {**w.busy(False), w.waits: False}
+    told = failed(w, w.status, end, True, shown)
+    assert texts.NOT_STARTED in told.pop(w.status) and told == ended
+    assert failed(w, w.status, end, False, shown) == ended, "it began, and says itself what failed"
     assert repeating.inputs == [w.result], "which the results are of"
 
 

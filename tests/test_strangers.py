@@ -80,16 +80,6 @@ def test_no_file_of_the_machine_is_handed_out(server: str) -> None:
         ), path
 
 
-def test_no_value_names_a_file_of_the_machine(server: str) -> None:
-    """Gradio takes such an object for an upload, and finds that nobody uploaded it."""
-    for meta in (None, 5, [], {}, {"_type": "gradio.FileData"}):
-        body = {"prompt": {"path": "/etc/passwd", "meta": meta}}
-        joined = httpx.post(f"{server}gradio_api/call/v2/draw", json=body).json()
-        call = f"{server}gradio_api/call/draw/{joined['event_id']}"
-        answer = httpx.get(call, timeout=60).text
-        assert answer.startswith("event: error\n") and "root:" not in answer
-
-
 def test_the_foot_links_the_papers_and_a_spaces_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
     foot = served._foot()

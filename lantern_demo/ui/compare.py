@@ -6,7 +6,7 @@ import base64
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from math import isqrt
@@ -119,10 +119,12 @@ def stop(w: Widgets) -> Updates:
     return {w.status: status_html(texts.STOPPED), w.waits: False}
 
 
-def refused(w: Widgets, told: gr.HTML, waits: bool) -> Updates:
-    """Report in `told` a run that the full queue refused; other failures report themselves."""
+def failed(
+    w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], waits: bool, shown: Shown
+) -> Updates:
+    """Settle a run that failed, and report in `told` one that the full queue refused."""
     words = {told: status_html(texts.NOT_STARTED, "error")} if waits else {}
-    return {w.waits: False, **words}
+    return {**end(shown), **words, w.waits: False}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:

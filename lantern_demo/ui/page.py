@@ -18,7 +18,7 @@ from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.compare import again, begin, draw, refused, settle, stop
+from lantern_demo.ui.compare import again, begin, draw, failed, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
     Updates,
@@ -293,12 +293,15 @@ def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) ->
             list(dict.fromkeys([told, w.waits, *outputs])),
             js=js,
             trigger_mode="once",
+            # Gradio's page counts time, for every answer, on what shows an event's progress.
+            show_progress_on=w.draw,
             **QUIET,
             **ON_DEVICE,
         )
-        running.failure(partial(refused, w, told), [w.waits], [told, w.waits], **AT_ONCE)
-        # `then` also follows Stop and a failure.
-        settled = running.then(end, [w.shown], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
+        changed = list(dict.fromkeys([told, w.waits, *w.all()]))
+        # `then` also follows Stop, but not a refusal by the full queue.
+        settled = running.then(end, [w.shown], changed, **AT_ONCE)
+        running.failure(partial(failed, w, told, end), [w.waits, w.shown], changed, **AT_ONCE)
         settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running
 
