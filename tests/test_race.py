@@ -10,9 +10,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
