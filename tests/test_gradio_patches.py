@@ -68,11 +68,12 @@ def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> N
 def test_a_queue_in_which_a_request_waits_is_calm(
     served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It pauses at most a hundred times a second; unpatched, a thousand times."""
+    """It makes no short pauses; unpatched, hundreds in a second."""
     pauses, sleep = [], asyncio.sleep
 
     async def counted(seconds: float, *more: Any) -> Any:
-        pauses.append(seconds)
+        if 0 < seconds < 0.02:
+            pauses.append(seconds)
         return await sleep(seconds, *more)
 
     served.gate.clear()
@@ -81,12 +82,11 @@ def test_a_queue_in_which_a_request_waits_is_calm(
         assert call(served, value).status_code == 200
     wait_for(lambda: waiting(served) == 1)
     monkeypatch.setattr(asyncio, "sleep", counted)
-    begun = time.monotonic()
     time.sleep(1)
-    found, seconds = len(pauses), time.monotonic() - begun
+    found = len(pauses)
     served.gate.set()
     wait_for(lambda: len(served.ran) == ran + 2)
-    assert 10 < found < 100 * seconds
+    assert found < 10
 
 
 def test_a_kept_file_outlives_the_runs_folder(
