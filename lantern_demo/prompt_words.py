@@ -1,8 +1,4 @@
-"""Read what a prompt asks of a model with a small vocabulary; explain undrawable prompts.
-
-`ui/web/phrases.js` does the same in the page while the user types, with the tables of
-`Phrasebook.view`.
-"""
+"""Read what a prompt asks of a model with a small vocabulary, and explain undrawable prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from tokenizers.pre_tokenizers import Whitespace
 
@@ -30,7 +25,7 @@ GAP = "|"
 
 @dataclass(frozen=True)
 class Reading:
-    """What a prompt asks for: whether it names the model's subject, and each part's phrase."""
+    """The requests of a prompt: whether it names the subject, and a phrase for each part it has."""
 
     named: bool
     said: Mapping[str, str]
@@ -55,7 +50,7 @@ class Reading:
 
 
 class Phrasebook:
-    """The phrases that a vocabulary contains, by part of a prompt, the plainest first."""
+    """The phrases of a vocabulary, by part of a prompt and option, the plainest first."""
 
     def __init__(self, words: frozenset[str]) -> None:
         self.words = words
@@ -108,28 +103,13 @@ class Phrasebook:
         return Reading(one or several, said)
 
     def nearest(self, prompt: str) -> str:
-        """Return the nearest prompt of known phrases that is drawn reliably."""
+        """Return the nearest prompt of known phrases alone that is drawn reliably."""
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
 
-    def view(self) -> dict[str, Any]:
-        """Return the phrasebook for the page's script, as JSON values."""
-        return {
-            "words": sorted(self.words),
-            "nouns": NOUNS,
-            "number": NUMBER,
-            "singular": SINGULAR,
-            "before": BEFORE_NOUN,
-            "allButTheMoon": ALL_BUT_THE_MOON,
-            "gap": GAP,
-            "usual": self.usual,
-            "parts": self.parts,
-            "readings": self.readings,
-        }
-
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
-    """Return a model's phrasebook, or None if it reads any text or lacks the nouns."""
+    """Return a model's phrasebook, or None if it reads any text or lacks these phrases' nouns."""
     return None if info.vocabulary is None else _of(info.vocabulary)
 
 
@@ -156,7 +136,7 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning beside the picture of an undrawable prompt, otherwise None."""
+    """Return the warning for a prompt that the model cannot draw, otherwise None."""
     lacking = cannot_draw(info, prompt)
     return (
         None

@@ -50,7 +50,8 @@ LANES = [name.replace("+", "p") for name in DEFAULT]
 # Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow
 # to see.
 NOTE_PLAYING = """new MutationObserver(() => {
-  window.played ||= [...document.querySelectorAll(".play")].some((button) => button.textContent.includes("Pause"));
+  const buttons = [...document.querySelectorAll(".play")];
+  window.played ||= buttons.some((button) => button.textContent.includes("Pause"));
 }).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
@@ -59,12 +60,11 @@ REFUSED = "Failed to load resource"
 
 
 @contextmanager
-def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
+def new_tab(browser: Browser) -> Iterator[Page]:
     """A tab with nothing in it.
 
     A request to another host, or an error in the page's scripts or its console, fails the test. A
-    refusal by the server is no such error. console=False: for a page that loses its server, as
-    Gradio complains.
+    refusal by the server is no such error.
     """
     faults: list[str] = []
 
@@ -83,28 +83,24 @@ def new_tab(browser: Browser, console: bool = True) -> Iterator[Page]:
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    if console:
-        page.on(
-            "console",
-            lambda told: (
-                faults.append(told.text)
-                if told.type == "error" and REFUSED not in told.text
-                else None
-            ),
-        )
+    page.on(
+        "console",
+        lambda told: (
+            faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None
+        ),
+    )
     yield page
     page.close()
     assert faults == []
 
 
 def open_page(page: Page, address: str) -> None:
+    """Open the page, and wait for its first answer, with which Gradio fills in the form."""
     page.add_init_script(
         "document.addEventListener('lantern-started', () => { window.started = true; })"
     )
     page.goto(address)
     expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
-    # the last that a fresh page does: until then it may put what was typed early back to what it
-    # came with
     page.wait_for_function("window.started")
 
 
@@ -140,7 +136,8 @@ def draw(page: Page) -> None:
 
 COLOURS = """lane => {
   const canvas = document.querySelector(`#lane-${lane} canvas`);
-  return new Set(new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return new Set(new Uint32Array(data.buffer)).size;
 }"""
 
 
@@ -165,9 +162,12 @@ def lit(page: Page, lane: str, cell: int) -> bool:
     """Whether a cell of a lane's picture has the light edge of the chosen one."""
     return page.locator(f"#lane-{lane} canvas").evaluate(
         """(canvas, cell) => {
-          const size = canvas.width / 16, [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
-          const { data } = canvas.getContext("2d").getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
-          return [0, 4, 8, 12, 16, 20].some((at) => Math.min(data[at], data[at + 1], data[at + 2]) > 190);
+          const size = canvas.width / 16;
+          const [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
+          const pen = canvas.getContext("2d");
+          const { data } = pen.getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
+          const least = (at) => Math.min(data[at], data[at + 1], data[at + 2]);
+          return [0, 4, 8, 12, 16, 20].some((at) => least(at) > 190);
         }""",
         cell,
     )
@@ -180,7 +180,8 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
           const found = [], name = ({ node }) => node?.id || node?.className || node?.nodeName;
           new PerformanceObserver((list) => {
             for (const entry of list.getEntries()) {
-              if (!entry.hadRecentInput) found.push([entry.value, entry.sources.map(name).map(String)]);
+              if (entry.hadRecentInput) continue;
+              found.push([entry.value, entry.sources.map(name).map(String)]);
             }
           }).observe({ type: "layout-shift", buffered: true });
           setTimeout(() => done(found), 500);
@@ -195,12 +196,15 @@ FAULTS = """async () => {
   const found = {};
   const still = document.head.appendChild(document.createElement("style"));
   still.textContent = "* { transition: none !important; }";
-  for (const [theme, only] of [["light", undefined], ["dark", ["color-contrast", "link-in-text-block"]]]) {
+  const colours = ["color-contrast", "link-in-text-block"];
+  for (const [theme, only] of [["light", undefined], ["dark", colours]]) {
     document.body.classList.toggle("dark", theme === "dark");
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
-    const { violations } = await axe.run(document, { resultTypes: ["violations"], ...(only && { runOnly: only }) });
+    const options = { resultTypes: ["violations"], ...(only && { runOnly: only }) };
+    const { violations } = await axe.run(document, options);
     const serious = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
-    const told = serious.flatMap(({ id, nodes }) => nodes.map(({ target, html }) => `${id}: ${target} ${html.slice(0, 120)}`));
+    const line = (id, { target, html }) => `${id}: ${target} ${html.slice(0, 120)}`;
+    const told = serious.flatMap(({ id, nodes }) => nodes.map((node) => line(id, node)));
     if (told.length) found[theme] = told;
   }
   document.body.classList.remove("dark");

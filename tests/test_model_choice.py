@@ -41,7 +41,6 @@ def form_of(service: Service) -> Form:
             gr.Textbox(),
             gr.Dropdown(),
             gr.HTML(),
-            gr.HTML(),
             (gr.HTML(), gr.HTML()),
             {name: gr.Number() for name in ON_THE_FORM},
             gr.Number(),
@@ -53,8 +52,7 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
     form = form_of(service)
     found = choose(service, form, model)
     parts = {
-        name: getattr(form, name)
-        for name in ("set_for", "note", "prompt", "label", "builder", "examples")
+        name: getattr(form, name) for name in ("set_for", "note", "prompt", "label", "examples")
     }
     parts |= {"methods": form.methods[0], "others": form.methods[1]} | form.knobs
     names = {id(part): name for name, part in parts.items()}

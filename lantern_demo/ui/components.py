@@ -1,6 +1,4 @@
-"""The page's own components, the components that a run changes, and the updates that several
-actions share.
-"""
+"""The page's own components, those that a run changes, and updates that actions share."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from lantern_demo.ui.service import Service
 Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
+SHARED = ("dom", "charts", "layers", "race", "drawer", "grid")
 LOOK = ("cells", "look", "tour")  # loaded at the first look at a token
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
@@ -39,9 +37,7 @@ def script(name: str) -> str:
 
 
 def sent(path: Path) -> str:
-    """Return a script or styles as sent to the browser, without comments and indentation: every
-    visit downloads them.
-    """
+    """Return a script or styles as every visit downloads them: no comments, no indentation."""
     left_out = r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*"
     return re.sub(left_out, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
@@ -58,8 +54,7 @@ def shared_scripts() -> str:
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """Return an element of class `place` that the last script fills from the component's value,
-    using the scripts before it and the shared ones.
+    """Return an element of class `place` that the last of its scripts fills from its value.
 
     The template holds no value: templates would read a visitor's text as markup, while the scripts
     only ever make text of it.
@@ -81,31 +76,9 @@ def pack(value: Any) -> str:
     return "" if value is None else json.dumps(value, separators=(",", ":"))
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A prompt that is drawn at one press, and why it is offered."""
-
-    why: str
-    prompt: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The element that shows the state of a request.
-
-    While the request waits, its position in the queue is shown instead. Another event writes that
-    position, and sends its last text again when it ends.
-    """
-
-    place: gr.HTML
-    words: gr.HTML
-
-
-def answer(elem_id: str, words: str = "") -> Answer:
-    return Answer(
-        gr.HTML("", elem_classes=["answer", "place"]),
-        gr.HTML(words, elem_id=elem_id, elem_classes="answer"),
-    )
+def answer(elem_id: str, words: str = "") -> gr.HTML:
+    """Return the element that shows the state of a request."""
+    return gr.HTML(words, elem_id=elem_id, elem_classes="answer")
 
 
 @dataclass(frozen=True)
@@ -126,8 +99,7 @@ class Widgets:
     finished: FinishedRuns  # the runs that links can name
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State
-    # `Shown.run` of the lanes when a run was last requested; None once that was stopped
-    before: gr.State
+    waits: gr.State  # whether a run that was requested waits in the queue
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
     def all(self) -> list[Any]:
@@ -145,9 +117,7 @@ class Widgets:
         return [self.draw, self.stop, self.explore, self.again]
 
     def busy(self, running: bool) -> Updates:
-        """Return updates that enable only Stop while something runs, and all other buttons
-        otherwise.
-        """
+        """Return updates that enable Stop alone while something runs, and all others otherwise."""
         return {
             button: gr.update(interactive=(button is self.stop) == running)
             for button in self.buttons()
@@ -180,7 +150,6 @@ def status_html(
     text: str,
     kind: Literal["info", "ready", "busy", "error"] = "info",
     notes: Iterable[str] = (),
-    offer: Offer | None = None,
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
@@ -189,9 +158,6 @@ def status_html(
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
-    if offer is not None:
-        button = f'<button type="button" class="offer">{escape(offer.prompt)}</button>'
-        more = f"<p>{escape(offer.why)} {texts.OFFER} {button}</p>{more}"
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 
@@ -217,9 +183,9 @@ def results_of(
     sweeps: dict[str, Any] | None = None,
     kept_as: str | None = None,
 ) -> Updates:
-    """Show a finished run: the stage, with the lanes that did not finish, the table, the files and
-    the link. `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program
-    keeps.
+    """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
+
+    `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps.
     """
     record = shown.record
     assert record is not None

@@ -20,8 +20,9 @@ LINES = 3  # of a long prompt
 
 
 def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> bytes:
-    """Draw a PNG with the available pictures, in the record's order; its text chunks hold prompt,
-    seed and settings.
+    """Draw a PNG with the available pictures, in the record's order.
+
+    Its text chunks hold prompt, seed and settings.
     """
     names = [name for name in record["methods"] if name in pictures]
     width = 2 * MARGIN + max(len(names), 3) * (TILE + GAP) - GAP
@@ -48,8 +49,7 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
 
 
 def text_chunks(record: dict[str, Any], method: str | None = None) -> PngInfo:
-    """Return the text chunks of a PNG: prompt, seed, method, model, settings and the program's
-    version.
+    """Return the text chunks of a PNG: prompt, seed, method, model, settings and version.
 
     The settings have the draft trees that ran.
     """

@@ -27,7 +27,10 @@ class Explained(NamedTuple):
     heading: str = "a draft that only a relaxed rule accepts"
     because: str = "The method's relaxed rule accepted it."
     only: str = "by the relaxed rule"
-    bar: str = "The dark part of the bar is the model's probability of the draft, the striped one what the method adds."
+    bar: str = (
+        "The dark part of the bar is the model's probability of the draft, the striped one "
+        "what the method adds."
+    )
     counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
 
 
@@ -41,7 +44,10 @@ def explained(rule: Rule) -> Explained:
         "a draft that its neighbours helped to be accepted",
         "Its neighbours in the codebook lent it their probability, and with that it was accepted.",
         "because its neighbours count with it",
-        "The dark part of the bar is the model's probability of the draft, the striped one what its neighbours lend.",
+        (
+            "The dark part of the bar is the model's probability of the draft, the striped "
+            "one what its neighbours lend."
+        ),
         (("its neighbours lend", "{extra}"), ("they may lend at most", budget_of(rule))),
     )
 
@@ -55,7 +61,10 @@ def budget_of(rule: Lantern) -> str:
 
 def neighbours_of(rule: Lantern) -> str:
     """Describe which neighbours of a draft count."""
-    return f"its nearest tokens in the codebook, {rule.k} at most, as long as they add up to no more than {budget_of(rule)}"
+    return (
+        f"its nearest tokens in the codebook, {rule.k} at most, as long as they add up to "
+        f"no more than {budget_of(rule)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,9 @@ class Evidence:
                 "numbers": [own, limit],
             },
             "relaxed": {
-                "said": f"was accepted only {told.only}: exact decoding would have refused it here.",
+                "said": (
+                    f"was accepted only {told.only}: exact decoding would have refused it here."
+                ),
                 "numbers": numbers,
             },
         }
@@ -121,21 +132,25 @@ class Evidence:
             else ""
         )
         if self.greedy:
-            return f"A draft is accepted when the model's probability of it reaches that of the likeliest token.{more}"
+            return (
+                "A draft is accepted when the model's probability of it reaches that of "
+                f"the likeliest token.{more}"
+            )
         return (
-            "A draft is accepted with probability min(1, p/q): p is the model's probability of it, q the drafter's."
-            + more
+            "A draft is accepted with probability min(1, p/q): p is the model's "
+            "probability of it, q the drafter's." + more
         )
 
     def note(self) -> str:
         """Describe the bar of a trial."""
         bar = explained(self.rule).bar
-        return f"{bar} A draft is accepted when the bar {'reaches' if self.greedy else 'passes'} the line."
+        return (
+            f"{bar} A draft is accepted when the bar "
+            f"{'reaches' if self.greedy else 'passes'} the line."
+        )
 
     def because(self) -> dict[str, str]:
-        """Explain a token: by its letter in the record, as the picture's first token, or after
-        refused drafts.
-        """
+        """Explain a token by its letter in the record, as the first, or after refused drafts."""
         if self.greedy:
             kept = "This draft is the model's likeliest token."
             alone = "This draft is not the model's likeliest token."
@@ -159,9 +174,10 @@ class Evidence:
         return explained(self.rule).because
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """Return the trials of a record by step: [node, case, own, counted, limit], or [node, case,
-        and the values that its sentence names]. Trials past the picture's end are left out; a run
-        that kept none has none.
+        """Return the trials of a record by step, as [node, case, own, counted, limit].
+
+        Another form is [node, case, and the values that its sentence names]. Trials past the
+        picture's end are left out; a run that kept none has none.
         """
         found, before = [], 0
         rows = events.get(self.kept_as, [[]] * len(events["committed"]))
@@ -180,8 +196,9 @@ class Evidence:
         return found
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        """Turn a record's row into a row of `trials`. kept: the letter that records have for an
-        accepted draft, None for a refused one.
+        """Turn a record's row into a row of `trials`.
+
+        kept: the letter that records have for an accepted draft, None for a refused one.
         """
         node, own, stands, limit = trial
         exact = "alone" if isinstance(self.rule, Lantern) else "exact"
@@ -212,9 +229,10 @@ class Undrafted(Evidence):
 
 
 class Compared(Evidence):
-    """The sentences for shared noise: a draft is compared with the token that the model itself
-    draws at its position. At temperature 0 that is the likeliest token. With LANTERN a draft also
-    stands for the neighbours that may lend to it.
+    """The sentences for shared noise: a draft is compared with the model's own draw.
+
+    At temperature 0 that is the likeliest token. With LANTERN a draft also stands for the
+    neighbours that may lend to it.
     """
 
     kept_as = "compared"
@@ -258,9 +276,14 @@ class Compared(Evidence):
             return told
         nor = ", or had it among its neighbours" if self.near else ""
         return told | {
-            "e": "The model itself drew this very token here. After the same tokens vanilla draws it too, with the same noise.",
+            "e": (
+                "The model itself drew this very token here. After the same tokens vanilla "
+                "draws it too, with the same noise."
+            ),
             "r": self.reason(),
-            "refused": f"The model drew this token itself, and no draft tried here was the same{nor}.",
+            "refused": (
+                f"The model drew this token itself, and no draft tried here was the same{nor}."
+            ),
         }
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
@@ -269,8 +292,9 @@ class Compared(Evidence):
         return [node, case, drawn, self.where(near, tokens - 1) if self.near else ""]
 
     def where(self, near: int, others: int) -> str:
-        """Describe the rank of the model's own draw among the draft's neighbours that count. near:
-        its rank from 1, or -1 for none of them. others: the number of these neighbours.
+        """Describe the rank of the model's own draw among the draft's neighbours that count.
+
+        near: its rank from 1, or -1 for none of them. others: the number of these neighbours.
         """
         if not others:
             return ", and the draft has no neighbours that count"

@@ -32,8 +32,9 @@ def write(path: Path, data: bytes) -> str:
 
 
 def saved(write: Callable[..., str], *arguments: Any) -> str | None:
-    """Return the path that `write` returns, or None if the disk is full: a run's results are worth
-    more than its files.
+    """Return the path that `write` returns, or None if the disk is full.
+
+    A run's results are worth more than its files.
     """
     try:
         return write(*arguments)
@@ -44,9 +45,7 @@ def saved(write: Callable[..., str], *arguments: Any) -> str | None:
 
 
 def write_picture(folder: Path, generation: Generation) -> str:
-    """Save a finished picture as PNG; its text chunks hold prompt, seed, method, model, settings
-    and version.
-    """
+    """Save a finished picture as PNG, with prompt, seed, method, model and settings as text."""
     buffer = io.BytesIO()
     # Twice as fast as the usual level, and 2 % larger.
     generation.image.save(

@@ -14,7 +14,6 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_r
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
-    Answer,
     Updates,
     answer,
     component,
@@ -63,9 +62,7 @@ def first_knobs(service: Service) -> dict[str, Any]:
 
 
 def other_knobs(service: Service) -> dict[str, Any]:
-    """Return the other settings' components by name, folded in groups by the methods that read
-    them.
-    """
+    """Return the other settings' components by name, folded in groups by methods."""
     defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for readers, names in by_readers().items():
         rest = [name for name in names if name not in FIRST]
@@ -88,8 +85,9 @@ def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) ->
 
 
 def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
-    """Set the knobs to the papers' values, where they give one, and report it; no k exceeds the
-    model's codebook.
+    """Set the knobs to the papers' values, where they give one, and report it.
+
+    No k exceeds the model's codebook.
     """
     most = min(
         (
@@ -118,9 +116,7 @@ def drawer_head() -> None:
 
 
 def drawer_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
-    """Add the foot below the settings, which stays in view: an answer, Paper settings, Reset to
-    preset, and Draw.
-    """
+    """Add the foot below the settings: an answer, Paper settings, Reset to preset, and Draw."""
     with gr.Column(elem_id="drawer-foot"):
         told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
         with gr.Row():
@@ -145,10 +141,11 @@ def _knob(name: str, value: Any) -> Any:
 Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
 
 
-def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
-    """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record
-    and link, the check, and timing. Return the results in the order of `Widgets`, the explorer, the
-    other methods' chooser, the upload of a record, and its answer.
+def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, gr.HTML]:
+    """Add the folds below the cards: knob, other methods, numbers, record, check and timing.
+
+    Return the results in the order of `Widgets`, the explorer, the other methods' chooser, the
+    upload of a record, and its answer.
     """
     with gr.Column(elem_id="results"):
         with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
@@ -194,9 +191,7 @@ def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
 
 
 def in_repository(path: str = "") -> str | None:
-    """Return the address of a file, or of the whole repository, on a Space; None elsewhere, where
-    no address is known.
-    """
+    """Return the address of a file, or of the whole repository, on a Space; None elsewhere."""
     space = os.environ.get("SPACE_ID")
     return (
         space

@@ -39,9 +39,7 @@ KEPT = 8
 
 
 class Node(NamedTuple):
-    """A node of a draft tree: its cell in the picture, which may lie past the end, and the tokens
-    on the path to it by cell.
-    """
+    """A node of a draft tree: its cell, also past the end, and its path's tokens by cell."""
 
     cell: int
     tokens: dict[int, int]
@@ -152,8 +150,9 @@ class LookAlikes:
 def _likeliest(
     pipe: Pipeline, prompt: str, sampling: Sampling, tokens: tuple[int, ...]
 ) -> list[list[tuple[int, float]]]:
-    """Return the model's likeliest tokens by cell, each with its probability given all tokens
-    before; none for the first cell.
+    """Return the model's likeliest tokens by cell, each with its probability.
+
+    It is given all tokens before; the first cell has none.
     """
     encoded = pipe.read(prompt).encoded
     condition = pipe.networks.target.condition(
@@ -180,8 +179,9 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """Return the nodes of a draft tree that was sent: {"tokens", "parents": an earlier node for
-    each but the root, "at": the root's cell}. Raise ValueError for anything else.
+    """Return the nodes of a draft tree that was sent; raise ValueError for anything else.
+
+    It is {"tokens", "parents": an earlier node for each but the root, "at": the root's cell}.
     """
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
@@ -193,7 +193,8 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
         or any(parent >= node for node, parent in enumerate(parents) if node)
     ):
         raise ValueError(
-            f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place"
+            f"tree must have at most {NODES} tokens, the parent of each among those "
+            "before it, and the root's place"
         )
     nodes = [Node(at, {at: tokens[0]})]
     for token, parent in zip(tokens[1:], parents[1:], strict=True):
@@ -203,8 +204,9 @@ def _tree(asked: Any, codes: int, places: int) -> list[Node]:
 
 
 def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
-    """Return the surroundings of each node's cell in the picture with the node's tokens in it, side
-    by side. Equal pictures are decoded once.
+    """Return the pictures around each node's cell, with the node's tokens in it, side by side.
+
+    Equal pictures are decoded once.
     """
     images: dict[tuple[int, ...], Image.Image] = {}
     squares = []

@@ -1,6 +1,4 @@
-"""The method choosers, with a sentence for each method: those of the comparison in the settings,
-the others in a fold.
-"""
+"""The method choosers: those of the comparison in the settings, the others in a fold."""
 
 from __future__ import annotations
 

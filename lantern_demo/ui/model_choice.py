@@ -1,6 +1,4 @@
-"""The page's updates for a chosen model: its note, the kind of its prompt, the methods on offer,
-the settings' presets.
-"""
+"""The page's updates for a chosen model: note, kind of prompt, methods and presets."""
 
 from __future__ import annotations
 
@@ -17,7 +15,6 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
 from lantern_demo.ui.method_panel import methods_view
-from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
@@ -32,7 +29,6 @@ class Form:
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
-    builder: gr.HTML
     examples: gr.HTML
     methods: tuple[gr.HTML, gr.HTML]  # of the comparison, and the others
     knobs: dict[str, Any]
@@ -43,7 +39,7 @@ class Form:
         return [self.model, self.seed, *self.of_model()]
 
     def of_model(self) -> list[Any]:
-        by_kind = [self.prompt, self.label, self.builder, self.examples]
+        by_kind = [self.prompt, self.label, self.examples]
         return [self.set_for, self.note, *by_kind, *self.methods, *self.knobs.values()]
 
 
@@ -71,8 +67,9 @@ def choose(
     methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:
-    """Return the updates for a model of the list, with its preset and its default methods unless
-    others are given. The model is loaded at its first run.
+    """Return the updates for a model, with its preset and default methods unless given others.
+
+    The model is loaded at its first run.
     """
     info = service.offered()[model]
     by_class = info.kind == "class"
@@ -92,7 +89,6 @@ def choose(
         form.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
         if by_class
         else gr.update(visible=False),
-        form.builder: pack(builder_view(info)),
         form.examples: gr.update(visible=info.folder is not None),
         **{
             box: pack(methods_view(usable, chosen, usual))
@@ -126,8 +122,9 @@ def choose_another(service: Service, form: Form, model: str, before: str) -> dic
 
 
 def note(service: Service, model: str) -> str:
-    """Describe a model: its pictures, its requirements, the methods it lacks, and why it cannot run
-    here, if it cannot. The Markdown has only our own words.
+    """Describe a model: pictures, requirements, lacking methods, and why it cannot run here.
+
+    The Markdown has only our own words.
     """
     info = service.offered()[model]
     lines = [info.description, info.licence]

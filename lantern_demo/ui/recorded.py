@@ -1,6 +1,4 @@
-"""Run records and where they come from: the examples that ship with the code, the runs of this
-program, and visitors' files.
-"""
+"""Run records: the examples, the runs of this program, and visitors' files."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Return the address of the sweeps and their number: they weigh as much as the rest of the
-        run. None if there are no sweeps.
+        """Return the address of the sweeps and their number, or None if there are none.
+
+        They weigh as much as the rest of the run.
         """
         if not self.sweeps:
             return None
@@ -107,8 +106,9 @@ def _no_number(name: str) -> float:
 
 
 class FinishedRuns:
-    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a
-    link, a reload or Back shows them again.
+    """The latest runs of a program, in memory only, by names that cannot be guessed.
+
+    A link, a reload or Back shows them again.
     """
 
     def __init__(self, most: int = 200) -> None:
@@ -129,8 +129,9 @@ class FinishedRuns:
 
 
 def cards() -> dict[str, Any] | None:
-    """Return the value of the examples' component: for each its prompt and a small picture drawn by
-    vanilla. The first is on the stage.
+    """Return the value of the examples' component: prompts and small pictures by vanilla.
+
+    The first is on the stage.
     """
     found = [
         {"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])}

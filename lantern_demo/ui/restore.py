@@ -40,8 +40,9 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
-    """Return the stage's first value, made from the first recorded run, and the scripts of a look
-    with their part of it. Every visit downloads its pictures, so they are compressed more.
+    """Return the stage's first value, of the first recorded run, and the scripts of a look.
+
+    Every visit downloads its pictures, so they are compressed more.
     """
     view, apart = None, []
     for run in recorded_runs()[:1]:
@@ -105,9 +106,7 @@ def load_record(
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
-    """Return notes on pictures that were drawn from a record's tokens; [] if they are the recorded
-    ones.
-    """
+    """Return notes on pictures drawn from a record's tokens; [] if they are the recorded ones."""
     hashes = [entry["image_sha256"] for entry in record["methods"].values()]
     if [image_hash(image) for image in images] == hashes:
         return []
@@ -118,8 +117,7 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 def from_link(
     service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]
 ) -> Updates | None:
-    """Show the run that a link names, or the recording of the run that it requests; None when it
-    requests nothing.
+    """Show the run that a link names or requests; None when it requests nothing.
 
     Without either, fill in the form from the link and show that nothing is drawn yet.
     """
@@ -163,7 +161,7 @@ def from_link(
 
 
 def _example_of(asked: link.Asked) -> int | None:
-    """Return the index of the recorded run that a link requests, with or without its draft trees."""
+    """Return the index of the recorded run that a link requests, with or without its trees."""
     wanted, settings = (asked.model, asked.prompt, asked.methods), asked.settings.as_dict()
     for index, record in enumerate(run.record for run in recorded_runs()):
         same = wanted == (record["model"]["id"], record["prompt"], record["order"])

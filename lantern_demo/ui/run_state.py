@@ -57,8 +57,7 @@ class Lane:
 
 @dataclass
 class Shown:
-    """A run on a visitor's page: the lanes, and the record and pictures of the methods that
-    finished.
+    """A run on a visitor's page: lanes, and record and pictures of the finished methods.
 
     A run hands it to the page's state once and then mutates it. To hand it over with every frame
     would cost the server more with every finished method.

@@ -1,6 +1,4 @@
-"""A run as the page's components show it: values for its scripts and rows for its table, all made
-of texts and numbers.
-"""
+"""A run as the page's components show it: values for scripts and rows for the table."""
 
 from __future__ import annotations
 
@@ -85,8 +83,9 @@ STALL = 10  # times the median step: a longer step counts as a stall
 
 
 def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of decoding in steps that took over STALL times the median step, and in
-    all others. The prompt's own pass is never a stall.
+    """Return the seconds of steps that took over STALL times the median step, and of the others.
+
+    The prompt's own pass is never a stall.
     """
     ends = entry["events"]["milliseconds"]
     steps = [(end - start) / 1000 for start, end in pairwise(ends)]

@@ -27,7 +27,6 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import sentence
-from lantern_demo.metrics import Counters
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.checkpoints import files_folder, requirements_unmet
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
@@ -74,9 +73,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Frame:
-    """The changes since the last one: the progress of methods, and a preview of one of them (JPEG)
-    when requested. It has no lanes while a part is made ready: `ready` is the method that is warmed
-    up, or PROMPT while the prompt is read.
+    """The changes since the last one: progress of methods, and a requested preview (JPEG) of one.
+
+    It has no lanes while a part is made ready: `ready` is the method that is warmed up, or PROMPT
+    while the prompt is read.
     """
 
     lanes: dict[str, Progress]
@@ -105,7 +105,6 @@ class Service:
         self._folder = files_folder(self._first_info, folder)
         self.default = self._first_info.id
         pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
-        self.counters = Counters()  # of the pictures drawn, for /metrics
         self.unused_gpu = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -237,7 +236,10 @@ class Service:
         # On ZeroGPU a model must be loaded before the page is launched, even one that ships with
         # the code.
         if on_zero_gpu() or (on_space() and info.published is not None):
-            return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
+            return (
+                "this Space runs only the model that it was started with; run the code on "
+                "a machine of your own for this one"
+            )
         device = pick_device(self._device)
         return requirements_unmet(info, device, dtype_of(info, "auto", device))
 
@@ -292,7 +294,6 @@ class Service:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
-                        self.counters.add(item.record)
                         outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = f"failed ({item.message})"
@@ -302,7 +303,7 @@ class Service:
                 _log(request, outcomes, perf_counter() - start)
 
     def palette(self, model: str) -> bytes | None:
-        """Return the colours of a model's tokens, three bytes each, or None where it is not loaded."""
+        """Return the colours of a model's tokens, three bytes each, or None if it is not loaded."""
         pipe = self._loaded.get(model)
         # On ZeroGPU only a run can decode: here only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
@@ -326,14 +327,13 @@ class Service:
             return self._compute(self._redraw, model, tokens)
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Return whether a loaded model draws its pictures with the network of a record, according
-        to the record's `trained`.
-        """
+        """Return whether a loaded model draws with the network of a record, by its `trained`."""
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """Return the result of a short call in the thread that computes, or None during a run:
-        nothing may delay a timed run.
+        """Return the result of a short call in the thread that computes, or None during a run.
+
+        Nothing may delay a timed run.
         """
         if not self._turn.acquire(blocking=False):
             return None
@@ -414,10 +414,12 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Return the seconds of a shared GPU to request: until the model is on it, then for each
-        method its run and the capture of its steps. The time of a method is an estimate at first,
-        later twice that of the longest run, since each is warmed up. Unused seconds are given back,
-        but a visitor with less than 1.5 times as much left is refused.
+        """Return the seconds of a shared GPU to request.
+
+        They last until the model is on it, then for each method its run and the capture of its
+        steps. The time of a method is an estimate at first, later twice that of the longest run,
+        since each is warmed up. Unused seconds are given back, but a visitor with less than 1.5
+        times as much left is refused.
         """
         took, info = self._seconds.get(request.model), self.offered()[request.model]
         small = info.published is None
@@ -443,8 +445,10 @@ def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
 
 
 def run_seconds() -> float:
-    """Return the most seconds that a comparison may keep the device: LANTERN_RUN_SECONDS, else two
-    minutes on a Space and an hour elsewhere. Raise ValueError for an invalid number.
+    """Return the most seconds that a comparison may keep the device.
+
+    That is LANTERN_RUN_SECONDS, else two minutes on a Space and an hour elsewhere. Raise ValueError
+    for an invalid number.
     """
     given = os.environ.get(RUN_SECONDS)
     if not given:
@@ -464,9 +468,7 @@ def on_zero_gpu() -> bool:
 
 
 def on_space() -> bool:
-    """Return whether strangers may send requests: there a request must not start a download of many
-    gigabytes.
-    """
+    """Return whether strangers may send requests, which must then start no large download."""
     return bool(os.environ.get("SPACE_ID"))
 
 

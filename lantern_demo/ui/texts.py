@@ -5,25 +5,22 @@ The sentences about accepted and refused drafts are in `evidence`.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.prompt_words import NOUNS, USUAL
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
-    "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
+    "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) "
+    "per token; the others draft ahead. "
     "LANTERN and LANTERN++ also change tokens."
 )
-DESCRIPTION = (
-    "Watch a visual autoregressive model draw one picture with several decoding methods side by side: vanilla, EAGLE, LANTERN, "
-    "LANTERN++ and others. Each is timed, and the tokens that it changed are counted."
-)
-
 # Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
 # that shows a lantern.
 EXAMPLES = (
@@ -44,12 +41,13 @@ CLASS_INFO = (
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
-SEED_INFO = "The same seed, settings and draft trees give the same pictures, up to rounding. Links have all three."
+SEED_INFO = (
+    "The same seed, settings and draft trees give the same pictures, up to rounding. "
+    "Links have all three."
+)
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
-OFFER = "Try:"
-NOT_DRAWN = "Not drawn."
-DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick words", "Settings"
+DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 DRAW_THESE = "Draw with these"
 DRAW_OTHERS = "Draw with all chosen methods"
 PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
@@ -60,8 +58,10 @@ LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
 KEEP_TITLE = "Record and link"
 KEEP_NOTE = (
-    "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
-    "Load a record here to replay it or to run it again on this machine. Each PNG holds prompt, seed and settings."
+    "The record holds everything needed to run this again: prompt, settings, trees, "
+    "versions, every token and every step. "
+    "Load a record here to replay it or to run it again on this machine. Each PNG "
+    "holds prompt, seed and settings."
 )
 
 FOOT = "About this demo"
@@ -77,7 +77,8 @@ OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens added per pass. Changed counts the tokens that only the method's relaxed rule "
+    "MAL is the mean accepted length: tokens added per pass. Changed counts the tokens "
+    "that only the method's relaxed rule "
     "accepted. Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
@@ -87,39 +88,51 @@ TABLE_HEAD = (
 )
 
 TIMING = """
-- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs all of them equally. Each
-  draws the tokens that it draws alone. Where memory does not hold all methods, they run one after the other, with a note on
-  the page.
-- The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading the prompt and decoding the
-  picture are timed separately. Previews, files and the network are not timed. Every method is warmed up first.
-- **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a processor for more than a tenth
-  of its seconds, the page reports a busy machine.
+- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
+  all of them equally. Each draws the tokens that it draws alone. Where memory does not hold all
+  methods, they run one after the other, with a note on the page.
+- The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading
+  the prompt and decoding the picture are timed separately. Previews, files and the network are not
+  timed. Every method is warmed up first.
+- **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a
+  processor for more than a tenth of its seconds, the page reports a busy machine.
 - **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
 """
 
 AUDIT_FILE = "docs/audit.md"
 
+MORE = "\u2026"  # stands for the rest of a list
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_RECORDED = "Below is a recording of lantern-scenes, which draws only paper lanterns. Press Draw to draw live."
+READY_RECORDED = (
+    "Below is a recording of lantern-scenes, which draws only paper lanterns. Press "
+    "Draw to draw live."
+)
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
-READY_LOADED = "The record is shown below. Press \u201cRun this again\u201d to compare its tokens with this machine's."
+READY_LOADED = (
+    "The record is shown below. Press \u201cRun this again\u201d to compare its tokens "
+    "with this machine's."
+)
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
 READY_GONE = "The run that the link names is not kept any more."
 NOT_DRAWN_YET = "Nothing is drawn yet."
-NO_SUCH_EVENT = "There is no such event; reload the page."
-NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
+NO_ROOM = (
+    "The disk of the machine that runs this is full, so there are no files to "
+    "download. Free some space and draw again."
+)
 NO_SUCH_EXAMPLE = "There is no such example."
-ANSWERED = "This call was answered; an answer is kept until it is taken. Make a new call."
-NO_ADDRESS = "Files are uploaded; the server fetches none from an address."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
-    "The pictures are drawn here from the recorded tokens. Not all are equal to the byte: another number format or thread count "
+    "The pictures are drawn here from the recorded tokens. Not all are equal to the "
+    "byte: another number format or thread count "
     "may change a colour level or two."
 )
-OTHER_DECODER = "The tokens are the recorded ones. The pictures drawn from them look different: this model has another picture decoder here."
+OTHER_DECODER = (
+    "The tokens are the recorded ones. The pictures drawn from them look different: "
+    "this model has another picture decoder here."
+)
 LOADING_FIRST = (
     "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 )
@@ -133,15 +146,15 @@ SOURCES = {
     "recorded": "A recording of {date} on {device}: {prompt}",
     "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
 }
-ASKED = "Waiting for the device."
+WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
-NOT_STARTED = "Nothing was started."
+NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
+WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 WAITING = "waiting"
 NO_LOOK_HERE = (
     "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 )
 LOOK_LATER = "The device is at work; look again in a moment."
-LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
 LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
 )
@@ -155,13 +168,8 @@ UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
 UNKNOWN_WORDS = "The model does not know these words and drew without them: {words}."
+MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
-QUEUE_FULL = (
-    "Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
-)
-TOO_MANY_OF_YOURS = "You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
-TOO_DEEP = "{name} is nested too deeply; at most {most} levels are read."
-NO_FILE = "{name} must not be a file; the settings are texts, numbers and lists."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_RECORD = "This file cannot be shown: {why}."
@@ -174,14 +182,22 @@ SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 METHOD_SENTENCES = {
     "vanilla": "One pass for every token. The baseline.",
     "eagle1": "Drafts along a static tree and accepts only tokens that the model would have drawn.",
-    "eagle2": "Grows its draft tree where the drafter is sure, and accepts only tokens that the model would have drawn.",
+    "eagle2": (
+        "Grows its draft tree where the drafter is sure, and accepts only tokens that the "
+        "model would have drawn."
+    ),
     "lantern": "EAGLE-2's tree. Similar tokens lend a draft their probability, up to delta in all.",
-    "lantern++": "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability.",
+    "lantern++": (
+        "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability."
+    ),
 }
 BADGES = {"vanilla": "reference", "lantern": "relaxed", "lantern++": "relaxed"}
 
 
-EXPLORE_NOTE = "Measure here redraws your prompt at five values of this setting, and with vanilla. All else stays the same."
+EXPLORE_NOTE = (
+    "Measure here redraws your prompt at five values of this setting, and with "
+    "vanilla. All else stays the same."
+)
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
@@ -189,7 +205,9 @@ EXPLORE = "Measure here"
 LOOK: dict[str, Any] = {
     "heading": "This token: {what}",
     "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
-    "lookNote": "Click a token of the picture, or use the arrow keys. The same token is lit on every card.",
+    "lookNote": (
+        "Click a token of the picture, or use the arrow keys. The same token is lit on every card."
+    ),
     "patchesTitle": "The picture with other tokens at this position",
     "patchDraft": "refused draft",
     "patchBoth": "the accepted draft",
@@ -229,7 +247,9 @@ LOOK: dict[str, Any] = {
     "overOne": "more than 1",
     "treeTold": "The draft tree of this step: {nodes} nodes, the root counted. Accepted: {path}.",
     "treeNote": "Draft tree; the last token before it is at the top.",
-    "treePictures": "Each node shows the picture at its position with that draft and those above it.",
+    "treePictures": (
+        "Each node shows the picture at its position with that draft and those above it."
+    ),
     "treeSigns": {
         "root": "the last token before",
         "accepted": "accepted draft",
@@ -243,34 +263,6 @@ LOOK: dict[str, Any] = {
 
 # The texts of the page's scripts, which fill in {names}.
 WEB: dict[str, Any] = {
-    "prompt": {
-        "title": "What to draw, in parts",
-        "draws": "This model draws",
-        "surprise": "Surprise me",
-        "parts": {
-            "count": "Number",
-            "colour": "Colour",
-            "shape": "Kind",
-            "place": "Place",
-            "time": "Time",
-            "moon": "Moon",
-        },
-        "any": {
-            "count": "any number",
-            "colour": "any colour",
-            "shape": "any kind",
-            "place": "any place",
-            "time": "any time",
-            "moon": "moon or none",
-        },
-        "ready": READY,
-        "long": "The prompt has {count} characters, at most {most} are allowed.",
-        "unknown": "Unknown words (ignored): {words}",
-        "only": "This model draws only {noun}. Try:",
-        "without": "Without:",
-        "bare": "This model draws one to four {noun}. Add a colour, kind, place or time:",
-        "alone": "The model often omits a single lantern. Try:",
-    },
     "tour": {
         "open": "How it works",
         "title": "How it works",
@@ -280,9 +272,18 @@ WEB: dict[str, Any] = {
         "count": "{number} of {of}",
         "captions": [
             "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
-            "One pass of the model checks all of them at once. Without drafts it would draw one token.",
-            "This token was changed: only the relaxed rule accepted it, as its neighbours in the codebook count. Here they are.",
-            "So one pass added {added} of the picture's tokens. The card counts all changed tokens: {changed} of {of}.",
+            (
+                "One pass of the model checks all of them at once. Without drafts it would "
+                "draw one token."
+            ),
+            (
+                "This token was changed: only the relaxed rule accepted it, as its "
+                "neighbours in the codebook count. Here they are."
+            ),
+            (
+                "So one pass added {added} of the picture's tokens. The card counts all "
+                "changed tokens: {changed} of {of}."
+            ),
         ],
     },
     "stage": "The race",
@@ -351,20 +352,23 @@ WEB: dict[str, Any] = {
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
     "noSweeps": "The recorded values could not be fetched; Measure here still works.",
     "sweepAt": "{steps} instead of {alone}, {changed}",
-    "sweepNoted": "These values were recorded with the example. Measure here redraws it and gives seconds.",
+    "sweepNoted": (
+        "These values were recorded with the example. Measure here redraws it and gives seconds."
+    ),
     "lossless": {
         "title": "Is it lossless?",
         "here": "In this run, the same {of} tokens as vanilla: {told}.",
         "yes": "{method} yes",
         "no": "{method} no",
-        "independent": "Independent random numbers draw another picture from the same distribution.",
-        "relaxed": "Relaxed acceptance changes the distribution of {methods}: here it changed {counts} of {of} tokens.",
+        "independent": (
+            "Independent random numbers draw another picture from the same distribution."
+        ),
+        "relaxed": (
+            "Relaxed acceptance changes the distribution of {methods}: here it changed "
+            "{counts} of {of} tokens."
+        ),
         "checked": "How every method is checked:",
     },
-    "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page keeps trying.",
-    "back": "The server is back. Reload to draw again; your prompt, methods and seed stay.",
-    "reload": "Reload",
-    "lostRace": "The connection broke during the race. The cards show how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }
 
@@ -408,9 +412,7 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
 
 
 def to_visitor(message: str) -> str:
-    """Turn a refusal of the API, which begins with a parameter's name, into a sentence for a
-    visitor of the page.
-    """
+    """Turn a refusal of the API, which begins with a parameter, into a sentence for a visitor."""
     name, _, rest = message.partition(" ")
     first = (
         KNOBS[name].label
@@ -448,7 +450,7 @@ def passes(steps: int) -> str:
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """Report that single steps took far longer than the rest, and the run's seconds without them."""
+    """Report that single steps took far longer than the rest, and the seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
@@ -460,7 +462,10 @@ def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
         key=int,
     )
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
-    return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
+    return (
+        f"Other programs used the processor, and runs waited {waited} % of their time: "
+        "trust passes, not seconds."
+    )
 
 
 def in_turn(labels: list[str], reason: str) -> str:
@@ -480,10 +485,16 @@ def starting(seed: int, anew: bool) -> str:
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
-def drawn_without(words: Sequence[str]) -> str:
-    """Report the words that a model of one thing ignored."""
-    quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this model draws only {NOUNS[1]}."
+def unknown_words(words: Iterable[str]) -> str:
+    """Name the words that a model drew without; "" for punctuation alone."""
+    named = [
+        word
+        for word in dict.fromkeys(words)
+        if not all(unicodedata.category(letter).startswith("P") for letter in word)
+    ]
+    more = [MORE] if len(named) > MOST_WORDS else []
+    told = ", ".join([*named[:MOST_WORDS], *more])
+    return UNKNOWN_WORDS.format(words=told) if named else ""
 
 
 def internal_error(error: BaseException) -> str:
@@ -491,7 +502,10 @@ def internal_error(error: BaseException) -> str:
 
 
 def load_failed(model: str, error: BaseException) -> str:
-    return f"model {model} could not be loaded: {sentence(error)} Other models still work; choose one of them, or try again later."
+    return (
+        f"model {model} could not be loaded: {sentence(error)} Other models still work; "
+        "choose one of them, or try again later."
+    )
 
 
 def knobs_of(methods: Sequence[Method]) -> str:
@@ -500,15 +514,6 @@ def knobs_of(methods: Sequence[Method]) -> str:
         return "All methods"
     *others, last = (method.label for method in methods)
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> str:
-    if not names:
-        return f"This event takes {wanted} values, got {got}."
-    return (
-        f"/{name} takes {wanted} values in this order: {', '.join(names)}; got {got}. "
-        f"By name they may be left out: post an object to /gradio_api/call/v2/{name}."
-    )
 
 
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
