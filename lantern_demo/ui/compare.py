@@ -253,7 +253,7 @@ def _live(
     drawn so far.
     """
     settings = None if shown.record is None else Settings(**shown.record["settings"])
-    lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
+    lanes = [lane_view(lane, settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
     told = (

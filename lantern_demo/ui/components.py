@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look", "tour")  # loaded at the first look at a token
+LOOK = ("cells", "look")  # loaded at the first look at a token
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 

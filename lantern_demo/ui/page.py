@@ -115,7 +115,8 @@ def build(
     with gr.Blocks(
         title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)
     ) as page:
-        gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
+        gr.HTML(texts.TOP, elem_id="top")
+        gr.HTML(texts.HEADLINE, elem_id="headline")
         prompt, label, draw_button, stop_button = _ask()
         builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="notice"):
@@ -137,7 +138,11 @@ def build(
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component(
-            "stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking
+            "stage",
+            ("mosaic", "clock", "lanes", "explain", "stage"),
+            first,
+            elem_id="stage",
+            server_functions=looking,
         )
         results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")

@@ -35,50 +35,43 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(
-    lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None
-) -> dict[str, Any]:
-    """Return texts, never markup, that a card shows of a lane.
+def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
+    """Return what a card shows of a lane: numbers and texts, never markup.
 
-    Speedups are relative to the lane `vanilla`; `settings` are those of a finished lane.
+    settings: those of a finished lane.
     """
     method = METHODS[lane.method]
-    done = lane.phase == "done"
+    ran = "" if lane.entry is None or settings is None else _ran(lane.entry, settings)
     return {
         "id": lane.method,
         "name": stem(lane.method),
         "label": method.label,
         "colour": COLOURS[lane.method],
         "lossless": method.lossless,
-        "badge": texts.badge(method),
+        "kind": texts.kind_of(method),
         "phase": lane.phase,
-        "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
-        "passes": texts.passes(lane.steps) if lane.committed else texts.NOT_YET,
-        "fewer": texts.times((lane.total - 1) / lane.steps) if done and lane.steps else "",
-        "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET,
-        "gain": _speedup(lane, vanilla) if done else "",
-        "number": _number(lane),
-        "ran": "" if lane.entry is None or settings is None else describe_run(lane.entry, settings),
+        "committed": lane.committed,
+        "total": lane.total,
+        "steps": lane.steps,
+        "seconds": round(lane.seconds, 3),
+        # of the whole picture, at the speed so far
+        "expected": lane.seconds * lane.total / lane.committed if lane.committed else 0.0,
+        "message": _message(lane),
+        "ran": ran,
     }
 
 
-def _speedup(lane: Lane, vanilla: Lane | None) -> str:
-    if vanilla is None or vanilla.phase != "done":
-        return "" if vanilla is not None and vanilla.running else texts.NOT_YET
-    return texts.times(vanilla.seconds / lane.seconds)
+def _ran(entry: dict[str, Any], settings: Settings) -> str:
+    """Return tree, rule and sampling of a finished method."""
+    sampling = f"temperature {settings.temperature:g}, guidance {settings.cfg_scale:g}"
+    return f"{describe_run(entry, settings)}, {sampling}"
 
 
-def _number(lane: Lane) -> str:
-    """Return a lane's progress, the tokens that its method changed, or why it failed."""
+def _message(lane: Lane) -> str:
+    """Return why a lane did not finish, or ""."""
     if lane.phase == "failed":
         return lane.message
-    if lane.phase == "stopped":
-        return texts.stopped_at(lane.committed, lane.total)
-    if lane.phase == "waiting":
-        return texts.WAITING
-    if lane.entry is None:
-        return str(texts.WEB["tokens"]).format(count=lane.committed, total=lane.total)
-    return texts.changed_in_short(lane.entry)
+    return texts.stopped_at(lane.committed, lane.total) if lane.phase == "stopped" else ""
 
 
 STALL = 10  # times the median step: a longer step counts as a stall
@@ -149,7 +142,7 @@ def results_view(
     }
     vanilla = entries.get("vanilla")
     lanes = [
-        lane_view(over[name], over.get("vanilla"), settings)
+        lane_view(over[name], settings)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in entries.items()
     ]
@@ -189,7 +182,10 @@ def _result(
         "speedup": entry.get("speedup"),
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
-        "steps": entry["steps"],
+        "spent": {
+            part: round(1000 * entry[f"{spent}_seconds"] / max(1, entry["steps"]), 3)
+            for part, spent in (("draft", "draft"), ("check", "verify"), ("keep", "commit"))
+        },
         "greedy": settings.temperature == 0,
         "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),

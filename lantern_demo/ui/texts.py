@@ -15,6 +15,18 @@ from lantern_demo.prompt_words import NOUNS, USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
+TOP = (
+    "<div><b>LANTERN</b><span>speculative decoding for image models, live</span></div>"
+    '<nav><a href="https://arxiv.org/abs/2410.03355" target="_blank" rel="noopener">LANTERN paper</a>'
+    '<a href="https://arxiv.org/abs/2502.06352" target="_blank" rel="noopener">LANTERN++ paper</a></nav>'
+)
+HEADLINE = (
+    "<h1>The same prompt in fewer steps.</h1>"
+    "<p>An image model paints a picture piece by piece (token by token): 256 pieces, "
+    "one slow step (forward pass) each. These methods <b>guess ahead</b> (draft), and one step "
+    "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
+    "<b>look-alike</b> of what the model wanted.</p>"
+)
 INTRO = (
     "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
     "LANTERN and LANTERN++ also change tokens."
@@ -178,7 +190,15 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree. Similar tokens lend a draft their probability, up to delta in all.",
     "lantern++": "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability.",
 }
-BADGES = {"vanilla": "reference", "lantern": "relaxed", "lantern++": "relaxed"}
+# what a method does, in three words
+KINDS = {
+    "vanilla": "one piece a step",
+    "eagle1": "exact, fixed tree",
+    "eagle2": "exact, growing tree",
+    "lantern": "look-alikes, growing",
+    "lantern++": "look-alikes, fixed",
+    "sjd": "exact, no drafter",
+}
 
 
 EXPLORE_NOTE = "Measure here redraws your prompt at five values of this setting, and with vanilla. All else stays the same."
@@ -271,60 +291,60 @@ WEB: dict[str, Any] = {
         "bare": "This model draws one to four {noun}. Add a colour, kind, place or time:",
         "alone": "The model often omits a single lantern. Try:",
     },
-    "tour": {
+    "stage": "The race",
+    # The headline: before its number, and after it.
+    "headlines": {
+        "before": "The same prompt in ",
+        "after": " instead of {other}.",
+        "vanilla": "Vanilla was fastest: ",
+        "alone": "{method} took ",
+        "at": "Step ",
+        "of": " of {total}.",
+        "atSeconds": "Second ",
+        "ofSeconds": " of {total}.",
+        "racing": " of {total} pieces painted.",
+    },
+    "step": "1 step",
+    "steps": "{steps} steps",
+    "slower": "{times} slower",
+    "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
+    "pieces": "{committed} of {total} pieces",
+    "pills": {
+        "vanilla": "the reference",
+        "same": "\u2713 same picture, all {of} pieces",
+        "differ": "{count} of {of} pieces differ",
+        "rounding": "Its probabilities differ from vanilla's by rounding, which can tip a close choice.",
+        "alike": "{count} look-alikes of {of}",
+        "own": "Pieces that the model would not have drawn: a similar one stands for it.",
+        "exact": "exact",
+        "independent": "exact, with own random numbers",
+        "other": "another picture of the same prompt (own random numbers)",
+    },
+    "reason": (
+        "{method} takes {steps} steps instead of {other}, and one of its steps takes {grown} times "
+        "as long as vanilla's: {own} ms (draft {draft}, check {check}, keep {keep}) beside {one} ms. "
+        "So in seconds it is {fast}."
+    ),
+    "asFast": "{times} as fast",
+    "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
+    "clock": "Clock of the replay",
+    "clocks": {"steps": "Steps", "seconds": "Seconds here"},
+    "controls": "Replay",
+    "play": "\u25b6 Replay",
+    "pause": "\u275a\u275a Pause",
+    "scrub": "Time of the replay",
+    "download": "Download the picture drawn with {method} (PNG)",
+    "explain": {
         "open": "How it works",
-        "title": "How it works",
-        "skip": "Skip",
+        "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
+        "check": "2. Check. One step of the model checks all guesses at once.",
+        "keep": "3. Keep. {kept} guesses stay and the model adds one piece: {added} in one step.",
+        "alike": "Orange: a look-alike. It is not the piece that the model wanted, but a similar one.",
         "next": "Next",
         "done": "Done",
-        "count": "{number} of {of}",
-        "captions": [
-            "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
-            "One pass of the model checks all of them at once. Without drafts it would draw one token.",
-            "This token was changed: only the relaxed rule accepted it, as its neighbours in the codebook count. Here they are.",
-            "So one pass added {added} of the picture's tokens. The card counts all changed tokens: {changed} of {of}.",
-        ],
     },
-    "stage": "The race",
-    "hint": "Click a picture to see why each token was accepted.",
-    "marks": "New tokens:",
-    # The headline names the fastest by the shown clock, and the line below it reports the other
-    # clock.
-    "headlines": {
-        "passes": "{method} won: {times} fewer passes, {cost}.",
-        "only": "{method} needed {passes} passes instead of {alone}, {cost}.",
-        "noFewer": "{method} needed {passes} passes, one for each token after the first.",
-        "faster": "{method} won: {times} vanilla's speed, {cost}.",
-        "slower": "Vanilla won: {alone}. {method} took {times} as long.",
-        "alone": "{method} took {took}.",
-        "cost": "{changed} of {of} tokens changed",
-        "noCost": "no token changed",
-    },
-    "why": {
-        "faster": "In seconds it was {times} as fast as vanilla: drafting takes time too.",
-        "slower": "In seconds it took {times} as long as vanilla: drafting takes time too.",
-        "passes": "{method} needed {passes} passes instead of {alone}; drafting takes time too.",
-    },
-    "racing": "The methods race.",
-    "racingOn": "They take turns on one device; each card counts only its own computing time.",
-    "clock": "Clock of the replay",
-    "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "tokens": "{count} of {total} tokens",
-    "differences": "Differences",
-    "differ": "{count} of {of} differ",
-    "whyDiffer": "Squares: tokens unlike vanilla's. Later ones differ because earlier ones did.",
-    "otherSample": "own random numbers",
-    "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "download": "Download the picture drawn with {method} (PNG)",
-    "controls": "Replay",
-    "play": "\u25b6 Play",
-    "pause": "\u275a\u275a Pause",
-    "again": "\u25b6 Replay",
-    "scrub": "Time of the replay",
-    "first": "1st",
     "lookTitle": "Look at one token",
-    "pass": "1 pass",
-    "passes": "{steps} passes",
+    "passes": "{steps} steps",
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "changed": "{count} of {of} changed",
@@ -369,9 +389,9 @@ WEB: dict[str, Any] = {
 }
 
 
-def badge(method: Method) -> str:
-    """Return in two words whether a method keeps the model's distribution."""
-    return BADGES.get(method.id, "exact" if method.lossless else "not exact")
+def kind_of(method: Method) -> str:
+    """Return in three words what a method does."""
+    return KINDS.get(method.id, "exact" if method.lossless else "not exact")
 
 
 def times(speedup: float) -> str:
