@@ -25,7 +25,6 @@ import spaces  # isort: skip  # noqa: F401  # as in app.py
 from lantern_demo.decoding.methods import Method
 from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
 
 WIDTHS, THEMES = (390, 768, 1280), ("light", "dark")
@@ -42,7 +41,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
 
-    admission.WAITING = 1
+    served.WAITING = 1
     demo = served.build()
     served.wait_for_model(demo)
     _, url, _ = served.launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
@@ -126,7 +125,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
 
     with busy(url):
         page.get_by_role("button", name="Draw", exact=True).click()
-        page.get_by_text("Queue is full").first.wait_for()
+        page.get_by_text("Nothing was started").first.wait_for()
         yield "full", page
     page.close()
 

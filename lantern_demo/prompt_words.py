@@ -1,9 +1,4 @@
-"""Read the requests of a prompt from the known phrases of a model with a small vocabulary, and
-explain undrawable prompts.
-
-`ui/web/phrases.js` does the same in the page while the user types, with the tables of
-`Phrasebook.view`.
-"""
+"""Read what a prompt asks of a model with a small vocabulary, and explain undrawable prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from tokenizers.pre_tokenizers import Whitespace
 
@@ -115,21 +109,6 @@ class Phrasebook:
         """
         said = self.read(prompt).said
         return worded(said if Reading(True, said).sure else {**self.usual, **said})
-
-    def view(self) -> dict[str, Any]:
-        """Return the phrasebook for the page's script, as JSON values."""
-        return {
-            "words": sorted(self.words),
-            "nouns": NOUNS,
-            "number": NUMBER,
-            "singular": SINGULAR,
-            "before": BEFORE_NOUN,
-            "allButTheMoon": ALL_BUT_THE_MOON,
-            "gap": GAP,
-            "usual": self.usual,
-            "parts": self.parts,
-            "readings": self.readings,
-        }
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:

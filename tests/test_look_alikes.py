@@ -8,15 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import httpx
 import pytest
 from PIL import Image
-from starlette.requests import Request
 from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
-from lantern_demo.ui import admission, texts
+from lantern_demo.ui import texts
 from lantern_demo.ui.look_alikes import AROUND, DRAFTS, KEPT, LIKED, LookAlikes
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import from_link, load_record
@@ -221,29 +219,7 @@ def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
     assert "error" not in alikes.look(place())
 
 
-def test_a_client_looks_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    looks = admission.Looks(lambda: now)
-
-    with gr.Blocks() as page:
-        pass
-
-    def refusal(address: str) -> str | None:
-        return looks.refusal(page, Request({"type": "http", "headers": [], "client": (address, 1)}))
-
-    assert [refusal("10.0.0.1") for _ in range(admission.LOOKS)] == [None] * admission.LOOKS
-    assert refusal("10.0.0.1") == texts.LOOK_SLOWER
-    assert refusal("10.0.0.2") is None, "others may"
-    now = admission.LOOK_SECONDS + 1
-    assert refusal("10.0.0.1") is None
-    for number in range(2 * admission.SESSIONS):
-        refusal(f"10.1.0.{number}")
-    assert len(looks._times) == admission.SESSIONS, "what is kept of clients is bounded"
-    monkeypatch.setattr(admission, "waiting", lambda _, device: int(device == "device"))
-    assert refusal("10.9.0.1") == texts.LOOK_LATER, "runs that wait come first"
-
-
-def test_looking_over_http(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_over_http(server: str) -> None:
     """Past the page, by hand: the function of the stage and no other."""
     config = httpx.get(f"{server}config").json()
     stage = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "stage")
@@ -260,16 +236,8 @@ def test_looking_over_http(server: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert "picture" in post().json()
     assert set(post(data=None).json()) == {"error"}
     assert post(data=place(cell=TOKENS)).json()["error"].startswith("The place must have")
-    assert post(component_id=10**6).status_code == 404
-    assert post(component_id=10**6).json() == {"error": texts.NO_SUCH_EVENT}
     for name in ("__init__", "postprocess", "", "look.__globals__"):
         assert post(fn_name=name).status_code == 404
-    monkeypatch.setattr(admission, "LOOKS", 4)
-    monkeypatch.setattr(admission, "LOOK_SECONDS", 3600)
-    monkeypatch.setattr(admission, "client_of", lambda *_: "a client of its own")
-    answers = [post().json() for _ in range(5)]
-    assert all("picture" in answer for answer in answers[:4])
-    assert answers[4] == {"error": texts.LOOK_SLOWER}
 
 
 def test_finished_runs_are_found_by_their_names_alone() -> None:

@@ -1,4 +1,4 @@
-"""Gradio's MCP server over /draw and /models: off unless it is asked for, and then called by a
+"""Gradio's MCP server over the API: off unless it is asked for, and then called by a
 client, where MCP is installed.
 """
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
-import httpx
 import pytest
 import tiny
 
@@ -60,7 +59,7 @@ async def asked(
 
 def test_programs_draw_by_mcp(served: str) -> None:
     tools = {tool.name: tool for tool in ask(served)}
-    assert set(tools) == {"draw", "models"}
+    assert set(tools) == {"draw", "compare", "models"}
     assert "What there is to draw here" in tools["draw"].description
     assert set(tools["draw"].inputSchema["properties"]) == {
         "prompt",
@@ -93,7 +92,3 @@ def test_programs_draw_by_mcp(served: str) -> None:
     assert [model["id"] for model in told["models"]] == ["tiny", *REGISTRY] and len(
         told["methods"]
     ) == len(METHODS)
-    named = {"prompt": "a red lantern", "methods": ["vanilla"], "temperature": 0.9}
-    assert httpx.post(f"{served}gradio_api/call/v2/compare", json=named).status_code == 200, (
-        "no tool, and documented as ever"
-    )

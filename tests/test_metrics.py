@@ -1,18 +1,12 @@
-"""What speculation came to under the names of serving engines: by hand, of true runs, and at
-/metrics.
-"""
+"""Acceptance under the names of serving engines: by hand, and of true runs."""
 
 from __future__ import annotations
 
 import json
-import re
-from typing import Any
 
-import httpx
 import pytest
-from gradio_client import Client
 
-from lantern_demo.metrics import Counters, acceptance, of_events, pooled
+from lantern_demo.runs.metrics import acceptance, of_events, pooled
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui.recorded import read_record
 
@@ -89,59 +83,4 @@ def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> Non
     assert (
         read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"]
         == told
-    )
-
-
-def test_counters_add_up_and_are_well_formed() -> None:
-    counters = Counters()
-    entry = {"speculative_decoding": BY_HAND, "tokens": 256, "decode_seconds": 0.5}
-    for _ in range(2):
-        counters.add({"model": {"id": 'a"b\\c'}, "methods": {"lantern++": entry}})
-    text = counters.text([("ready", "Whether.", 1.0)])
-    labels = r'{model="a\"b\\c",method="lantern++"}'
-    assert f"lantern:spec_decode_num_drafts_total{labels} 10\n" in text
-    assert f"lantern:spec_decode_num_draft_tokens_total{labels} 30\n" in text
-    assert f"lantern:spec_decode_num_accepted_tokens_total{labels} 10\n" in text
-    assert 'per_pos_total{model="a\\"b\\\\c",method="lantern++",position="0"} 6\n' in text
-    assert (
-        f"lantern:pictures_total{labels} 2\n" in text
-        and f"lantern:decode_seconds_total{labels} 1\n" in text
-    )
-    assert "lantern:ready 1\n" in text
-    for line in text.splitlines():
-        assert re.fullmatch(r"# (HELP|TYPE) \S+ .+|lantern:\w+(\{.+\})? \S+", line), line
-
-
-def test_metrics_count_what_the_page_draws(server: str) -> None:
-    def counted() -> dict[str, float]:
-        answer = httpx.get(f"{server}metrics")
-        assert answer.status_code == 200 and answer.headers["content-type"].startswith(
-            "text/plain; version=0.0.4"
-        )
-        pairs: list[Any] = [
-            line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
-        ]
-        return {name: float(value) for name, value in pairs}
-
-    before = counted()
-    asked = {"seed": 3, "tree": "small", "lantern_k": 10}
-    _, record = Client(server, verbose=False).predict(
-        "a red lantern", methods=["eagle1"], **asked, api_name="/compare"
-    )
-    gained = {
-        name: value - before.get(name, 0)
-        for name, value in counted().items()
-        if 'method="eagle1"' in name
-    }
-    told = record["methods"]["eagle1"]["speculative_decoding"]
-    at = next(name for name in gained if name.startswith("lantern:spec_decode_num_drafts_total"))
-    labels = at[at.index("{") :]
-    assert gained[at] == told["num_spec_steps"] > 0
-    assert (
-        gained[f"lantern:spec_decode_num_accepted_tokens_total{labels}"]
-        == told["num_accepted_draft_tokens"]
-    )
-    assert (
-        gained[f"lantern:pictures_total{labels}"] == 1
-        and gained[f"lantern:image_tokens_total{labels}"] == 256
     )

@@ -1,4 +1,4 @@
-"""Prompts in parts: read, written, and refused where the model would make mush of them."""
+"""Prompts as a model of few words reads them, and the seed of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import random
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -15,23 +14,21 @@ from tiny import page_of
 
 from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
+from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook, warning
 from lantern_demo.runs.pipeline import info_of
 from lantern_demo.runs.record import OF_TREES
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
-from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
+from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
-from lantern_demo.ui.components import Offer, Widgets
+from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.link import query
 from lantern_demo.ui.model_choice import Form
-from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.restore import from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.sweep import Explorer, explore
 
 INFO = REGISTRY["lantern-scenes"]
 BOOK = phrasebook(INFO)
@@ -147,17 +144,10 @@ def test_a_number_alone_says_too_little() -> None:
     assert not Reading(False, {"colour": "red"}).drawable
 
 
-def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
-    view = builder_view(INFO)
-    assert view is not None and view["parts"]["time"][0][0] == "at dusk" and json.dumps(view)
+def test_only_a_model_of_few_words_warns(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
-        if info.published is not None:
-            assert (
-                info.vocabulary is None
-                and builder_view(info) is None
-                and refusal(info, "a cat") is None
-            )
+        assert info.published is None or warning(info, "a cat") is None
     for name, text in (
         ("nothing", None),
         ("broken", "{"),
@@ -171,37 +161,15 @@ def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
             (folder / "words.json").write_text(text, encoding="utf-8")
         info = info_of(folder)
         assert info.vocabulary == (frozenset({"cat"}) if name == "cats" else None)
-        assert builder_view(info) is None and refusal(info, "a cat") is None
+        assert warning(info, "a cat") is None
 
 
-def test_what_is_refused_and_what_was_left_out() -> None:
-    refused = refusal(INFO, "a cat")
-    assert (
-        refused is not None
-        and 'role="alert"' in refused
-        and "This model draws only lanterns, and the prompt asks for none." in refused
-    )
-    assert (
-        '<button type="button" class="offer">three red round lanterns over a lake at dusk</button>'
-        in refused
-    )
-    for few in ("two lanterns", "five lanterns"):
-        assert "This model draws one to four lanterns. Add a colour, kind, place or time." in (
-            refusal(INFO, few) or ""
-        )
-    assert refusal(INFO, "a red lantern") is None
-    assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
-        [],
-        Offer('Drawn without "cat": this model draws only lanterns.', "two red lanterns"),
-    )
-    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
-    published = next(
-        info for info in REGISTRY.values() if info.published is not None and info.kind == "text"
-    )
-    assert drawn_without(published, "x", ["x"]) == (
-        ["The model does not know these words and drew without them: x."],
-        None,
-    )
+def test_what_was_left_out_is_told() -> None:
+    assert texts.unknown_words(["cat", "cat", "."]) == texts.UNKNOWN_WORDS.format(words="cat")
+    assert texts.unknown_words([".", "?!"]) == "", "punctuation alone"
+    assert texts.unknown_words(["\U0001f3ee"]).endswith(": \U0001f3ee.")
+    told = texts.unknown_words([f"w{number}" for number in range(50)])
+    assert "w7" in told and "w8" not in told and len(told) < 200
 
 
 @pytest.fixture(scope="module")
@@ -341,32 +309,19 @@ def test_a_link_shows_no_recording_but_its_own(
     assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 
 
+def test_the_page_draws_and_warns(visitor: Visitor) -> None:
+    _, told = visitor.draws("two zebra cats")
+    assert texts.unknown_words(["zebra", "cats"]) in told
+    assert "The picture does not show the prompt. This model draws only lanterns" in told
+    _, told = visitor.draws("two red lanterns.")
+    assert "does not" not in told
+
+
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
-    (answer,) = draw(
-        visitor.service,
-        visitor.w,
-        "a cat",
-        None,
-        ["vanilla"],
-        7,
-        False,
-        visitor.result,
-        *[None] * len(ON_THE_FORM),
-    )
-    assert (
-        list(answer) == [visitor.w.status]
-        and "This model draws only lanterns" in answer[visitor.w.status]
-    )
+    knobs = [None] * len(ON_THE_FORM)
+    service, w, result = visitor.service, visitor.w, visitor.result
+    begun, answer = draw(service, w, "", None, ["vanilla"], 7, False, result, *knobs)
+    assert begun == {w.waits: False}
+    assert list(answer) == [w.status] and "The prompt is empty" in answer[w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
-
-
-def test_the_knob_is_not_measured_on_what_cannot_be_drawn(
-    demo: tuple[Service, Widgets, Form],
-) -> None:
-    service, w, _ = demo
-    knobs = [0 if KNOBS[name].of_tree else getattr(Settings(), name) for name in ON_THE_FORM]
-    words = object()
-    searching = cast(Explorer, SimpleNamespace(answer=SimpleNamespace(words=words)))
-    (told,) = explore(service, w, searching, Shown(), "lambda", "a cat", None, 7, *knobs)
-    assert list(told) == [words] and "This model draws only lanterns" in told[words]

@@ -34,9 +34,9 @@ from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
 from lantern_demo.settings.knobs import ON_THE_FORM
-from lantern_demo.ui import files
+from lantern_demo.ui import files, texts
 from lantern_demo.ui.api import answers
-from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, settle
+from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, refused, settle
 from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.service import Frame, Progress, Service
@@ -425,8 +425,8 @@ def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
         answer[w.shown] for answer in pressed(service, w, methods=["vanilla"]) if w.shown in answer
     ]
     assert settle(service, w, shown)[w.seed] == 3
-    (refused,) = pressed(service, w, "", ["vanilla"], 9)
-    assert "The prompt is empty" in refused[w.status] and w.shown not in refused
+    *_, answer = pressed(service, w, "", ["vanilla"], 9)
+    assert "The prompt is empty" in answer[w.status] and w.shown not in answer
     assert settle(service, w, shown) == w.busy(False), (
         "the seed is what was typed, and the replay stays where it is"
     )
@@ -436,16 +436,19 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
     service, w, repeating = page_of(folder, again)
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
-    begun = begin(w, w.status, shown)
-    assert not {w.status, w.before} & begun.keys(), "Enter in the middle of a run begins nothing"
+    begun = begin(w, w.status, False, shown)
+    assert not {w.status, w.waits} & begun.keys(), "Enter in the middle of a run begins nothing"
     settled = settle(service, w, shown)
     assert (
         json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     )
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
     assert not shown.running
-    begun = begin(w, w.status, shown)
-    assert "busy" in begun[w.status] and begun[w.before] == shown.run
+    begun = begin(w, w.status, False, shown)
+    assert texts.WAITS in begun[w.status] and begun[w.waits]
+    assert texts.WAITS_ALREADY in begin(w, w.status, True, shown)[w.status]
+    assert texts.NOT_STARTED in refused(w, w.status, True)[w.status]
+    assert refused(w, w.status, False) == {w.waits: False}, "it began, and says itself what failed"
     assert repeating.inputs == [w.result], "which the results are of"
 
 
@@ -462,7 +465,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         lambda *arguments: saved.append("") or write(*arguments),
     )
     service, w, event = page_of(folder, draw)
-    assert event.outputs == [w.status, w.stage, w.shown], (
+    assert event.outputs == [w.status, w.waits, w.stage, w.shown], (
         "Gradio builds every output anew for every answer"
     )
     opening, *frames = [answer for answer in pressed(service, w) if w.stage in answer]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from lantern_demo.bench.report import number, table
-from lantern_demo.metrics import pooled
+from lantern_demo.runs.metrics import pooled
 
 Run = dict[str, Any]  # of one contestant in one round, JSON-able
 Round = dict[str, Any]  # prompt, seed, and `runs` by contestant

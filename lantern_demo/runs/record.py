@@ -25,7 +25,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
-from lantern_demo.metrics import of_events
+from lantern_demo.runs.metrics import of_events
 from lantern_demo.runs.stats import (
     MOST_NODES,
     MOST_TOKENS,

@@ -1,4 +1,7 @@
-"""The public API: /draw, /compare and /models. Gradio documents each from its signature and docstring."""
+"""The public API: /draw, /compare and /models.
+
+Gradio documents each from its signature and docstring.
+"""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
@@ -11,11 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
 
 import gradio as gr
-from fastapi import Request as HttpRequest
-from fastapi.responses import JSONResponse
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.faults import writable
 from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.machine.device import device_name
 from lantern_demo.models.registry import ModelInfo
@@ -23,12 +23,11 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
 from lantern_demo.settings.settings import Settings, by_name
-from lantern_demo.ui import admission, texts
+from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
-from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
+from lantern_demo.ui.limits import ON_DEVICE
 from lantern_demo.ui.service import Frame, Service
 
-ON_DEVICE: dict[str, Any] = {"concurrency_id": admission.DEVICE, "concurrency_limit": 1}
 # The numbers that /draw returns, each with its key in the run record.
 NUMBERS = {
     "seconds": "decode_seconds",
@@ -41,7 +40,7 @@ NUMBERS = {
 
 def _draw(service: Service) -> Callable[..., Any]:
     def draw(
-        prompt: str,
+        prompt: str = "",  # a call without one is refused by the sentence for an empty one
         model: str | None = None,
         method: str | None = None,
         seed: int | None = None,
@@ -54,13 +53,17 @@ def _draw(service: Service) -> Callable[..., Any]:
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
-            method: A method id of /models; by default LANTERN++, or SJD for a model without a drafter.
+            method: A method id of /models; by default LANTERN++, or SJD for a model without a
+            drafter.
             seed: {seed}
             settings: Other settings by name; those left out keep the model's preset: {others}.
 
         Returns:
             picture: A PNG file.
-            numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of tokens that only the relaxation accepted; 0 where the method is lossless), method, model, seed, unknown_words, and warning: a sentence where the model cannot draw the prompt, else null.
+            numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of
+            tokens that only the relaxation accepted; 0 where the method is lossless), method,
+            model, seed, unknown_words, and warning: a sentence where the model cannot draw the
+            prompt, else null.
         """
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
@@ -90,31 +93,37 @@ def _draw(service: Service) -> Callable[..., Any]:
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /compare. Settings of the default methods are its parameters; those of the others are in one
-    object."""
+    """Return the endpoint /compare.
+
+    Settings of the default methods are its parameters; those of the others are in one object.
+    """
     default = [method for method in METHODS.values() if method.default]
     usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
     others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
 
     def compare(
-        prompt: str, model: str | None = None, methods: list[str] | None = None, *values: Any
+        prompt: str = "", model: str | None = None, methods: list[str] | None = None, *values: Any
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of
-        the record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings
-        left out keep the model's preset, which /models lists.
+        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures,
+        and a `progress` instead of the record: tokens, steps and seconds of each method that
+        advanced. A picture is a file: {"path", "url", ...}. Settings left out keep the model's
+        preset, which /models lists.
 
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
-            methods: Method ids of /models, always run in the order of its list; by default those marked default there.
+            methods: Method ids of /models, always run in the order of its list; by default those
+            marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, settings, device, and a warning where the model cannot draw the prompt (else null). Each method has its stats, token ids and, where vanilla ran, its speedup.
+            record: The run record: prompt, settings, device, and a warning where the model cannot
+            draw the prompt (else null). Each method has its stats, token ids and, where vanilla
+            ran, its speedup.
         """
         given = dict(zip([*usual, "settings"], values, strict=False))
         settings = given.pop("settings", None)
@@ -134,7 +143,9 @@ def _told(service: Service, name: str) -> str:
 def _for_gradio(
     endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str
 ) -> Callable[..., Any]:
-    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words` for the docstring."""
+    """Give Gradio the type of one answer, the typed parameters that replace `*values`, and `words`
+    for the docstring.
+    """
     named = [
         p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL
     ]
@@ -172,7 +183,8 @@ def _models(service: Service) -> Callable[..., Any]:
         """List the models on offer, the loaded ones, and the methods.
 
         Returns:
-            offer: Models with sizes, preset changes, requirements, missing methods, and the reason where one cannot run here; the loaded ones with device and number format; methods.
+            offer: Models with sizes, preset changes, requirements, missing methods, and the reason
+            where one cannot run here; the loaded ones with device and number format; methods.
         """
         return {
             "default_model": service.default,
@@ -201,40 +213,25 @@ def _models(service: Service) -> Callable[..., Any]:
     return models
 
 
-def add_endpoints(page: gr.Blocks, service: Service) -> None:
-    """Add the API to the page being built."""
+def add_endpoints(service: Service) -> None:
+    """Add the API to the page that is being built."""
     for endpoint, queue in (
         (_draw(service), ON_DEVICE),
         (_compare(service), ON_DEVICE),
         (_models(service), {"concurrency_limit": None}),
     ):
-        document(page, gr.api(endpoint, **queue), endpoint)
+        # Without a description of its own the documentation would lack the parameters' sentences.
+        gr.api(endpoint, api_description=inspect.getdoc(endpoint), **queue)
 
 
 def method_for(service: Service, model: Any, method: Any) -> Any:
-    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no drafter."""
+    """Return the method of a call: the given one, else LANTERN++, or SJD where the model has no
+    drafter.
+    """
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
     return "sjd" if info is not None and "lantern++" in service.unavailable(info) else "lantern++"
-
-
-def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
-    """Answer one of MISCALLS with a sentence instead of a bare 500."""
-    if not any(place in request.url.path for place in CALL_PATHS):
-        raise error
-    if isinstance(error, TypeError):
-        return JSONResponse({"error": writable(str(error))}, status_code=400)
-    if "/component_server" in request.url.path:
-        return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
-    name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
-    return JSONResponse(
-        {"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"},
-        status_code=404,
-    )
-
-
-REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 
 
 def answers(
@@ -245,8 +242,11 @@ def answers(
     named: dict[str, Any],
     settings: Any = None,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. Its settings are the parameters `named` and those in the object `settings`. Raise
-    gr.Error with a sentence for the caller."""
+    """Yield the answers of a comparison.
+
+    Its settings are the parameters `named` and those in the object `settings`. Raise gr.Error with
+    a sentence for the caller.
+    """
     try:
         more = {} if settings is None else by_name(settings)
         if twice := [name for name in more if named.get(name) is not None]:
@@ -266,8 +266,8 @@ def answers(
         ):
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: Gradio notices a lost client only between two answers. Pictures come only with the last answer:
-                    # Gradio would process them again for each.
+                    # Every time: Gradio notices a lost client only between two answers. Pictures
+                    # come only with the last answer: Gradio would process them again for each.
                     lanes = event.lanes.items()
                     told = {
                         name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds}

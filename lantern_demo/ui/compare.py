@@ -34,7 +34,6 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
-from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
@@ -58,6 +57,7 @@ def draw(
 
     A run that would repeat `result` gets a new seed, unless the seed is `locked`.
     """
+    yield {w.waits: False}
     values = {
         name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)
     }
@@ -67,9 +67,6 @@ def draw(
 
     request = yield from asked(service, w.status, model, make)
     if request is None:
-        return
-    if refused := refusal(service.offered()[request.model], request.prompt):
-        yield {w.status: refused}
         return
     anew = not locked and _repeats(request, result)
     if anew:
@@ -94,6 +91,7 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     """Run the shown record again, each method with its recorded tree, and report whether the tokens
     are the same.
     """
+    yield {w.waits: False}
     record = result.record
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
@@ -107,20 +105,32 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     yield from _shown(service, w, request, record)
 
 
-def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """Show in `told` at once that the run waits for the device.
+def begin(w: Widgets, told: gr.HTML, waits: bool, shown: Shown) -> Updates:
+    """Show in `told` that the run waits for the device, or that the visitor has one that waits.
 
     During a run, when Enter starts nothing, its status stays.
     """
-    begun = {} if shown.running else {told: status_html(texts.ASKED, "busy"), w.before: shown.run}
-    return begun | w.busy(True)
+    if shown.running:
+        return w.busy(True)
+    sentence = texts.WAITS_ALREADY if waits else texts.WAITS
+    return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
+
+
+def stop(w: Widgets) -> Updates:
+    """Report that what waited or ran was stopped."""
+    return {w.status: status_html(texts.STOPPED), w.waits: False}
+
+
+def refused(w: Widgets, told: gr.HTML, waits: bool) -> Updates:
+    """Report in `told` a run that the full queue refused; other failures report themselves."""
+    words = {told: status_html(texts.NOT_STARTED, "error")} if waits else {}
+    return {w.waits: False, **words}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
-    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next
-    run.
+    """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
-    Gradio ignores Draw until it has ended the run, so only now may the button look ready. Earlier
+    Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
     results would move while a visitor reads them.
     """
     updates = w.busy(False)
@@ -229,7 +239,7 @@ def _events(
                 method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()
             }
             yield {**updates, w.stage: _live(shown, pictures, fresh)}
-    yield {w.status: _closing_words(service, shown, expected)}
+    yield {w.status: _closing_words(shown, expected)}
 
 
 def _made_ready(what: str) -> str:
@@ -284,16 +294,14 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | None) -> str:
+def _closing_words(shown: Shown, expected: dict[str, Any] | None) -> str:
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))
-    notes, offer = drawn_without(
-        service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"]
-    )
-    notes += [texts.NO_ROOM] if len(shown.files) < len(finished) else []
+    text = [texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))]
+    text += [texts.unknown_words(record["unknown_words"]), record["warning"] or ""]
+    notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
@@ -304,4 +312,4 @@ def _closing_words(service: Service, shown: Shown, expected: dict[str, Any] | No
             texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"])
             for m, e in finished.items()
         ]
-    return status_html(text, notes=notes, offer=offer)
+    return status_html(" ".join(filter(None, text)), notes=notes)

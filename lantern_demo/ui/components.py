@@ -29,8 +29,8 @@ from lantern_demo.ui.service import Service
 Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look")  # loaded at the first look at a token
+SHARED = ("dom", "charts", "layers", "race", "drawer", "grid")
+LOOK = ("cells", "look")  # loaded at the first look at a piece
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -81,31 +81,9 @@ def pack(value: Any) -> str:
     return "" if value is None else json.dumps(value, separators=(",", ":"))
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A prompt that is drawn at one press, and why it is offered."""
-
-    why: str
-    prompt: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The element that shows the state of a request.
-
-    While the request waits, its position in the queue is shown instead. Another event writes that
-    position, and sends its last text again when it ends.
-    """
-
-    place: gr.HTML
-    words: gr.HTML
-
-
-def answer(elem_id: str, words: str = "") -> Answer:
-    return Answer(
-        gr.HTML("", elem_classes=["answer", "place"]),
-        gr.HTML(words, elem_id=elem_id, elem_classes="answer"),
-    )
+def answer(elem_id: str, words: str = "") -> gr.HTML:
+    """Return the element that shows the state of a request."""
+    return gr.HTML(words, elem_id=elem_id, elem_classes="answer")
 
 
 @dataclass(frozen=True)
@@ -126,8 +104,7 @@ class Widgets:
     finished: FinishedRuns  # the runs that links can name
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State
-    # `Shown.run` of the lanes when a run was last requested; None once that was stopped
-    before: gr.State
+    waits: gr.State  # whether a run that was requested waits in the queue
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
 
     def all(self) -> list[Any]:
@@ -180,7 +157,6 @@ def status_html(
     text: str,
     kind: Literal["info", "ready", "busy", "error"] = "info",
     notes: Iterable[str] = (),
-    offer: Offer | None = None,
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
@@ -189,9 +165,6 @@ def status_html(
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
-    if offer is not None:
-        button = f'<button type="button" class="offer">{escape(offer.prompt)}</button>'
-        more = f"<p>{escape(offer.why)} {texts.OFFER} {button}</p>{more}"
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 

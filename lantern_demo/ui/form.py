@@ -14,7 +14,6 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_r
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
-    Answer,
     Updates,
     answer,
     component,
@@ -145,7 +144,7 @@ def _knob(name: str, value: Any) -> Any:
 Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
 
 
-def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, Answer]:
+def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, gr.HTML]:
     """Add the folds below the cards: the knob to turn, other methods, a run's numbers, its record
     and link, the check, and timing. Return the results in the order of `Widgets`, the explorer, the
     other methods' chooser, the upload of a record, and its answer.

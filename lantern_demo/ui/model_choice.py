@@ -17,7 +17,6 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
 from lantern_demo.ui.method_panel import methods_view
-from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
@@ -32,7 +31,6 @@ class Form:
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
-    builder: gr.HTML
     examples: gr.HTML
     methods: tuple[gr.HTML, gr.HTML]  # of the comparison, and the others
     knobs: dict[str, Any]
@@ -43,7 +41,7 @@ class Form:
         return [self.model, self.seed, *self.of_model()]
 
     def of_model(self) -> list[Any]:
-        by_kind = [self.prompt, self.label, self.builder, self.examples]
+        by_kind = [self.prompt, self.label, self.examples]
         return [self.set_for, self.note, *by_kind, *self.methods, *self.knobs.values()]
 
 
@@ -92,7 +90,6 @@ def choose(
         form.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
         if by_class
         else gr.update(visible=False),
-        form.builder: pack(builder_view(info)),
         form.examples: gr.update(visible=info.folder is not None),
         **{
             box: pack(methods_view(usable, chosen, usual))

@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
-from lantern_demo.ui import admission, log, texts
-from lantern_demo.ui.api import ON_DEVICE, REFUSALS, add_endpoints
-from lantern_demo.ui.compare import again, begin, draw, settle
+from lantern_demo.ui import log, texts
+from lantern_demo.ui.api import add_endpoints
+from lantern_demo.ui.compare import again, begin, draw, refused, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
-    Answer,
     Updates,
     Widgets,
     answer,
     component,
-    script,
     sent,
     shared_scripts,
     status_html,
@@ -43,21 +40,11 @@ from lantern_demo.ui.form import (
     published,
     reset,
 )
-from lantern_demo.ui.gradio_patches import (
-    LAUNCH_OPTIONS,
-    OPEN_VIEW,
-    calm_queue,
-    forget_calls,
-    http_request,
-    no_tool,
-    waiting,
-)
-from lantern_demo.ui.head import Head, tags
+from lantern_demo.ui.gradio_patches import calm_queue, drop_lost_messages
+from lantern_demo.ui.limits import ON_DEVICE, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import Form, choose, choose_another, class_box
-from lantern_demo.ui.places import places
-from lantern_demo.ui.prompt_builder import prompt_builder
 from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, cards, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.routes import routes
@@ -93,7 +80,7 @@ AS_SHOWN = """(...asked) => {
 }"""
 # The examples follow every change of the prompt: an example stays marked only with its own prompt.
 PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }"
-# see web/early.js
+# see web/stage.js
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"
 
 
@@ -118,14 +105,11 @@ def build(
         gr.HTML(texts.TOP, elem_id="top")
         gr.HTML(texts.HEADLINE, elem_id="headline")
         prompt, label, draw_button, stop_button = _ask()
-        builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="notice"):
             examples = component("cards", ["cards"], cards(), elem_id="examples")
             with gr.Column(elem_id="told"):
-                said = answer(
-                    "status",
-                    status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"),
-                )
+                ready = texts.READY_RECORDED if recorded_runs() else texts.READY
+                status = answer("status", status_html(ready, "ready"))
                 arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
@@ -136,7 +120,7 @@ def build(
             knobs = {name: knobs[name] for name in ON_THE_FORM}
             filled, paper_button, reset_button = drawer_foot()
         first, page.lantern_look = first_view()
-        looking = [looking_at(page, LookAlikes(service))]
+        looking = [looking_at(LookAlikes(service))]
         stage = component(
             "stage",
             ("mosaic", "clock", "lanes", "explain", "stage"),
@@ -146,11 +130,11 @@ def build(
         )
         results, searching, others, upload, uploaded = folds()
         gr.HTML(_foot(), elem_id="foot")
-        states = FinishedRuns(), gr.State(Shown()), gr.State(None), gr.State(Shown())
+        states = FinishedRuns(), gr.State(Shown()), gr.State(False), gr.State(Shown())
         w = Widgets(
-            said.words, seed, draw_button, stop_button, searching.start, stage, *results, *states
+            status, seed, draw_button, stop_button, searching.start, stage, *results, *states
         )
-        by_kind = prompt, label, builder, examples
+        by_kind = prompt, label, examples
         form = Form(
             model_box,
             gr.State(service.default),
@@ -161,8 +145,8 @@ def build(
             seed,
             locked,
         )
-        _wire_runs(page, service, w, form, searching, said)
-        _wire_restoring(page, service, w, form, upload, uploaded)
+        _wire_runs(service, w, form, searching)
+        _wire_restoring(service, w, form, upload, uploaded)
         _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
             button.click(
@@ -172,29 +156,13 @@ def build(
                 **AT_ONCE,
             )
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
-        add_endpoints(page, service)
-    _guard_queue(page, draw_button)
+        add_endpoints(service)
+    # Without `api_open=False` a client could bypass the queue.
+    page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
+    calm_queue(page)
+    drop_lost_messages(page)
     page.lantern_service = service
     return page
-
-
-def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
-    """Let runs start only through the queue, with limits, and show events' progress on one button,
-    which displays none.
-    """
-    # Without `api_open=False` a client could bypass the queue.
-    page.queue(
-        max_size=admission.WAITING + admission.ELSEWHERE,
-        default_concurrency_limit=4,
-        api_open=False,
-    )
-    calm_queue(page)
-    admission.guard(page)
-    forget_calls(page)
-    # For every answer Gradio's page visits all components that show any event's progress, and
-    # counts time on them: one is enough.
-    for event in page.fns.values():
-        event.show_progress_on = [shown_on]
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
@@ -215,7 +183,6 @@ def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
         stop_button = gr.Button(
             texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop"
         )
-        gr.Button(texts.PICK, min_width=60, elem_id="pick")  # see web/ask.js
         gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
     return prompt, label, draw_button, stop_button
 
@@ -264,26 +231,13 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         run_history=False,
         enable_monitoring=False,
         max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
-        state_session_capacity=admission.SESSIONS,
-        **LAUNCH_OPTIONS,
+        state_session_capacity=SESSIONS,
         app_kwargs={
             "title": texts.TITLE,  # of /openapi.json
             "version": __version__,
-            "lifespan": no_tool(page, "compare"),  # a run record is too long for a language model
-            "exception_handlers": {
-                **REFUSALS,
-                admission.Refused: admission.refuse,
-                RequestValidationError: admission.refuse_body,
-            },
             "middleware": [
-                Middleware(admission.SmallRequests),
+                Middleware(SmallRequests),
                 Middleware(GZipMiddleware, minimum_size=1000),
-                Middleware(
-                    Head,
-                    tags=lambda request: (
-                        f"{tags(page, request)}\n<script>{script('ahead')}</script>"
-                    ),
-                ),
             ],
             "routes": routes(page, page.lantern_service),
         },
@@ -315,32 +269,9 @@ def theme() -> gr.themes.Base:
     )
 
 
-def failed(
-    page: gr.Blocks, told: Any, end: Callable[[Shown], Updates], shown: Shown, before: str | None
-) -> Updates:
-    """Settle a run that broke off or was refused, and report in `told` a run that never began.
-
-    Gradio itself only shows a passing message.
-    """
-    never_began = shown.run == before and not shown.exploring
-    updates = end(shown)
-    if never_began:
-        waits = waiting(page, admission.DEVICE)
-        sentence = (
-            texts.QUEUE_FULL.format(waiting=waits)
-            if waits >= admission.WAITING
-            else texts.NOT_STARTED
-        )
-        updates[told] = status_html(sentence, "error")
-    return updates
-
-
-def _wire_runs(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer
-) -> None:
+def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) -> None:
     """Wire Draw, Run again, Explore and Stop."""
     knobs = list(form.knobs.values())
-    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **ON_DEVICE}
 
     def wire(
         triggers: list[Any],
@@ -348,28 +279,30 @@ def _wire_runs(
         inputs: list[Any],
         outputs: list[Any],
         end: Any,
-        said: Answer,
+        told: gr.HTML,
         js: str | None = None,
     ) -> Any:
-        """Wire one run. `outputs` are the components that it changes, without those of `said`."""
-        told = said.words
+        """Wire one run, whose words go to `told`. `outputs` are the components that it changes."""
         pressed = gr.on(
-            triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE
+            triggers,
+            partial(begin, w, told),
+            [w.waits, w.shown],
+            [told, w.waits, *w.buttons()],
+            **AT_ONCE,
         )
-        pressed.then(places(page), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(
-            run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device
+            run,
+            inputs,
+            list(dict.fromkeys([told, w.waits, *outputs])),
+            js=js,
+            trigger_mode="once",
+            **QUIET,
+            **ON_DEVICE,
         )
-
-        # `then` also follows Stop.
-        for after, settles, more in (
-            (running.then, end, []),
-            (running.failure, partial(failed, page, told, end), [w.before]),
-        ):
-            settled = after(
-                settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE
-            )
-            settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
+        running.failure(partial(refused, w, told), [w.waits], [told, w.waits], **AT_ONCE)
+        # `then` also follows Stop and a failure.
+        settled = running.then(end, [w.shown], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
+        settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         return running
 
     asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
@@ -380,12 +313,12 @@ def _wire_runs(
         asked,
         w.of_a_frame(),
         end,
-        said,
+        w.status,
         AS_SHOWN,
     )
     w.again.click(None, js="() => raceInView()", **QUIET)  # see web/race.js
     repeating = wire(
-        [w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said
+        [w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status
     )
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
@@ -394,37 +327,33 @@ def _wire_runs(
         [w.shown, searching.knob, form.prompt, form.model, form.seed, *knobs],
         [w.shown, searching.plot],
         partial(rest, w, searching),
-        searching.answer,
+        searching.told,
     )
     w.stop.click(
-        lambda: (status_html(texts.STOPPED), None),
+        partial(stop, w),
         None,
-        [w.status, w.before],
+        [w.status, w.waits],
         cancels=[drawing, repeating, trying],
         **AT_ONCE,
     )
 
 
-def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
+def looking_at(alikes: LookAlikes) -> Callable[[Any], dict[str, Any]]:
     """Return the function that the stage's script calls for a look at a token.
 
-    It bypasses the queue and its guard, and has a separate limit. It is no method: Gradio sets
-    attributes on it.
+    It is no method: Gradio sets attributes on it.
     """
-    looks = admission.Looks()
 
-    def look(asked: Any, request: gr.Request) -> dict[str, Any]:
-        if refused := looks.refusal(page, http_request(request)):
-            return {"error": refused}
+    def look(asked: Any) -> dict[str, Any]:
         return alikes.look(asked)
 
     return look
 
 
 def _wire_restoring(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, upload: gr.UploadButton, said: Answer
+    service: Service, w: Widgets, form: Form, upload: gr.UploadButton, told: gr.HTML
 ) -> None:
-    """Wire examples, records, whose upload `said` reports, and the choice of a model."""
+    """Wire examples, records, whose upload `told` reports, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
@@ -434,15 +363,14 @@ def _wire_restoring(
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
     form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
     loaded = upload.upload(
-        partial(load_record, service, w, form, said.words),
+        partial(load_record, service, w, form, told),
         [w.shown, upload],
-        [said.words, *outputs],
+        [told, *outputs],
         **QUIET,
         **ON_DEVICE,
     )
-    upload.upload(places(page), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [said.words], None, js="(refusal) => loadedInView(refusal)", **QUIET)
+    loaded.then(None, [told], None, js="(refusal) => loadedInView(refusal)", **QUIET)
     form.model.input(
         partial(choose_another, service, form),
         [form.model, form.set_for],
@@ -480,6 +408,5 @@ def _wire_arrival(
         None, [w.link], [w.link], js=WHOLE_LINK, **QUIET
     )
     answered.then(None, js=STARTED, **QUIET)
-    page.load(None, js=OPEN_VIEW, **QUIET)
     page.load(None, js="() => settingsDrawer()", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

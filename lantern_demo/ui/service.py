@@ -27,7 +27,6 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import sentence
-from lantern_demo.metrics import Counters
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.checkpoints import files_folder
 from lantern_demo.models.files.needs import requirements_unmet
@@ -105,7 +104,6 @@ class Service:
         self._folder = files_folder(self._first_info, folder)
         self.default = self._first_info.id
         pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
-        self.counters = Counters()  # of the pictures drawn, for /metrics
         self.unused_gpu = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -292,7 +290,6 @@ class Service:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
-                        self.counters.add(item.record)
                         outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = f"failed ({item.message})"

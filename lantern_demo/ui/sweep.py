@@ -18,7 +18,6 @@ from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
-    Answer,
     Updates,
     Widgets,
     answer,
@@ -28,7 +27,6 @@ from lantern_demo.ui.components import (
     setting_value,
     status_html,
 )
-from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
 from lantern_demo.ui.service import Frame, Service
@@ -68,7 +66,7 @@ class Explorer:
 
     knob: gr.Dropdown
     start: gr.Button
-    answer: Answer  # its progress, at its button
+    told: gr.HTML  # its progress, at its button
     plot: gr.HTML
 
 
@@ -104,6 +102,8 @@ def explore(
     `knobs` are in the order of `knobs.ON_THE_FORM`.
     """
 
+    yield {w.waits: False}
+
     def make() -> tuple[Sweep, list[Request]]:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
@@ -121,15 +121,12 @@ def explore(
             for drawn, value in zip(methods, sweep.values, strict=True)
         ]
 
-    made = yield from asked(service, e.answer.words, model, make)
+    made = yield from asked(service, e.told, model, make)
     if made is None:
         return
     sweep, requests = made
-    if refused := refusal(service.offered()[requests[0].model], requests[0].prompt):
-        yield {e.answer.words: refused}
-        return
     yield {
-        e.answer.words: status_html(texts.exploring(0, len(requests)), "busy"),
+        e.told: status_html(texts.exploring(0, len(requests)), "busy"),
         e.plot: "",
         w.shown: replace(shown, exploring=True),
     }
@@ -141,7 +138,7 @@ def explore(
     except Exception as error:
         logging.getLogger(__name__).exception("a sweep failed")
         told = status_html(texts.internal_error(error), "error")
-    yield {e.answer.words: told, w.shown: replace(shown, exploring=False)}
+    yield {e.told: told, w.shown: replace(shown, exploring=False)}
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
@@ -149,7 +146,7 @@ def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
     if not shown.exploring:
         return w.busy(False)
     return {
-        e.answer.words: status_html(texts.STOPPED_SWEEP),
+        e.told: status_html(texts.STOPPED_SWEEP),
         w.shown: replace(shown, exploring=False),
         **w.busy(False),
     }
@@ -173,7 +170,7 @@ def _points(
                     raise RuntimeError(event.message)
                 if isinstance(event, Frame):
                     # a run can be stopped only between two answers
-                    yield {e.answer.words: gr.skip()}
+                    yield {e.told: gr.skip()}
                 else:
                     done[event.method] = event
         if "vanilla" in done:
@@ -187,7 +184,7 @@ def _points(
         )
         yield {
             e.plot: pack(value),
-            e.answer.words: status_html(texts.exploring(number, len(requests)), "busy"),
+            e.told: status_html(texts.exploring(number, len(requests)), "busy"),
         }
 
 

@@ -5,13 +5,14 @@ The sentences about accepted and refused drafts are in `evidence`.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.prompt_words import NOUNS, USUAL
+from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
@@ -31,11 +32,6 @@ INTRO = (
     "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
     "LANTERN and LANTERN++ also change tokens."
 )
-DESCRIPTION = (
-    "Watch a visual autoregressive model draw one picture with several decoding methods side by side: vanilla, EAGLE, LANTERN, "
-    "LANTERN++ and others. Each is timed, and the tokens that it changed are counted."
-)
-
 # Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
 # that shows a lantern.
 EXAMPLES = (
@@ -59,9 +55,7 @@ SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and draft trees give the same pictures, up to rounding. Links have all three."
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
-OFFER = "Try:"
-NOT_DRAWN = "Not drawn."
-DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick words", "Settings"
+DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 DRAW_THESE = "Draw with these"
 DRAW_OTHERS = "Draw with all chosen methods"
 PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
@@ -111,6 +105,7 @@ TIMING = """
 
 AUDIT_FILE = "docs/audit.md"
 
+MORE = "\u2026"  # stands for the rest of a list
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
 READY_RECORDED = "Below is a recording of lantern-scenes, which draws only paper lanterns. Press Draw to draw live."
@@ -120,11 +115,8 @@ READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
 READY_GONE = "The run that the link names is not kept any more."
 NOT_DRAWN_YET = "Nothing is drawn yet."
-NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
-ANSWERED = "This call was answered; an answer is kept until it is taken. Make a new call."
-NO_ADDRESS = "Files are uploaded; the server fetches none from an address."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
@@ -145,15 +137,15 @@ SOURCES = {
     "recorded": "A recording of {date} on {device}: {prompt}",
     "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
 }
-ASKED = "Waiting for the device."
+WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
-NOT_STARTED = "Nothing was started."
+NOT_STARTED = "Nothing was started: as many runs wait as may. Try again in a moment."
+WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
 WAITING = "waiting"
 NO_LOOK_HERE = (
     "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 )
 LOOK_LATER = "The device is at work; look again in a moment."
-LOOK_SLOWER = "You looked at many tokens in a short time; wait a moment."
 LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
 )
@@ -167,13 +159,8 @@ UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
 UNKNOWN_WORDS = "The model does not know these words and drew without them: {words}."
+MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
-QUEUE_FULL = (
-    "Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
-)
-TOO_MANY_OF_YOURS = "You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
-TOO_DEEP = "{name} is nested too deeply; at most {most} levels are read."
-NO_FILE = "{name} must not be a file; the settings are texts, numbers and lists."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_RECORD = "This file cannot be shown: {why}."
@@ -263,34 +250,6 @@ LOOK: dict[str, Any] = {
 
 # The texts of the page's scripts, which fill in {names}.
 WEB: dict[str, Any] = {
-    "prompt": {
-        "title": "What to draw, in parts",
-        "draws": "This model draws",
-        "surprise": "Surprise me",
-        "parts": {
-            "count": "Number",
-            "colour": "Colour",
-            "shape": "Kind",
-            "place": "Place",
-            "time": "Time",
-            "moon": "Moon",
-        },
-        "any": {
-            "count": "any number",
-            "colour": "any colour",
-            "shape": "any kind",
-            "place": "any place",
-            "time": "any time",
-            "moon": "moon or none",
-        },
-        "ready": READY,
-        "long": "The prompt has {count} characters, at most {most} are allowed.",
-        "unknown": "Unknown words (ignored): {words}",
-        "only": "This model draws only {noun}. Try:",
-        "without": "Without:",
-        "bare": "This model draws one to four {noun}. Add a colour, kind, place or time:",
-        "alone": "The model often omits a single lantern. Try:",
-    },
     "stage": "The race",
     # The headline: before its number, and after it.
     "headlines": {
@@ -381,10 +340,6 @@ WEB: dict[str, Any] = {
         "relaxed": "Relaxed acceptance changes the distribution of {methods}: here it changed {counts} of {of} tokens.",
         "checked": "How every method is checked:",
     },
-    "lost": "The server cannot be reached. Your pictures and your prompt stay here; the page keeps trying.",
-    "back": "The server is back. Reload to draw again; your prompt, methods and seed stay.",
-    "reload": "Reload",
-    "lostRace": "The connection broke during the race. The cards show how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }
 
@@ -500,10 +455,16 @@ def starting(seed: int, anew: bool) -> str:
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
-def drawn_without(words: Sequence[str]) -> str:
-    """Report the words that a model of one thing ignored."""
-    quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this model draws only {NOUNS[1]}."
+def unknown_words(words: Iterable[str]) -> str:
+    """Name the words that a model drew without; "" for punctuation alone."""
+    named = [
+        word
+        for word in dict.fromkeys(words)
+        if not all(unicodedata.category(letter).startswith("P") for letter in word)
+    ]
+    more = [MORE] if len(named) > MOST_WORDS else []
+    told = ", ".join([*named[:MOST_WORDS], *more])
+    return UNKNOWN_WORDS.format(words=told) if named else ""
 
 
 def internal_error(error: BaseException) -> str:
@@ -520,15 +481,6 @@ def knobs_of(methods: Sequence[Method]) -> str:
         return "All methods"
     *others, last = (method.label for method in methods)
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> str:
-    if not names:
-        return f"This event takes {wanted} values, got {got}."
-    return (
-        f"/{name} takes {wanted} values in this order: {', '.join(names)}; got {got}. "
-        f"By name they may be left out: post an object to /gradio_api/call/v2/{name}."
-    )
 
 
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
