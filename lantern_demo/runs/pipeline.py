@@ -126,26 +126,8 @@ class Pipeline(Session):
         probability. Raises ValueError for a method without such a bound, or that the record does
         not have.
         """
-        chosen = method_of(method)
-        bound = next(
-            (name for name, knob in KNOBS.items() if knob.bounds and knob.reads(chosen)), None
-        )
-        if bound is None:
-            raise ValueError(f"method must be a relaxed one, got {method!r}")
-        if method not in record["methods"]:
-            raise ValueError(
-                f"method must be one of the record's, {', '.join(record['methods'])}, got {method!r}"
-            )
-        limit = KNOBS[bound].limit
-        assert limit is not None
-        entry = record["methods"][method]
-        exact = {
-            **record["settings"],
-            **entry["tree_settings"],
-            bound: limit.low,
-            "noise": "independent",
-        }
-        return self.generate(record["prompt"], method, **exact)
+        settings, trees = twin_settings(record, method)
+        return self.generate(record["prompt"], method, **settings, **trees[method])
 
     def stream(
         self, prompt: str, method: str = "vanilla", **settings: Any
@@ -304,3 +286,22 @@ def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoD
         if missing is None
         else {method.id: missing for method in METHODS.values() if method.needs_drafter}
     )
+
+
+def twin_settings(
+    record: dict[str, Any], method: str
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the settings of a relaxed method's exact twin, and the tree that it runs with, by
+    method. Raise ValueError for a method without a bound, or that the record does not have.
+    """
+    bounds = [name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method_of(method))]
+    if not bounds:
+        raise ValueError(f"method must be a relaxed one, got {method!r}")
+    if method not in record["methods"]:
+        known = ", ".join(record["methods"])
+        raise ValueError(f"method must be one of the record's, {known}, got {method!r}")
+    limit = KNOBS[bounds[0]].limit
+    assert limit is not None
+    tree = record["methods"][method]["tree_settings"]
+    settings = {name: value for name, value in record["settings"].items() if name not in tree}
+    return settings | {bounds[0]: limit.low, "noise": "independent"}, {method: tree}

@@ -128,12 +128,10 @@ def results_view(
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
-    sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value for a finished run.
 
-    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `sweeps`: as
-    `Recorded.sweeps_told`.
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one.
     """
     settings = Settings(**record["settings"])
     entries = record["methods"]
@@ -157,7 +155,6 @@ def results_view(
             "text": texts.of_run(texts.SOURCES[source], record),
         },
         "lanes": lanes,
-        "sweeps": sweeps,
     }
 
 
@@ -183,10 +180,11 @@ def _result(
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
         "spent": {
-            part: round(1000 * entry[f"{spent}_seconds"] / max(1, entry["steps"]), 3)
-            for part, spent in (("draft", "draft"), ("check", "verify"), ("keep", "commit"))
+            part: round(spent, 3)
+            for part, spent in zip(("draft", "check", "keep"), _parts(entry), strict=True)
         },
         "greedy": settings.temperature == 0,
+        "disturbed": entry["disturbed"],
         "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
@@ -201,26 +199,47 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
-def table(record: dict[str, Any]) -> list[list[str]]:
-    """Return a row of text per method, in the order of `texts.TABLE_HEAD`."""
-    return [_row(entry, Settings(**record["settings"])) for entry in record["methods"].values()]
+def table(
+    record: dict[str, Any], repeated: dict[str, list[float]] | None = None
+) -> list[list[Any]]:
+    """Return a row per method, in the order of `texts.TABLE_HEAD`.
+
+    repeated: the speedups of further runs by method, whose median and range replace the one.
+    """
+    settings, vanilla = Settings(**record["settings"]), record["methods"].get("vanilla")
+    alone = None if vanilla is None else sum(_parts(vanilla))
+    return [
+        _row(entry, settings, alone, (repeated or {}).get(name, []))
+        for name, entry in record["methods"].items()
+    ]
 
 
-def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
-    rule = rule_values(entry, settings)
+def _parts(entry: dict[str, Any]) -> list[float]:
+    """Return the milliseconds of a step: draft, check and keep."""
+    steps = max(1, entry["steps"])
+    return [1000 * entry[f"{part}_seconds"] / steps for part in ("draft", "verify", "commit")]
+
+
+def _row(
+    entry: dict[str, Any], settings: Settings, alone: float | None, repeated: list[float]
+) -> list[Any]:
+    rule, parts = rule_values(entry, settings), _parts(entry)
+    gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
+    if repeated:
+        low, middle, high = min(repeated), median(repeated), max(repeated)
+        gain = f"{texts.times(middle)} ({low:.2f}\u2013{high:.2f})"
+    bounds = [f"{rule[name]:g}" for name in ("delta", "lambda") if name in rule]
     return [
         LABELS[entry["method"]],
-        f"{entry['decode_seconds']:.3f}",
-        f"{entry['tokens_per_second']:.1f}",
-        str(entry["steps"]),
+        entry["steps"],
+        f"{entry['decode_seconds']:.2f}",
         f"{entry['mean_accepted_length']:.2f}",
-        texts.times(entry["speedup"]) if "speedup" in entry else "n/a",
-        str(texts.changed_of(entry)),
-        *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
+        *(f"{part:.2f}" for part in parts),
+        f"{sum(parts) / alone:.2f}" if alone else texts.NOT_YET,
+        gain,
+        texts.changed_of(entry),
         tree_of(entry, settings),
-        *(
-            next((f"{rule[name]:g}" for name in names if name in rule), "")
-            for names in (("k",), ("delta", "lambda"))
-        ),
+        f"{rule['k']:g}" if "k" in rule else "",
+        "".join(bounds),
         entry["noise"],
     ]

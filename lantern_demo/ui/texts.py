@@ -16,21 +16,13 @@ from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
-TOP = (
-    "<div><b>LANTERN</b><span>speculative decoding for image models, live</span></div>"
-    '<nav><a href="https://arxiv.org/abs/2410.03355" target="_blank" rel="noopener">LANTERN paper</a>'
-    '<a href="https://arxiv.org/abs/2502.06352" target="_blank" rel="noopener">LANTERN++ paper</a></nav>'
-)
+NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
 HEADLINE = (
     "<h1>The same prompt in fewer steps.</h1>"
     "<p>An image model paints a picture piece by piece (token by token): 256 pieces, "
     "one slow step (forward pass) each. These methods <b>guess ahead</b> (draft), and one step "
     "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
     "<b>look-alike</b> of what the model wanted.</p>"
-)
-INTRO = (
-    "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) per token; the others draft ahead. "
-    "LANTERN and LANTERN++ also change tokens."
 )
 # Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
 # that shows a lantern.
@@ -72,8 +64,8 @@ KEEP_NOTE = (
 
 FOOT = "About this demo"
 PAPERS = {
-    "The LANTERN paper": "https://arxiv.org/abs/2410.03355",
-    "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
+    "LANTERN paper": "https://arxiv.org/abs/2410.03355",
+    "LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
 }
 REPOSITORY = "Code, docs and licence"
 
@@ -83,14 +75,55 @@ OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens added per pass. Changed counts the tokens that only the method's relaxed rule "
-    "accepted. Seconds = prefill + draft + verify + commit."
+    "Times are milliseconds a step. c is a method's step over vanilla's, so that speedup is about "
+    "tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Seconds", "Tokens/s", "Passes", "MAL", "Speedup", "Changed"),
-    *("Prefill s", "Draft s", "Verify s", "Commit s"),
-    *("Tree", "k", "delta or lambda", "Noise"),
+    *("Method", "Steps", "Seconds", "Tokens a step", "Draft ms", "Check ms", "Keep ms", "c"),
+    *("Speedup", "Look-alikes", "Tree", "k", "delta or lambda", "Noise"),
 )
+REPEAT = "Repeat 5 times"
+REPEATING = "Run {number} of {of}."
+REPEATED = "Median and range of {of} runs of the same prompt and seed."
+NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
+OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
+TWIN = "Draw its exact twin"
+TWIN_NOTE = (
+    "The twin has the same tree and the same random numbers, but keeps no look-alikes. "
+    "So what differs is what the method's speed cost."
+)
+TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
+TWIN_BUSY = "Drawing the twin."
+NO_TWIN = "The run shown has no picture of this method; draw it first."
+TWIN_TOLD = (
+    "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
+    "Its exact twin took {twin} steps."
+)
+ZOOM = "Left: with a look-alike in the middle. Right: the twin there."
+RUNS_TITLE = "Recorded runs and yours"
+TYPE, PICK, SURPRISE = "Type", "Pick", "Surprise"
+PARTS = {
+    "count": "Number",
+    "colour": "Colour",
+    "shape": "Kind",
+    "place": "Place",
+    "time": "Time",
+    "moon": "Moon",
+}
+ANY = {
+    "count": "any number",
+    "colour": "any colour",
+    "shape": "any kind",
+    "place": "any place",
+    "time": "any time",
+    "moon": "moon or none",
+}
+SOME_FAILED = "Some methods did not finish; their lanes show why."
+REPRODUCED = "Reproduced here: the same tokens in all {methods} methods."
+LEFT_OUT = "Left out:"
+OFFER = "Try:"
+OTHERS_TOLD = "SJD needs no drafter: the model drafts for itself, and every step checks a window of its own guesses."
+COMPLETED = "Completed from the usual parts: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs all of them equally. Each
@@ -263,8 +296,8 @@ WEB: dict[str, Any] = {
         "ofSeconds": " of {total}.",
         "racing": " of {total} pieces painted.",
     },
-    "step": "1 step",
-    "steps": "{steps} steps",
+    "oneStep": "1 step",
+    "someSteps": "{steps} steps",
     "slower": "{times} slower",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": "{committed} of {total} pieces",
@@ -302,7 +335,7 @@ WEB: dict[str, Any] = {
         "next": "Next",
         "done": "Done",
     },
-    "lookTitle": "Look at one token",
+    "lookTitle": "Look at one piece",
     "passes": "{steps} steps",
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
@@ -445,26 +478,19 @@ def in_turn(labels: list[str], reason: str) -> str:
     return f"The methods ran one after the other, not as a race: {reason}."
 
 
-def finished(seed: int, failed: int) -> str:
-    text = f"Done, with seed {seed}."
-    return text if not failed else f"{text} Some methods failed; their cards show why."
-
-
 def starting(seed: int, anew: bool) -> str:
     drawn = f"Drawing with {'a new seed' if anew else 'seed'} {seed}."
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
-def unknown_words(words: Iterable[str]) -> str:
-    """Name the words that a model drew without; "" for punctuation alone."""
+def named_words(words: Iterable[str]) -> list[str]:
+    """Return the words that a model does not know, without punctuation, at most MOST_WORDS."""
     named = [
         word
         for word in dict.fromkeys(words)
         if not all(unicodedata.category(letter).startswith("P") for letter in word)
     ]
-    more = [MORE] if len(named) > MOST_WORDS else []
-    told = ", ".join([*named[:MOST_WORDS], *more])
-    return UNKNOWN_WORDS.format(words=told) if named else ""
+    return named[:MOST_WORDS]
 
 
 def internal_error(error: BaseException) -> str:

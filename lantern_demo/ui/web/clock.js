@@ -6,7 +6,7 @@ const CLOCKS = {
   steps: (lane) => lane.committed.map((_, step) => step),
   seconds: (lane) => lane.milliseconds,
 };
-const counted = (steps) => say(steps === 1 ? WORDS.step : WORDS.steps, { steps });
+const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
 /** What a lane has spent on a clock, in words. */
 const spent = { steps: (now) => counted(Math.round(now)), seconds };
 
@@ -18,7 +18,8 @@ function gain(lane, vanilla, kind) {
 }
 
 /** "2.60x", or how much slower. */
-const ratio = (value) => (value < 0.995 ? say(WORDS.slower, { times: times(1 / value) }) : times(value));
+const ratio = (value) =>
+  value < 0.995 ? say(WORDS.slower, { times: times(1 / value) }) : times(value);
 
 /** The sentence over a race that is over: [before the number, the number, after it]. */
 function headlineOf(lanes, kind) {
@@ -27,7 +28,8 @@ function headlineOf(lanes, kind) {
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const best = lanes.reduce((a, b) => (end(b) < end(a) ? b : a));
   const number = spent[kind](end(best));
-  if (!vanilla || lanes.length === 1) return [say(words.alone, { method: best.label }), number, "."];
+  if (!vanilla || lanes.length === 1)
+    return [say(words.alone, { method: best.label }), number, "."];
   if (best === vanilla) return [words.vanilla, number, "."];
   const other = kind === "steps" ? String(end(vanilla)) : seconds(end(vanilla));
   return [words.before, number, say(words.after, { other })];
@@ -36,8 +38,13 @@ function headlineOf(lanes, kind) {
 /** The same while it is replayed: how far it is. */
 function headlineAt(now, total, kind) {
   const words = WORDS.headlines;
-  if (kind === "steps") return [words.at, String(Math.floor(now)), say(words.of, { total: Math.round(total) })];
-  return [words.atSeconds, (now / 1000).toFixed(2), say(words.ofSeconds, { total: seconds(total) })];
+  if (kind === "steps")
+    return [words.at, String(Math.floor(now)), say(words.of, { total: Math.round(total) })];
+  return [
+    words.atSeconds,
+    (now / 1000).toFixed(2),
+    say(words.ofSeconds, { total: seconds(total) }),
+  ];
 }
 
 /** Why seconds gain less than steps, in numbers of the method that took the fewest steps. */
@@ -49,7 +56,11 @@ function reason(lanes) {
   const whole = ({ draft, check, keep }) => draft + check + keep;
   const ms = (value) => value.toFixed(1);
   const fast = gain(best, vanilla, "seconds");
-  const parts = { draft: ms(best.spent.draft), check: ms(best.spent.check), keep: ms(best.spent.keep) };
+  const parts = {
+    draft: ms(best.spent.draft),
+    check: ms(best.spent.check),
+    keep: ms(best.spent.keep),
+  };
   return say(WORDS.reason, {
     ...parts,
     method: best.label,

@@ -68,7 +68,7 @@ async function explain() {
     go(data.times[at < 2 ? step - 1 : step]);
     const pieces = Array.from({ length: to - from }, (_, i) => from + i);
     layer.querySelectorAll(".piece").forEach((piece) => piece.remove());
-    const kept = (token) => (at === 3 && data.kinds[token] === "r" ? "alike" : "kept");
+    const kept = (token) => (at === 3 && data.kinds[token] === "r" ? "similar" : "kept");
     const kind = (token) => ["guessed", "checked"][at] ?? kept(token);
     layer.prepend(...pieces.map((token) => box(token, kind(token))));
     text.textContent = say(captions[at], facts);

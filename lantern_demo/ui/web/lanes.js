@@ -62,13 +62,25 @@ function tellCost(one, vanilla) {
   const { data } = one;
   const of = data.tokens.length;
   if (data.id === "vanilla") setPill(one, "same", WORDS.pills.vanilla);
-  else if (!data.lossless) setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }), WORDS.pills.own);
+  else if (!data.lossless)
+    setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }), WORDS.pills.own);
   else if (!vanilla) setPill(one, "none", WORDS.pills.exact);
   else if (!data.shares) setPill(one, "none", WORDS.pills.independent);
   else if (!data.differs.size) setPill(one, "same", say(WORDS.pills.same, { of }));
-  else setPill(one, "none", say(WORDS.pills.differ, { count: data.differs.size, of }), WORDS.pills.rounding);
-  one.ran.textContent = [data.shares || !vanilla || data.id === "vanilla" ? "" : WORDS.pills.other, data.ran]
-    .filter((text) => text).join(" \u00b7 ").replace(/ (?=\d)/g, "\u00a0"); // names stay with values
+  else
+    setPill(
+      one,
+      "none",
+      say(WORDS.pills.differ, { count: data.differs.size, of }),
+      WORDS.pills.rounding,
+    );
+  one.ran.textContent = [
+    data.shares || !vanilla || data.id === "vanilla" ? "" : WORDS.pills.other,
+    data.ran,
+  ]
+    .filter((text) => text)
+    .join(" \u00b7 ")
+    .replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
 /** Show a finished lane at a time of the clock. */
@@ -80,7 +92,8 @@ function tellScore(one, vanilla, { kind, now, arrived }) {
   const value = gain(data, vanilla, kind);
   one.root.toggleAttribute("data-done", done);
   one.root.toggleAttribute("data-first", done && arrived.indexOf(one) === 0 && arrived.length > 1);
-  one.place.textContent = done && arrived.length > 1 ? WORDS.places[arrived.indexOf(one)] ?? "" : "";
+  one.place.textContent =
+    done && arrived.length > 1 ? (WORDS.places[arrived.indexOf(one)] ?? "") : "";
   one.big.textContent = done && value !== null ? ratio(value) : spent[kind](Math.min(now, end));
   one.big.toggleAttribute("data-slow", done && value !== null && value < 0.995);
   const facts = [counted(step), seconds(data.milliseconds[step])];

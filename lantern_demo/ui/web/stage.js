@@ -9,15 +9,30 @@ const state = { run: null, lanes: [], grid: 16, clock: "steps", time: 0, total: 
 Object.assign(state, { playing: false, last: 0, arrived: [] });
 
 const headline = document.querySelector("#headline h1");
-const button = (name, text, onclick) => el("button", { type: "button", class: name, onclick }, text);
+const button = (name, text, onclick) =>
+  el("button", { type: "button", class: name, onclick }, text);
 const source = el("p", { class: "source" });
 const playButton = button("play", words.play, () => (state.playing ? pause() : play()));
 const scrub = el("input", {
-  type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub,
-  oninput: () => { const to = (state.total * scrub.value) / 1000; pause(); go(to); },
+  type: "range",
+  min: 0,
+  max: 1000,
+  value: 0,
+  step: 1,
+  "aria-label": words.scrub,
+  oninput: () => {
+    const to = (state.total * scrub.value) / 1000;
+    pause();
+    go(to);
+  },
 });
 const clockButtons = Object.keys(CLOCKS).map((kind) =>
-  el("button", { type: "button", "data-clock": kind, onclick: () => useClock(kind) }, words.clocks[kind]));
+  el(
+    "button",
+    { type: "button", "data-clock": kind, onclick: () => useClock(kind) },
+    words.clocks[kind],
+  ),
+);
 const explainButton = button("explain", words.explain.open, () => explain());
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
@@ -26,11 +41,23 @@ let [look, coming, opener] = [null, null, null];
 
 place.append(
   el("h2", { class: "spoken" }, words.stage),
-  el("div", { class: "stage-top" },
+  el(
+    "div",
+    { class: "stage-top" },
     el("div", { class: "clocks", role: "group", "aria-label": words.clock }, ...clockButtons),
-    el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub),
-    explainButton, source),
-  grid, why, fold);
+    el(
+      "div",
+      { class: "controls", role: "group", "aria-label": words.controls },
+      playButton,
+      scrub,
+    ),
+    explainButton,
+    source,
+  ),
+  grid,
+  why,
+  fold,
+);
 fold.addEventListener("toggle", () => (fold.open ? unfolded() : closed()));
 fold.addEventListener("keydown", (event) => event.key === "Escape" && look?.close());
 
@@ -53,7 +80,8 @@ function show() {
   if (!props.value) return;
   const view = JSON.parse(props.value);
   const views = [...view.lanes, ...(view.rest ?? [])];
-  const racing = Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
+  const racing =
+    Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
     state.lanes = views.map((one) => laneOf(one, hooks));
@@ -64,9 +92,10 @@ function show() {
     endExplaining();
   }
   pause();
-  source.textContent = racing ? view.live : view.source?.text ?? "";
-  source.dataset.kind = racing ? "racing" : view.source?.kind ?? "";
-  for (const part of [playButton, scrub, explainButton, ...clockButtons]) part.disabled = Boolean(view.live);
+  source.textContent = racing ? view.live : (view.source?.text ?? "");
+  source.dataset.kind = racing ? "racing" : (view.source?.kind ?? "");
+  for (const part of [playButton, scrub, explainButton, ...clockButtons])
+    part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
   const slowest = Math.max(...views.map((one) => one.expected ?? 0));
   for (const one of state.lanes) {
@@ -82,7 +111,12 @@ function goOn(view, views, racing) {
   const sum = (name) => views.reduce((all, one) => all + one[name], 0);
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
-  if (racing) setHeadline(["", String(sum("committed")), say(words.headlines.racing, { total: sum("total") })]);
+  if (racing)
+    setHeadline([
+      "",
+      String(sum("committed")),
+      say(words.headlines.racing, { total: sum("total") }),
+    ]);
   else setHeadline([view.live, "", ""]);
   for (const one of state.lanes) {
     if (one.data) continue;
@@ -93,7 +127,10 @@ function goOn(view, views, racing) {
     if (address) {
       const sharp = new Set(one.drawn.cells.keys());
       const image = new Image();
-      image.onload = () => { Object.assign(one.drawn, { image, sharp }); mosaic(one); };
+      image.onload = () => {
+        Object.assign(one.drawn, { image, sharp });
+        mosaic(one);
+      };
       image.src = address;
     }
     mosaic(one);
@@ -103,7 +140,11 @@ function goOn(view, views, racing) {
 function mosaic(one) {
   if (one.data) return;
   const palette = state.model && paletteOf(state.model, () => state.lanes.forEach(mosaic));
-  paintMosaic(one.canvas, one.drawn, state.grid, { palette, cover: cover(), colour: one.view.colour });
+  paintMosaic(one.canvas, one.drawn, state.grid, {
+    palette,
+    cover: cover(),
+    colour: one.view.colour,
+  });
 }
 
 /** A run is over: it can be replayed on each clock, and every piece looked at. */
@@ -117,13 +158,23 @@ function over(view) {
     const file = view.files?.[data.id];
     const named = say(words.download, { method: data.label });
     const save = file && { href: file.address, download: file.file, "aria-label": named };
-    one.keep.replaceChildren(...(file ? [el("a", { ...save, onclick: (event) => event.stopPropagation() }, "\u2193")] : []));
+    one.keep.replaceChildren(
+      ...(file
+        ? [el("a", { ...save, onclick: (event) => event.stopPropagation() }, "\u2193")]
+        : []),
+    );
     if (!data.picture) return Promise.resolve();
     const image = new Image();
     image.src = data.picture;
     return image.decode().then(
-      () => { data.image = image; one.shown = -1; },
-      () => { data.picture = null; });
+      () => {
+        data.image = image;
+        one.shown = -1;
+      },
+      () => {
+        data.picture = null;
+      },
+    );
   });
   const known = played();
   const first = vanillaData();
@@ -134,8 +185,12 @@ function over(view) {
   for (const one of known) tellCost(one, first);
   why.textContent = reason(known.map((one) => one.data));
   explainButton.disabled = !explainable();
-  useClock(state.clock);
-  look?.set(view, known.map((one) => one.data));
+  // Seconds that other programs disturbed say little.
+  useClock(known.some((one) => one.data.disturbed) ? "steps" : state.clock);
+  look?.set(
+    view,
+    known.map((one) => one.data),
+  );
   if (fold.open) unfolded();
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
@@ -154,7 +209,8 @@ function useClock(kind) {
   const known = played();
   const share = state.total ? state.time / state.total : 1;
   state.clock = kind;
-  for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
+  for (const part of clockButtons)
+    part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
   if (!known.length) return;
   for (const one of known) Object.assign(one.data, { times: CLOCKS[kind](one.data) });
   const end = (one) => last(one.data.times);
@@ -186,14 +242,24 @@ function draw() {
     const count = tokensAt(data, now);
     const fresh = state.playing ? tokensAt(data, now - FLASH * pace()) : count;
     tellScore(one, vanillaData(), at);
-    one.bar.style.setProperty("--share", `${state.total ? (100 * Math.min(now, last(data.times))) / state.total : 0}%`);
+    one.bar.style.setProperty(
+      "--share",
+      `${state.total ? (100 * Math.min(now, last(data.times))) / state.total : 0}%`,
+    );
     if (data.picture && !data.image) continue; // until then the race's last picture stays
     if (count === one.shown && fresh >= count && !one.flashed) continue;
     [one.shown, one.flashed] = [count, fresh < count];
     paint(one.canvas, data, count, state.grid, { ...common, fresh });
   }
   const ended = now >= state.total;
-  setHeadline(ended ? headlineOf(known.map((one) => one.data), state.clock) : headlineAt(now, state.total, state.clock));
+  setHeadline(
+    ended
+      ? headlineOf(
+          known.map((one) => one.data),
+          state.clock,
+        )
+      : headlineAt(now, state.total, state.clock),
+  );
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
   scrub.setAttribute("aria-valuetext", spent[state.clock](now));
@@ -241,20 +307,36 @@ function light(cell) {
 
 /** The panel for a look comes when somebody first looks -> whether it is there. */
 function looks() {
-  const loaded = (done, failed) => document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }));
-  coming ??= new Promise(loaded).then(() => {
-    const goTo = (data, step) => { pause(); go(data.times[step]); };
-    look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
-    look.set(state.whole, played().map((one) => one.data));
-    return true;
-  }, () => { coming = null; });
+  const loaded = (done, failed) =>
+    document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }));
+  coming ??= new Promise(loaded).then(
+    () => {
+      const goTo = (data, step) => {
+        pause();
+        go(data.times[step]);
+      };
+      look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
+      look.set(
+        state.whole,
+        played().map((one) => one.data),
+      );
+      return true;
+    },
+    () => {
+      coming = null;
+    },
+  );
   return coming;
 }
 
 async function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  const cell = pointed ? cellAt(one.canvas, state.grid, event) : state.cell >= 0 ? state.cell : telling(one.data);
+  const cell = pointed
+    ? cellAt(one.canvas, state.grid, event)
+    : state.cell >= 0
+      ? state.cell
+      : telling(one.data);
   if ((await looks()) && played().includes(one)) lookAt(one, cell);
 }
 
