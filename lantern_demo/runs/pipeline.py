@@ -191,20 +191,8 @@ class Pipeline:
         The tokens equal the method's up to the first draft to which neighbours lent probability.
         Raises ValueError for a method without such a bound, or that the record does not have.
         """
-        chosen = method_of(method)
-        bounds = {name: knob.limit for name, knob in KNOBS.items() if knob.bounds}
-        bound = next((name for name in bounds if KNOBS[name].reads(chosen)), None)
-        if bound is None:
-            raise ValueError(f"method must be a relaxed one, got {method!r}")
-        entry = record["methods"].get(method)
-        if entry is None:
-            allowed = ", ".join(record["methods"])
-            raise ValueError(f"method must be one of the record's, {allowed}, got {method!r}")
-        limit = bounds[bound]
-        assert limit is not None
-        exact = {bound: limit.low, "noise": "independent"}
-        settings = record["settings"] | entry["tree_settings"] | exact
-        return self.generate(record["prompt"], method, **settings)
+        settings, trees = twin_settings(record, method)
+        return self.generate(record["prompt"], method, **settings, **trees[method])
 
     def stream(
         self, prompt: str, method: str = "vanilla", **settings: Any
@@ -590,3 +578,22 @@ def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoD
 def _image(pixels: Tensor) -> Image.Image:
     """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
     return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
+
+
+def twin_settings(
+    record: dict[str, Any], method: str
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the settings of a relaxed method's exact twin, and the tree that it runs with, by
+    method. Raise ValueError for a method without a bound, or that the record does not have.
+    """
+    bounds = [name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method_of(method))]
+    if not bounds:
+        raise ValueError(f"method must be a relaxed one, got {method!r}")
+    if method not in record["methods"]:
+        known = ", ".join(record["methods"])
+        raise ValueError(f"method must be one of the record's, {known}, got {method!r}")
+    limit = KNOBS[bounds[0]].limit
+    assert limit is not None
+    tree = record["methods"][method]["tree_settings"]
+    settings = {name: value for name, value in record["settings"].items() if name not in tree}
+    return settings | {bounds[0]: limit.low, "noise": "independent"}, {method: tree}

@@ -1,4 +1,7 @@
-"""The public API: /draw, /compare and /models. Gradio documents each from its signature and docstring."""
+"""The public API: /draw, /compare and /models.
+
+Gradio documents each from its signature and docstring.
+"""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
@@ -14,8 +17,7 @@ from typing import Any, get_type_hints
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.files.needs import describe as describe_needs
-from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.device import device_name
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
@@ -91,8 +93,10 @@ def _draw(service: Service) -> Callable[..., Any]:
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /compare. Settings of the default methods are its parameters; those of the others are in one
-    object."""
+    """Return the endpoint /compare.
+
+    Settings of the default methods are its parameters; those of the others are in one object.
+    """
     default = [method for method in METHODS.values() if method.default]
     usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
     others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
@@ -102,9 +106,10 @@ def _compare(service: Service) -> Callable[..., Any]:
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures, and a `progress` instead of
-        the record: tokens, steps and seconds of each method that advanced. A picture is a file: {"path", "url", ...}. Settings
-        left out keep the model's preset, which /models lists.
+        Answers stream while it runs. The last answer is the result. Earlier ones have no pictures,
+        and a `progress` instead of the record: tokens, steps and seconds of each method that
+        advanced. A picture is a file: {"path", "url", ...}. Settings left out keep the model's
+        preset, which /models lists.
 
         Args:
             prompt: What to draw. Required.
@@ -239,8 +244,11 @@ def answers(
     named: dict[str, Any],
     settings: Any = None,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison. Its settings are the parameters `named` and those in the object `settings`. Raise
-    gr.Error with a sentence for the caller."""
+    """Yield the answers of a comparison.
+
+    Its settings are the parameters `named` and those in the object `settings`. Raise gr.Error with
+    a sentence for the caller.
+    """
     try:
         more = {} if settings is None else by_name(settings)
         if twice := [name for name in more if named.get(name) is not None]:
@@ -260,8 +268,8 @@ def answers(
         ):
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: Gradio notices a lost client only between two answers. Pictures come only with the last answer:
-                    # Gradio would process them again for each.
+                    # Every time: Gradio notices a lost client only between two answers. Pictures
+                    # come only with the last answer: Gradio would process them again for each.
                     lanes = event.lanes.items()
                     told = {
                         name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds}

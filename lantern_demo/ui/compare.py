@@ -6,7 +6,7 @@ import base64
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from math import isqrt
@@ -17,10 +17,11 @@ import gradio as gr
 
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
-from lantern_demo.runs.stats import MethodFailed
-from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
+from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.settings.knobs import ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.ask import Sentence, completed, prompt_of
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
@@ -33,45 +34,63 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
-from lantern_demo.ui.method_panel import chosen_of
+from lantern_demo.ui.recorded import recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, picture_address
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 FRAMES_TOLD = 4
+REPEATS = 5
+VISITED = 8  # runs of a visitor that the gallery shows
+NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 
 
 def draw(
     service: Service,
     w: Widgets,
-    prompt: Any,
+    sentence: Sentence,
     model: Any,
-    methods: Any,
+    usual: Any,
+    others: Any,
     seed: Any,
     locked: Any,
     result: Shown,
-    *knobs: Any,
+    *fields: Any,
 ) -> Iterator[Updates]:
-    """Run a comparison and show its progress. `knobs` are in the order of `knobs.ON_THE_FORM`.
+    """Run a comparison and show its progress.
 
-    A run that would repeat `result` gets a new seed, unless the seed is `locked`.
+    `fields` are the prompt's, as in `Sentence.asked`, then the knobs in the order of
+    `knobs.ON_THE_FORM`. A run that would repeat `result` gets a new seed, unless the seed is
+    `locked`.
     """
     yield {w.waits: False}
-    values = {
-        name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)
-    }
+    count = len(sentence.asked())
+    (typing, typed, *lists), knobs = fields[:count], fields[count:]
+    values = knob_values(knobs)
+    added: list[str] = []
 
     def make() -> Request:
-        return service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
+        asked_for = prompt_of(sentence, typing, typed, tuple(lists))
+        chosen = [*(usual or []), *(others or [])]
+        if not chosen:
+            raise ValueError(texts.NO_METHODS)
+        prompt, more = completed(service.offered()[model], asked_for)
+        added.extend(more)
+        return service.request(prompt, model, chosen, {"seed": seed_of(seed), **values})
 
     request = yield from asked(service, w.status, model, make)
     if request is None:
         return
     anew = not locked and _repeats(request, result)
     if anew:
-        request = request.with_seed(secrets.randbelow(MAX_SEED + 1))
-    yield from _shown(service, w, request, None, anew)
+        request = request.with_seed(secrets.randbelow(NEW_SEEDS))
+    yield from _shown(service, w, request, None, anew, added)
+
+
+def knob_values(knobs: Sequence[Any]) -> dict[str, Any]:
+    """Return settings by name from the values of the knobs, in the order of `knobs.ON_THE_FORM`."""
+    return {name: setting_value(name, at) for name, at in zip(ON_THE_FORM, knobs, strict=True)}
 
 
 def _repeats(request: Request, result: Shown) -> bool:
@@ -94,10 +113,8 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
-    model, order = record["model"]["id"], record["order"]
-    trees = {method: record["methods"][method]["tree_settings"] for method in order}
-    make = partial(service.request, record["prompt"], model, order, record["settings"], trees)
-    request = yield from asked(service, w.status, model, make)
+    make = partial(_same, service, record)
+    request = yield from asked(service, w.status, record["model"]["id"], make)
     if request is None:
         return
     yield from _shown(service, w, request, record)
@@ -120,14 +137,19 @@ def stop(w: Widgets) -> Updates:
 
 
 def failed(
-    w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], waits: bool, shown: Shown
+    w: Widgets,
+    told: gr.HTML,
+    end: Callable[[Shown, list[str]], Updates],
+    waits: bool,
+    shown: Shown,
+    visited: list[str],
 ) -> Updates:
     """Settle a run that failed, and report in `told` one that the full queue refused."""
     words = {told: status_html(texts.NOT_STARTED, "error")} if waits else {}
-    return {**end(shown), **words, w.waits: False}
+    return {**end(shown, visited), **words, w.waits: False}
 
 
-def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
+def settle(service: Service, w: Widgets, shown: Shown, visited: list[str]) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
@@ -145,7 +167,10 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
         kept_as = w.finished.keep(shown.record, shown.pictures)
-        updates |= results_of(w, service, shown, "live", kept_as=kept_as)
+        updates |= results_of(w, service, shown, "live", kept_as)
+        names = [kept_as, *visited][:VISITED]
+        runs = [run for name in names if (run := w.finished.get(name)) is not None]
+        updates |= {w.visited: names, w.runs: thumbnails([*runs, *recorded_runs()])}
     return updates
 
 
@@ -155,8 +180,11 @@ def _shown(
     request: Request,
     expected: dict[str, Any] | None,
     anew: bool = False,
+    notes: Sequence[str] = (),
 ) -> Iterator[Updates]:
-    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
+    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new;
+    `notes` go with the last words.
+    """
     total = service.offered()[request.model].tokens
     shown = Shown(
         {method: Lane(method, "waiting", total) for method in request.methods}, request=request
@@ -168,7 +196,7 @@ def _shown(
     }
     try:
         with scratch() as folder:
-            yield from _events(service, w, request, shown, Path(folder), expected)
+            yield from _events(service, w, request, shown, Path(folder), expected, notes)
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
@@ -184,6 +212,7 @@ def _events(
     shown: Shown,
     folder: Path,
     expected: dict[str, Any] | None,
+    notes: Sequence[str],
 ) -> Iterator[Updates]:
     """Yield the updates of the page, event by event, and keep `shown` up to date.
 
@@ -239,7 +268,7 @@ def _events(
                 method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()
             }
             yield {**updates, w.stage: _live(shown, pictures, fresh)}
-    yield {w.status: _closing_words(shown, expected)}
+    yield {w.status: _closing_words(shown, expected, notes)}
 
 
 def _made_ready(what: str) -> str:
@@ -263,7 +292,7 @@ def _live(
     drawn so far.
     """
     settings = None if shown.record is None else Settings(**shown.record["settings"])
-    lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
+    lanes = [lane_view(lane, settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
     told = (
@@ -295,22 +324,69 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(shown: Shown, expected: dict[str, Any] | None) -> str:
+def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence[str] = ()) -> str:
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = [texts.finished(record["settings"]["seed"], len(shown.lanes) - len(finished))]
-    text += [texts.unknown_words(record["unknown_words"]), record["warning"] or ""]
+    unfinished = len(shown.lanes) - len(finished)
+    text = [*more, texts.SOME_FAILED] if unfinished else [*more]
+    text += [record["warning"] or ""]
+    if expected is not None:
+        text.append(_repeated(finished, expected["methods"]))
     notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    if expected is not None:
-        notes += [
-            texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"])
-            for m, e in finished.items()
-        ]
-    return status_html(" ".join(filter(None, text)), notes=notes)
+    struck = texts.named_words(record["unknown_words"])
+    return status_html(" ".join(filter(None, text)), notes=notes, struck=struck)
+
+
+def _repeated(finished: dict[str, Any], expected: dict[str, Any]) -> str:
+    """Return whether a run that was drawn again has the recorded tokens."""
+    others = {m: e for m, e in finished.items() if e["token_ids"] != expected[m]["token_ids"]}
+    if not others:
+        return texts.REPRODUCED.format(methods=len(finished))
+    return " ".join(
+        texts.same_tokens(LABELS[m], e["token_ids"], expected[m]["token_ids"])
+        for m, e in others.items()
+    )
+
+
+def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
+    """Run the shown record REPEATS times, and show the median and range of its speedups."""
+    yield {w.waits: False}
+    record = result.record
+    if record is None or "vanilla" not in record["methods"]:
+        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
+        return
+    request = yield from asked(
+        service, told, record["model"]["id"], partial(_same, service, record)
+    )
+    if request is None:
+        return
+    speedups: dict[str, list[float]] = {}
+    for number in range(REPEATS):
+        words = texts.REPEATING.format(number=number + 1, of=REPEATS)
+        yield {told: status_html(words, "busy")}
+        seconds = {}
+        with closing(service.frames(request, False)) as events:
+            for event in events:
+                yield {told: gr.skip()}  # a run can be stopped only between two answers
+                if isinstance(event, Generation):
+                    seconds[event.method] = event.stats.decode_seconds
+        for method, took in seconds.items():
+            if method != "vanilla" and "vanilla" in seconds:
+                speedups.setdefault(method, []).append(seconds["vanilla"] / took)
+        yield {w.table: table(record, speedups)}
+    yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
+
+
+def _same(service: Service, record: dict[str, Any]) -> Request:
+    """Return the request that runs a record again, each method with its recorded tree."""
+    order = record["order"]
+    trees = {method: record["methods"][method]["tree_settings"] for method in order}
+    model = record["model"]["id"]
+    return service.request(record["prompt"], model, order, record["settings"], trees)

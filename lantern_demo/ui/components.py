@@ -27,8 +27,8 @@ from lantern_demo.ui.service import Service
 Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "charts", "layers", "race", "drawer", "grid")
-LOOK = ("cells", "look", "tour")  # loaded at the first look at a token
+SHARED = ("dom", "grid")
+LOOK = ("cells", "look")  # loaded at the first look at a piece
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -89,22 +89,24 @@ class Widgets:
     seed: gr.Number
     draw: gr.Button
     stop: gr.Button
-    explore: gr.Button
+    others: tuple[gr.Button, ...]  # that use the device too
     stage: gr.HTML  # the lanes
-    table: gr.HTML
+    table: gr.Dataframe
     record: gr.DownloadButton
     sheet: gr.DownloadButton
-    again: gr.Button
     link: gr.Textbox
+    runs: gr.Gallery  # recorded ones and the visitor's
     finished: FinishedRuns  # the runs that links can name
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State
     waits: gr.State  # whether a run that was requested waits in the queue
     result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
+    visited: gr.State  # names of the visitor's runs that are kept, the latest first
 
     def all(self) -> list[Any]:
         results = [self.table, self.record, self.sheet, self.link, self.result]
-        return [self.seed, *self.buttons(), *results, *self.of_a_frame()]
+        kept = [self.runs, self.visited]
+        return [self.seed, *self.buttons(), *results, *kept, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
         """Return the components that change during a run.
@@ -114,7 +116,7 @@ class Widgets:
         return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
-        return [self.draw, self.stop, self.explore, self.again]
+        return [self.draw, self.stop, *self.others]
 
     def busy(self, running: bool) -> Updates:
         """Return updates that enable Stop alone while something runs, and all others otherwise."""
@@ -150,15 +152,20 @@ def status_html(
     text: str,
     kind: Literal["info", "ready", "busy", "error"] = "info",
     notes: Iterable[str] = (),
+    struck: Iterable[str] = (),
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
     The notes take one line until they are opened: otherwise the content below would jump.
+    `struck` are words that were left out of the prompt.
     """
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
-    return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
+    out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
+    left = f"{escape(texts.LEFT_OUT)} {out} " if out else ""
+    words = f"<p>{left}{escape(text)}</p>" if left or text else ""
+    return f'<div class="status {kind}" role="{role}">{words}{more}</div>'
 
 
 def field_value(name: str, settings: Settings) -> Any:
@@ -180,7 +187,6 @@ def results_of(
     service: Service,
     shown: Shown,
     source: str,
-    sweeps: dict[str, Any] | None = None,
     kept_as: str | None = None,
 ) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
@@ -189,7 +195,7 @@ def results_of(
     """
     record = shown.record
     assert record is not None
-    view = results_view(record, shown.pictures, source, shown.run, sweeps)
+    view = results_view(record, shown.pictures, source, shown.run)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
     view["files"] = {
         method: {"address": address, "file": f"{stem(method)}.png"}
@@ -206,9 +212,7 @@ def results_of(
     return {
         w.result: shown,
         w.stage: pack(view),
-        w.table: pack(
-            {"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}
-        ),
+        w.table: table(record),
         w.record: record_file,
         w.sheet: sheet_file,
         w.link: query(record, preset, kept_as),

@@ -1,8 +1,9 @@
-"""Components of the page: the settings that a visitor fills in, and the folds below the cards."""
+"""Components of the page: the settings in the bar at the side, and the tabs below the stage."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -13,18 +14,11 @@ from lantern_demo.models.registry import PAPER
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import (
-    Updates,
-    answer,
-    component,
-    field_value,
-    prose,
-    status_html,
-)
-from lantern_demo.ui.method_panel import method_chooser
+from lantern_demo.ui.components import Updates, answer, field_value, prose, status_html
+from lantern_demo.ui.knob import Explorer, add_explorer
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.service import Service
-from lantern_demo.ui.sweep import Explorer, explorer
+from lantern_demo.ui.twin import Twins, add_twins
 
 # Settings that a reader of the papers looks for.
 FIRST = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
@@ -106,24 +100,24 @@ def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str
     }
 
 
-def drawer_head() -> None:
-    """Add the head above the settings, which stays in view; see web/drawer.js."""
-    close = f'<button type="button" class="close" aria-label="{texts.CLOSE}">\u2715</button>'
-    gr.HTML(
-        f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>',
-        elem_id="drawer-head",
+def method_boxes(usual: bool) -> gr.CheckboxGroup:
+    """Return the boxes of the comparison's methods if `usual`, else of the others."""
+    methods = [method for method in METHODS.values() if method.default == usual]
+    return gr.CheckboxGroup(
+        [(method.label, method.id) for method in methods],
+        value=[method.id for method in methods if usual],
+        label=texts.METHODS_LABEL,
+        info=texts.METHODS_INFO if usual else texts.OTHERS_INFO,
+        elem_id="methods" if usual else "others",
     )
 
 
-def drawer_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
-    """Add the foot below the settings: an answer, Paper settings, Reset to preset, and Draw."""
-    with gr.Column(elem_id="drawer-foot"):
-        told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
-        with gr.Row():
-            paper = gr.Button(texts.PAPER, min_width=120, elem_id="paper")
-            reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
-            # see web/drawer.js
-            gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")
+def settings_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
+    """Add an answer, Paper settings and Reset to preset."""
+    told = gr.HTML("", elem_id="settings-told", elem_classes="answer")
+    with gr.Row():
+        paper = gr.Button(texts.PAPER, min_width=120, elem_id="paper")
+        reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
     return told, paper, reset
 
 
@@ -138,39 +132,41 @@ def _knob(name: str, value: Any) -> Any:
     return gr.Number(precision=0, **common)
 
 
-Results = tuple[gr.HTML, gr.DownloadButton, gr.DownloadButton, gr.Button, gr.Textbox]
+@dataclass(frozen=True)
+class Tabs:
+    """The components below the stage."""
+
+    table: gr.Dataframe
+    repeat: gr.Button
+    repeated: gr.HTML  # the answer of Repeat
+    twins: Twins
+    explorer: Explorer
+    others: gr.CheckboxGroup
+    record: gr.DownloadButton
+    sheet: gr.DownloadButton
+    again: gr.Button
+    load: gr.UploadButton
+    loaded: gr.HTML  # the answer of Load
+    link: gr.Textbox
 
 
-def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, gr.HTML]:
-    """Add the folds below the cards: knob, other methods, numbers, record, check and timing.
-
-    Return the results in the order of `Widgets`, the explorer, the other methods' chooser, the
-    upload of a record, and its answer.
-    """
-    with gr.Column(elem_id="results"):
-        with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
-            component("turn", ["turn"], elem_id="turn")
-            searching = explorer()
-        others = method_chooser(False)
-        with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
-            table = component("table", ["table"], elem_id="table")
+def add_tabs() -> Tabs:
+    with gr.Tabs(elem_id="results"):
+        with gr.Tab(texts.NUMBERS_TAB):
+            table = gr.Dataframe(headers=list(texts.TABLE_HEAD), interactive=False, elem_id="table")
             gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
-        with gr.Accordion(texts.KEEP_TITLE, open=False, elem_id="keep"):
-            with gr.Row():
-                record = gr.DownloadButton(
-                    texts.DOWNLOAD, size="md", min_width=150, elem_id="record"
-                )
-                sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=150, elem_id="sheet")
-                again = gr.Button(texts.AGAIN, size="md", min_width=150, elem_id="again")
-                upload = gr.UploadButton(
-                    texts.LOAD,
-                    file_types=[".json"],
-                    type="binary",
-                    size="md",
-                    min_width=150,
-                    elem_id="load",
-                )
-            said = answer("load-told")
+            repeat = gr.Button(texts.REPEAT, size="md", elem_id="repeat")
+            repeated = answer("repeat-told")
+            with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
+                gr.HTML(prose(texts.TIMING), elem_classes="prose")
+        with gr.Tab(texts.TWIN_TAB):
+            twins = add_twins()
+        with gr.Tab(texts.KNOB_TAB):
+            explorer = add_explorer()
+        with gr.Tab(texts.OTHERS_TAB):
+            others = method_boxes(False)
+            gr.HTML(prose(texts.OTHERS_TOLD), elem_classes="prose")
+        with gr.Tab(texts.SHARE_TAB):
             link = gr.Textbox(
                 label=texts.LINK_LABEL,
                 interactive=False,
@@ -178,16 +174,18 @@ def folds() -> tuple[Results, Explorer, gr.HTML, gr.UploadButton, gr.HTML]:
                 buttons=["copy"],
                 elem_id="link",
             )
+            with gr.Row():
+                size: dict[str, Any] = {"size": "md", "min_width": 150}
+                record = gr.DownloadButton(texts.DOWNLOAD, elem_id="record", **size)
+                sheet = gr.DownloadButton(texts.SHEET, elem_id="sheet", **size)
+                again = gr.Button(texts.AGAIN, elem_id="again", **size)
+                load = gr.UploadButton(
+                    texts.LOAD, file_types=[".json"], type="binary", elem_id="load", **size
+                )
+            loaded = answer("load-told")
             gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
-        component(
-            "lossless",
-            ["lossless"],
-            {"file": texts.AUDIT_FILE, "address": in_repository(texts.AUDIT_FILE)},
-            elem_id="lossless",
-        )
-        with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
-            gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    return (table, record, sheet, again, link), searching, others, upload, said
+    shared = record, sheet, again, load, loaded, link
+    return Tabs(table, repeat, repeated, twins, explorer, others, *shared)
 
 
 def in_repository(path: str = "") -> str | None:

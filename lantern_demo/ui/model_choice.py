@@ -13,11 +13,9 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import labels
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import field_value, pack, prose
-from lantern_demo.ui.method_panel import methods_view
+from lantern_demo.ui.ask import FIRST_CLASS, Sentence, filled
+from lantern_demo.ui.components import field_value, prose
 from lantern_demo.ui.service import Service
-
-FIRST_CLASS = "goldfish (1)"
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,8 @@ class Form:
     model: gr.Dropdown
     set_for: gr.State  # the id of the model that the parts below are set for
     note: gr.HTML
-    prompt: gr.Textbox
-    label: gr.Dropdown
-    examples: gr.HTML
-    methods: tuple[gr.HTML, gr.HTML]  # of the comparison, and the others
+    sentence: Sentence
+    methods: tuple[gr.CheckboxGroup, gr.CheckboxGroup]  # of the comparison, and the others
     knobs: dict[str, Any]
     seed: gr.Number
     locked: gr.Checkbox  # whether Draw keeps the seed when nothing else is changed
@@ -39,24 +35,8 @@ class Form:
         return [self.model, self.seed, *self.of_model()]
 
     def of_model(self) -> list[Any]:
-        by_kind = [self.prompt, self.label, self.examples]
-        return [self.set_for, self.note, *by_kind, *self.methods, *self.knobs.values()]
-
-
-def class_box() -> gr.Dropdown:
-    """Return the box of the 1,000 classes, found by typing a part of the name or the number.
-
-    The list is a hundred kilobytes, so it comes with the first model that draws classes.
-    """
-    return gr.Dropdown(
-        [FIRST_CLASS],
-        value=FIRST_CLASS,
-        label=texts.CLASS_LABEL,
-        info=texts.CLASS_INFO,
-        visible=False,
-        scale=5,
-        elem_id="class",
-    )
+        fields = [self.set_for, self.note, *self.sentence.all()]
+        return [*fields, *self.methods, *self.knobs.values()]
 
 
 def choose(
@@ -82,18 +62,18 @@ def choose(
     )
     values = settings or Settings(**info.preset)
     usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
+    boxes = {}
+    for box, usual in zip(form.methods, (True, False), strict=True):
+        offered = [(method.label, method.id) for method in usable if method.default == usual]
+        on = [name for _, name in offered if name in chosen]
+        boxes[box] = gr.update(choices=offered, value=on)
+    titles = {"choices": [label.title for label in labels()], "value": text} if by_class else {}
     return {
         form.set_for: model,
         form.note: gr.update(value=prose(note(service, model))),
-        form.prompt: gr.update(value=text, visible=not by_class),
-        form.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
-        if by_class
-        else gr.update(visible=False),
-        form.examples: gr.update(visible=info.folder is not None),
-        **{
-            box: pack(methods_view(usable, chosen, usual))
-            for box, usual in zip(form.methods, (True, False), strict=True)
-        },
+        **filled(form.sentence, info, text),
+        form.sentence.label: gr.update(visible=by_class, **titles),
+        **boxes,
         **{knob: field_value(name, values) for name, knob in form.knobs.items()},
     }
 

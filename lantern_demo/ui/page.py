@@ -18,7 +18,8 @@ from lantern_demo.disk_cache import root
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.compare import again, begin, draw, failed, settle, stop
+from lantern_demo.ui.ask import Sentence, add_sentence, any_prompt, filled, prompt_of, switched
+from lantern_demo.ui.compare import again, begin, draw, failed, knob_values, repeat, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
     Updates,
@@ -30,27 +31,28 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import (
+    Tabs,
+    add_tabs,
     choices,
-    drawer_foot,
-    drawer_head,
     first_knobs,
-    folds,
     in_repository,
+    method_boxes,
     other_knobs,
     published,
     reset,
+    settings_foot,
 )
 from lantern_demo.ui.gradio_patches import calm_queue, drop_lost_messages
+from lantern_demo.ui.knob import explore, rest
 from lantern_demo.ui.limits import ON_DEVICE, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
-from lantern_demo.ui.method_panel import method_chooser
-from lantern_demo.ui.model_choice import Form, choose, choose_another, class_box
-from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, cards, recorded_runs
-from lantern_demo.ui.restore import first_view, from_link, load_record, show_example, show_first
+from lantern_demo.ui.model_choice import Form, choose, choose_another
+from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, recorded_runs, thumbnails
+from lantern_demo.ui.restore import first_view, from_link, load_record, show_first, show_run
 from lantern_demo.ui.routes import routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
-from lantern_demo.ui.sweep import Explorer, explore, rest
+from lantern_demo.ui.twin import compare_twins
 from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
@@ -68,23 +70,11 @@ OWN_LINK = """(link) => {
   const asked = new URLSearchParams(link);
   const theme = new URLSearchParams(location.search).get("__theme");
   if (theme) asked.set("__theme", theme);
-  history.replaceState(history.state, "", `?${asked}`);
+  if (`?${asked}` !== location.search) history.pushState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
-# Draw sends the values that the page shows at that moment: Gradio's own copy of a field may lag.
-AS_SHOWN = """(...asked) => {
-  const prompt = document.querySelector("#prompt :is(textarea, input)");
-  const boxes = [...document.querySelectorAll(".method input")];
-  const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
-  if (prompt) asked[0] = prompt.value;
-  if (boxes.length) asked[2] = JSON.stringify({ chosen });
-  return asked;
-}"""
-# The examples follow every change of the prompt: an example stays marked only with its own prompt.
-PROMPTED = "(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }"
-# see web/stage.js
-STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"
+BACK = "() => addEventListener('popstate', () => location.reload())"
+TO_THE_STAGE = "() => document.getElementById('stage').scrollIntoView({ block: 'nearest' })"
 
 
 def build(
@@ -106,55 +96,76 @@ def build(
     with gr.Blocks(
         title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)
     ) as page:
-        gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
-        prompt, label, draw_button, stop_button = _ask()
-        with gr.Column(elem_id="notice"):
-            examples = component("cards", ["cards"], cards(), elem_id="examples")
-            with gr.Column(elem_id="told"):
-                ready = texts.READY_RECORDED if recorded_runs() else texts.READY
-                status = answer("status", status_html(ready, "ready"))
-                arriving = gr.HTML("", elem_id="arriving")
-        with gr.Column(elem_id="settings"):
-            drawer_head()
+        gr.HTML(_top(), elem_id="top")
+        gr.HTML(texts.HEADLINE, elem_id="headline")
+        with gr.Row(elem_id="ask"):
+            sentence = add_sentence(service.offered()[service.default])
+            draw_button = gr.Button(
+                texts.DRAW, variant="primary", min_width=110, elem_id="draw", scale=0
+            )
+            stop_button = gr.Button(
+                texts.STOP,
+                variant="stop",
+                min_width=110,
+                interactive=False,
+                elem_id="stop",
+                scale=0,
+            )
+            settings_button = gr.Button(
+                texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
+            )
+        ready = texts.READY_RECORDED if recorded_runs() else texts.READY
+        status = answer("status", status_html(ready, "ready"))
+        arriving = gr.HTML("", elem_id="arriving")
+        first, page.lantern_look = first_view()
+        scripts = ("mosaic", "clock", "lanes", "explain", "stage")
+        looking = [looking_at(LookAlikes(service))]
+        stage = component("stage", scripts, first, elem_id="stage", server_functions=looking)
+        runs = gr.Gallery(
+            thumbnails(recorded_runs()),
+            label=texts.RUNS_TITLE,
+            show_label=False,
+            columns=12,
+            allow_preview=False,
+            buttons=[],
+            elem_id="runs",
+        )
+        tabs = add_tabs()
+        with gr.Sidebar(position="right", open=False, width=420) as sidebar:
             knobs = first_knobs(service)
             model_box, model_note, seed, locked = choices(service)
-            methods = method_chooser(True)
+            methods = method_boxes(True)
             knobs |= other_knobs(service)
             knobs = {name: knobs[name] for name in ON_THE_FORM}
-            filled, paper_button, reset_button = drawer_foot()
-        first, page.lantern_look = first_view()
-        looking = [looking_at(LookAlikes(service))]
-        stage = component(
-            "stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking
-        )
-        results, searching, others, upload, uploaded = folds()
-        gr.HTML(_foot(), elem_id="foot")
-        states = FinishedRuns(), gr.State(Shown()), gr.State(False), gr.State(Shown())
+            told, paper_button, reset_button = settings_foot()
         w = Widgets(
-            status, seed, draw_button, stop_button, searching.start, stage, *results, *states
-        )
-        by_kind = prompt, label, examples
-        form = Form(
-            model_box,
-            gr.State(service.default),
-            model_note,
-            *by_kind,
-            (methods, others),
-            knobs,
+            status,
             seed,
-            locked,
+            draw_button,
+            stop_button,
+            (tabs.again, tabs.repeat, tabs.twins.start, tabs.explorer.start),
+            stage,
+            tabs.table,
+            tabs.record,
+            tabs.sheet,
+            tabs.link,
+            runs,
+            FinishedRuns(),
+            gr.State(Shown()),
+            gr.State(False),
+            gr.State(Shown()),
+            gr.State([]),
         )
-        _wire_runs(service, w, form, searching)
-        _wire_restoring(service, w, form, upload, uploaded)
+        by_model = model_box, gr.State(service.default), model_note, sentence
+        form = Form(*by_model, (methods, tabs.others), knobs, seed, locked)
+        settings_button.click(lambda: gr.Sidebar(open=True), None, [sidebar], **AT_ONCE)
+        _wire_prompt(service, sentence, model_box)
+        _wire_runs(service, w, form, tabs)
+        _wire_restoring(service, w, form, tabs)
         _wire_arrival(page, service, w, form, arriving)
         for button, fill in ((paper_button, published), (reset_button, reset)):
-            button.click(
-                partial(fill, service, filled, knobs),
-                [form.model],
-                [filled, *knobs.values()],
-                **AT_ONCE,
-            )
-        label.input(lambda title: title, [label], [prompt], **AT_ONCE)
+            filling = partial(fill, service, told, knobs)
+            button.click(filling, [model_box], [told, *knobs.values()], **AT_ONCE)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
@@ -164,32 +175,10 @@ def build(
     return page
 
 
-def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
-    """Add the prompt, the class box that replaces it, and the buttons."""
-    with gr.Row(elem_id="ask"):
-        prompt = gr.Textbox(
-            texts.EXAMPLES[0][0],
-            label=texts.PROMPT_LABEL,
-            placeholder=texts.PROMPT_PLACEHOLDER,
-            lines=1,
-            max_lines=3,
-            scale=5,
-            container=False,
-            elem_id="prompt",
-        )
-        label = class_box()
-        draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
-        stop_button = gr.Button(
-            texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop"
-        )
-        gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
-    return prompt, label, draw_button, stop_button
+def _top() -> str:
+    """Return the head of the page as HTML.
 
-
-def _foot() -> str:
-    """Return the foot as HTML: links to the papers, and on a Space to its repository.
-
-    They open in a new tab, so that none ends a race.
+    Its links open in a new tab, so that none ends a race.
     """
     links, repository = dict(texts.PAPERS), in_repository()
     if repository:
@@ -198,7 +187,10 @@ def _foot() -> str:
         f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
         for name, to in links.items()
     )
-    return f'<nav aria-label="{escape(texts.FOOT)}">{shown}</nav>'
+    name = f"<b>{escape(texts.NAME)}</b> <span>{escape(texts.SUBJECT)}</span>"
+    return (
+        f'<div class="top"><p>{name}</p><nav aria-label="{escape(texts.FOOT)}">{shown}</nav></div>'
+    )
 
 
 def wait_for_model(page: gr.Blocks) -> None:
@@ -266,9 +258,25 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) -> None:
-    """Wire Draw, Run again, Explore and Stop."""
-    knobs = list(form.knobs.values())
+def _wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
+    """Wire the switch between lists and text, Surprise me, and the box of classes."""
+
+    def switch(name: str, typing: bool, prompt: str, *lists: str) -> Updates:
+        return switched(s, service.offered()[name], typing, prompt, *lists)
+
+    def surprise(name: str) -> Updates:
+        info = service.offered()[name]
+        return filled(s, info, any_prompt(info))
+
+    s.toggle.click(switch, [model, *s.asked()], s.all(), **AT_ONCE)
+    s.surprise.click(surprise, [model], s.all(), **AT_ONCE)
+    s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)
+
+
+def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
+    """Wire Draw, Run again, Repeat, the twin, the explorer and Stop."""
+    s, knobs = form.sentence, list(form.knobs.values())
+    started = []
 
     def wire(
         triggers: list[Any],
@@ -277,8 +285,7 @@ def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) ->
         outputs: list[Any],
         end: Any,
         told: gr.HTML,
-        js: str | None = None,
-    ) -> Any:
+    ) -> None:
         """Wire one run, whose words go to `told`. `outputs` are the components that it changes."""
         pressed = gr.on(
             triggers,
@@ -291,7 +298,6 @@ def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) ->
             run,
             inputs,
             list(dict.fromkeys([told, w.waits, *outputs])),
-            js=js,
             trigger_mode="once",
             # Gradio's page counts time, for every answer, on what shows an event's progress.
             show_progress_on=w.draw,
@@ -299,47 +305,46 @@ def _wire_runs(service: Service, w: Widgets, form: Form, searching: Explorer) ->
             **ON_DEVICE,
         )
         changed = list(dict.fromkeys([told, w.waits, *w.all()]))
+        about = [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
-        settled = running.then(end, [w.shown], changed, **AT_ONCE)
-        running.failure(partial(failed, w, told, end), [w.waits, w.shown], changed, **AT_ONCE)
+        settled = running.then(end, about, changed, **AT_ONCE)
+        running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
         settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
-        return running
+        started.append(running)
 
-    asked = [form.prompt, form.model, form.methods[0], form.seed, form.locked, w.result, *knobs]
+    def idle(shown: Shown, visited: list[str]) -> Updates:
+        return w.busy(False)
+
+    def at_rest(shown: Shown, visited: list[str]) -> Updates:
+        return rest(w, tabs.explorer, shown)
+
+    def exploring(shown: Shown, *values: Any) -> Iterator[Updates]:
+        name, model, seed, typing, prompt, *rest_of = values
+        lists, at = rest_of[: len(s.lists)], rest_of[len(s.lists) :]
+        asked = prompt_of(s, typing, prompt, tuple(lists))
+        yield from explore(
+            service, w, tabs.explorer, shown, name, asked, model, seed, knob_values(at)
+        )
+
     end = partial(settle, service, w)
-    drawing = wire(
-        [w.draw.click, form.prompt.submit],
-        partial(draw, service, w),
-        asked,
-        w.of_a_frame(),
-        end,
-        w.status,
-        AS_SHOWN,
-    )
-    w.again.click(None, js="() => raceInView()", **QUIET)  # see web/race.js
-    repeating = wire(
-        [w.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status
-    )
-    w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
-    trying = wire(
-        [w.explore.click],
-        partial(explore, service, w, searching),
-        [w.shown, searching.knob, form.prompt, form.model, form.seed, *knobs],
-        [w.shown, searching.plot],
-        partial(rest, w, searching),
-        searching.told,
-    )
-    w.stop.click(
-        partial(stop, w),
-        None,
-        [w.status, w.waits],
-        cancels=[drawing, repeating, trying],
-        **AT_ONCE,
-    )
+    about = [form.model, *form.methods, form.seed, form.locked, w.result, *s.asked(), *knobs]
+    triggers = [w.draw.click, s.prompt.submit]
+    wire(triggers, partial(draw, service, w, s), about, w.of_a_frame(), end, w.status)
+    tabs.again.click(None, js=TO_THE_STAGE, **QUIET)
+    wire([tabs.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status)
+    repeating = partial(repeat, service, w, tabs.repeated)
+    wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.repeated)
+    t = tabs.twins
+    twin = partial(compare_twins, service, w, t)
+    wire([t.start.click], twin, [t.method, w.result], t.shown(), idle, t.told)
+    e = tabs.explorer
+    values = [w.shown, e.knob, form.model, form.seed, *s.asked(), *knobs]
+    wire([e.start.click], exploring, values, [w.shown, e.table, e.pictures], at_rest, e.told)
+    w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
 
 
 def looking_at(alikes: LookAlikes) -> Callable[[Any], dict[str, Any]]:
-    """Return the function that the stage's script calls for a look at a token.
+    """Return the function that the stage's script calls for a look at a piece.
 
     It is no method: Gradio sets attributes on it.
     """
@@ -350,29 +355,24 @@ def looking_at(alikes: LookAlikes) -> Callable[[Any], dict[str, Any]]:
     return look
 
 
-def _wire_restoring(
-    service: Service, w: Widgets, form: Form, upload: gr.UploadButton, told: gr.HTML
-) -> None:
-    """Wire examples, records, whose upload `told` reports, and the choice of a model."""
+def _wire_restoring(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
+    """Wire the gallery of runs, records, and the choice of a model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
-    def picked(shown: Shown, event: gr.EventData) -> Updates:
-        return show_example(service, w, form, shown, getattr(event, "index", None))
+    def picked(shown: Shown, visited: list[str], event: gr.SelectData) -> Updates:
+        return show_run(service, w, form, shown, visited, event.index)
 
-    shown = form.examples.pick(picked, [w.shown], outputs, **AT_ONCE)
+    shown = w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
     shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
-    form.prompt.change(None, [form.prompt], None, js=PROMPTED, **QUIET)
-    handed_in = upload.upload(lambda: status_html(texts.WAITS, "busy"), None, [told], **AT_ONCE)
-    loaded = handed_in.then(
-        partial(load_record, service, w, form, told),
-        [w.shown, upload],
-        [told, *outputs],
+    loaded = tabs.load.upload(
+        partial(load_record, service, w, form, tabs.loaded),
+        [w.shown, tabs.load],
+        [tabs.loaded, *outputs],
         **QUIET,
         **ON_DEVICE,
     )
-    loaded.failure(lambda: status_html(texts.NOT_STARTED, "error"), None, [told], **AT_ONCE)
+    loaded.failure(lambda: status_html(texts.NOT_STARTED, "error"), None, [tabs.loaded], **AT_ONCE)
     loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [told], None, js="(refusal) => loadedInView(refusal)", **QUIET)
     form.model.input(
         partial(choose_another, service, form),
         [form.model, form.set_for],
@@ -406,9 +406,7 @@ def _wire_arrival(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    answered = page.load(first, None, outputs, **AT_ONCE).then(
-        None, [w.link], [w.link], js=WHOLE_LINK, **QUIET
-    )
-    answered.then(None, js=STARTED, **QUIET)
-    page.load(None, js="() => settingsDrawer()", **QUIET)
+    answered = page.load(first, None, outputs, **AT_ONCE)
+    answered.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
+    page.load(None, js=BACK, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

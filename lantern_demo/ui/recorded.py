@@ -6,7 +6,7 @@ import gzip
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +20,6 @@ from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
-THUMBNAIL_QUALITY = 60  # of WebP
-SWEEPS = "/recorded/{name}/sweeps"  # where the page's sliders get them
 MEGABYTES = 4  # of a record that a visitor uploads
 
 
@@ -31,18 +29,6 @@ class Recorded:
 
     record: dict[str, Any]
     pictures: dict[str, str]
-    sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
-    name: str = ""  # of an example's file
-
-    @property
-    def sweeps_told(self) -> dict[str, Any] | None:
-        """Return the address of the sweeps and their number, or None if there are none.
-
-        They weigh as much as the rest of the run.
-        """
-        if not self.sweeps:
-            return None
-        return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
 
 
 @cache
@@ -54,38 +40,28 @@ def recorded_runs() -> tuple[Recorded, ...]:
     files = sorted(FOLDER.glob("*.json.gz"))
     for path in files:
         check_fetched(path)
-    return tuple(unpack(path.read_bytes(), path.name.removesuffix(".json.gz")) for path in files)
+    return tuple(unpack(path.read_bytes()) for path in files)
 
 
-def save(
-    path: Path,
-    record: dict[str, Any],
-    pictures: dict[str, Image.Image],
-    sweeps: Sequence[dict[str, Any]] = (),
-) -> None:
+def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
     """Write an example."""
-    path.write_bytes(
-        pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps)
-    )
+    addresses = {name: picture_address(image) for name, image in pictures.items()}
+    path.write_bytes(pack(record, addresses))
 
 
-def pack(
-    record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()
-) -> bytes:
+def pack(record: dict[str, Any], pictures: dict[str, str]) -> bytes:
     """Return a run as a file holds it.
 
     The bytes depend only on the run: gzip's own date is left out.
     """
-    whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
+    whole = {"record": record, "pictures": pictures}
     return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
 
 
-def unpack(data: bytes, name: str = "") -> Recorded:
+def unpack(data: bytes) -> Recorded:
     """Return a run that `pack` packed. Raise ValueError for an invalid record."""
     whole = json.loads(gzip.decompress(data))
-    return Recorded(
-        parsed(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())), name
-    )
+    return Recorded(parsed(whole["record"]), whole["pictures"])
 
 
 def read_record(data: bytes) -> dict[str, Any]:
@@ -128,18 +104,11 @@ class FinishedRuns:
         return None if found is None else unpack(found)
 
 
-def cards() -> dict[str, Any] | None:
-    """Return the value of the examples' component: prompts and small pictures by vanilla.
-
-    The first is on the stage.
-    """
-    found = [
-        {"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])}
-        for run in recorded_runs()
-    ]
-    return {"cards": found, "picked": 0} if found else None
-
-
-def _thumbnail(address: str) -> str:
-    small = picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-    return picture_address(small, THUMBNAIL_QUALITY)
+def thumbnails(runs: Iterable[Recorded]) -> list[tuple[Image.Image, str]]:
+    """Return a small picture and the prompt of each run."""
+    found = []
+    for run in runs:
+        address = next(iter(run.pictures.values()), None)
+        if address is not None:
+            found.append((picture_of(address).resize((THUMBNAIL, THUMBNAIL)), run.record["prompt"]))
+    return found

@@ -23,20 +23,30 @@ from lantern_demo.ui.service import Service
 FIRST_QUALITY = 66  # of WebP: every visit downloads these pictures
 
 
-def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
-    """Show a recorded run, and fill in the form from it."""
-    runs = recorded_runs()
-    if not isinstance(index, int) or not 0 <= index < len(runs):
-        return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
+def show_run(
+    service: Service, w: Widgets, form: Form, shown: Shown, visited: list[str], index: Any
+) -> Updates:
+    """Show a run of the gallery, the visitor's first and then the recorded ones, and fill in the
+    form from it.
+    """
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
-    run = runs[index]
-    shows = _presented(service, w, run, "recorded")
-    return {
-        **shows,
-        **_filled(service, form, run.record),
-        w.status: status_html(texts.READY_EXAMPLE),
-    }
+    kept = [(name, run) for name in visited if (run := w.finished.get(name)) is not None]
+    if isinstance(index, int) and 0 <= index < len(kept):
+        name, run = kept[index]
+        shows = _presented(service, w, run, "kept", name)
+        return {**shows, **_filled(service, form, run.record)}
+    return show_example(service, w, form, index - len(kept) if isinstance(index, int) else None)
+
+
+def show_example(service: Service, w: Widgets, form: Form, index: int | None) -> Updates:
+    """Show a recorded run, and fill in the form from it."""
+    runs = recorded_runs()
+    if index is None or not 0 <= index < len(runs):
+        return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
+    shows = _presented(service, w, runs[index], "recorded")
+    words = {w.status: status_html(texts.READY_EXAMPLE)}
+    return {**shows, **_filled(service, form, runs[index].record), **words}
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
@@ -50,7 +60,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
             name: picture_address(picture_of(address), FIRST_QUALITY)
             for name, address in run.pictures.items()
         }
-        view = results_view(run.record, pictures, "recorded", sweeps=run.sweeps_told)
+        view = results_view(run.record, pictures, "recorded")
         apart = [
             {name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")}
             for lane in view["lanes"]
@@ -135,7 +145,7 @@ def from_link(
         return None
     asked = read or link.Asked(service.default, Settings(**offered[service.default].preset))
     if not named and not asked.refused and (example := _example_of(asked)) is not None:
-        return show_example(service, w, form, Shown(), example)
+        return show_example(service, w, form, example)
     refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
     told = [texts.READY_GONE] * named + [
         texts.REFUSED_LINK.format(why=why) for why in refused.values()
@@ -178,7 +188,7 @@ def _presented(
     A run that begins meanwhile takes the stage: it writes `w.shown`.
     """
     now = Shown({}, run.record, run.pictures)
-    return results_of(w, service, now, source, run.sweeps_told, kept_as)
+    return results_of(w, service, now, source, kept_as)
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:

@@ -1,7 +1,7 @@
 """The addresses beside the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-get the others when they need them: /palettes/{model}, /recorded/{name}/sweeps and /look.js.
+get the others when they need them: /palettes/{model} and /look.js.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
-from lantern_demo.ui import texts
-from lantern_demo.ui.recorded import SWEEPS, recorded_runs
 from lantern_demo.ui.service import Service
 
 FRESH = {"Cache-Control": "no-store"}
 FOR_AN_HOUR = {"Cache-Control": "max-age=3600"}
-FOR_A_DAY = {"Cache-Control": "max-age=86400"}
 
 
 def routes(page: gr.Blocks, service: Service) -> list[Route]:
@@ -46,15 +43,6 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
             return Response(status_code=404)
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
-    def sweeps(request: Request) -> JSONResponse:
-        """Answer with the recorded sweeps of an example, for the page's sliders."""
-        found = next(
-            (run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ()
-        )
-        if not found:
-            return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
-        return JSONResponse(found, headers=FOR_A_DAY)
-
     def look(_: Request) -> Response:
         """Answer with the scripts of a look at a token."""
         return Response(page.lantern_look, media_type="text/javascript")
@@ -62,6 +50,5 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
     return [
         Route("/healthz", health),
         Route("/palettes/{model}", palette),
-        Route(SWEEPS, sweeps),
         Route("/look.js", look),
     ]

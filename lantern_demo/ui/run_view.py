@@ -33,50 +33,43 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(
-    lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None
-) -> dict[str, Any]:
-    """Return texts, never markup, that a card shows of a lane.
+def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
+    """Return what a card shows of a lane: numbers and texts, never markup.
 
-    Speedups are relative to the lane `vanilla`; `settings` are those of a finished lane.
+    settings: those of a finished lane.
     """
     method = METHODS[lane.method]
-    done = lane.phase == "done"
+    ran = "" if lane.entry is None or settings is None else _ran(lane.entry, settings)
     return {
         "id": lane.method,
         "name": stem(lane.method),
         "label": method.label,
         "colour": COLOURS[lane.method],
         "lossless": method.lossless,
-        "badge": texts.badge(method),
+        "kind": texts.kind_of(method),
         "phase": lane.phase,
-        "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
-        "passes": texts.passes(lane.steps) if lane.committed else texts.NOT_YET,
-        "fewer": texts.times((lane.total - 1) / lane.steps) if done and lane.steps else "",
-        "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET,
-        "gain": _speedup(lane, vanilla) if done else "",
-        "number": _number(lane),
-        "ran": "" if lane.entry is None or settings is None else describe_run(lane.entry, settings),
+        "committed": lane.committed,
+        "total": lane.total,
+        "steps": lane.steps,
+        "seconds": round(lane.seconds, 3),
+        # of the whole picture, at the speed so far
+        "expected": lane.seconds * lane.total / lane.committed if lane.committed else 0.0,
+        "message": _message(lane),
+        "ran": ran,
     }
 
 
-def _speedup(lane: Lane, vanilla: Lane | None) -> str:
-    if vanilla is None or vanilla.phase != "done":
-        return "" if vanilla is not None and vanilla.running else texts.NOT_YET
-    return texts.times(vanilla.seconds / lane.seconds)
+def _ran(entry: dict[str, Any], settings: Settings) -> str:
+    """Return tree, rule and sampling of a finished method."""
+    sampling = f"temperature {settings.temperature:g}, guidance {settings.cfg_scale:g}"
+    return f"{describe_run(entry, settings)}, {sampling}"
 
 
-def _number(lane: Lane) -> str:
-    """Return a lane's progress, the tokens that its method changed, or why it failed."""
+def _message(lane: Lane) -> str:
+    """Return why a lane did not finish, or ""."""
     if lane.phase == "failed":
         return lane.message
-    if lane.phase == "stopped":
-        return texts.stopped_at(lane.committed, lane.total)
-    if lane.phase == "waiting":
-        return texts.WAITING
-    if lane.entry is None:
-        return str(texts.WEB["tokens"]).format(count=lane.committed, total=lane.total)
-    return texts.changed_in_short(lane.entry)
+    return texts.stopped_at(lane.committed, lane.total) if lane.phase == "stopped" else ""
 
 
 STALL = 10  # times the median step: a longer step counts as a stall
@@ -134,12 +127,10 @@ def results_view(
     pictures: dict[str, str],
     source: str,
     run: str | None = None,
-    sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the stage's value for a finished run.
 
-    `source`: one of `texts.SOURCES`; `run`: the id of a live one; `sweeps`: as
-    `Recorded.sweeps_told`.
+    `source`: one of `texts.SOURCES`; `run`: the id of a live one.
     """
     settings = Settings(**record["settings"])
     entries = record["methods"]
@@ -148,7 +139,7 @@ def results_view(
     }
     vanilla = entries.get("vanilla")
     lanes = [
-        lane_view(over[name], over.get("vanilla"), settings)
+        lane_view(over[name], settings)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in entries.items()
     ]
@@ -163,7 +154,6 @@ def results_view(
             "text": texts.of_run(texts.SOURCES[source], record),
         },
         "lanes": lanes,
-        "sweeps": sweeps,
     }
 
 
@@ -188,8 +178,12 @@ def _result(
         "speedup": entry.get("speedup"),
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
-        "steps": entry["steps"],
+        "spent": {
+            part: round(spent, 3)
+            for part, spent in zip(("draft", "check", "keep"), _parts(entry), strict=True)
+        },
         "greedy": settings.temperature == 0,
+        "disturbed": entry["disturbed"],
         "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
@@ -204,27 +198,48 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
-def table(record: dict[str, Any]) -> list[list[str]]:
-    """Return a row of text per method, in the order of `texts.TABLE_HEAD`."""
-    return [_row(entry, Settings(**record["settings"])) for entry in record["methods"].values()]
+def table(
+    record: dict[str, Any], repeated: dict[str, list[float]] | None = None
+) -> list[list[Any]]:
+    """Return a row per method, in the order of `texts.TABLE_HEAD`.
+
+    repeated: the speedups of further runs by method, whose median and range replace the one.
+    """
+    settings, vanilla = Settings(**record["settings"]), record["methods"].get("vanilla")
+    alone = None if vanilla is None else sum(_parts(vanilla))
+    return [
+        _row(entry, settings, alone, (repeated or {}).get(name, []))
+        for name, entry in record["methods"].items()
+    ]
 
 
-def _row(entry: dict[str, Any], settings: Settings) -> list[str]:
-    rule = rule_values(entry, settings)
+def _parts(entry: dict[str, Any]) -> list[float]:
+    """Return the milliseconds of a step: draft, check and keep."""
+    steps = max(1, entry["steps"])
+    return [1000 * entry[f"{part}_seconds"] / steps for part in ("draft", "verify", "commit")]
+
+
+def _row(
+    entry: dict[str, Any], settings: Settings, alone: float | None, repeated: list[float]
+) -> list[Any]:
+    rule, parts = rule_values(entry, settings), _parts(entry)
+    gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
+    if repeated:
+        low, middle, high = min(repeated), median(repeated), max(repeated)
+        gain = f"{texts.times(middle)} ({low:.2f}\u2013{high:.2f})"
+    bounds = [f"{rule[name]:g}" for name in ("delta", "lambda") if name in rule]
     return [
         LABELS[entry["method"]],
-        f"{entry['decode_seconds']:.3f}",
-        f"{entry['tokens_per_second']:.1f}",
-        str(entry["steps"]),
+        entry["steps"],
+        f"{entry['decode_seconds']:.2f}",
         f"{entry['mean_accepted_length']:.2f}",
-        texts.times(entry["speedup"]) if "speedup" in entry else "n/a",
-        str(texts.changed_of(entry)),
-        *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
+        *(f"{part:.2f}" for part in parts),
+        f"{sum(parts) / alone:.2f}" if alone else texts.NOT_YET,
+        gain,
+        texts.changed_of(entry),
         tree_of(entry, settings),
-        *(
-            next((f"{rule[name]:g}" for name in names if name in rule), "")
-            for names in (("k",), ("delta", "lambda"))
-        ),
+        f"{rule['k']:g}" if "k" in rule else "",
+        "".join(bounds),
         entry["noise"],
     ]
 

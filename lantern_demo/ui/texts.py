@@ -16,10 +16,13 @@ from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
-INTRO = (
-    "Five ways to draw one picture. Vanilla takes one pass (forward pass of the model) "
-    "per token; the others draft ahead. "
-    "LANTERN and LANTERN++ also change tokens."
+NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
+HEADLINE = (
+    "<h1>The same prompt in fewer steps.</h1>"
+    "<p>An image model paints a picture piece by piece (token by token): 256 pieces, "
+    "one slow step (forward pass) each. These methods <b>guess ahead</b> (draft), and one step "
+    "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
+    "<b>look-alike</b> of what the model wanted.</p>"
 )
 # Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
 # that shows a lantern.
@@ -66,8 +69,8 @@ KEEP_NOTE = (
 
 FOOT = "About this demo"
 PAPERS = {
-    "The LANTERN paper": "https://arxiv.org/abs/2410.03355",
-    "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
+    "LANTERN paper": "https://arxiv.org/abs/2410.03355",
+    "LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
 }
 REPOSITORY = "Code, docs and licence"
 
@@ -77,15 +80,55 @@ OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens added per pass. Changed counts the tokens "
-    "that only the method's relaxed rule "
-    "accepted. Seconds = prefill + draft + verify + commit."
+    "Times are milliseconds a step. c is a method's step over vanilla's, so that speedup is about "
+    "tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Seconds", "Tokens/s", "Passes", "MAL", "Speedup", "Changed"),
-    *("Prefill s", "Draft s", "Verify s", "Commit s"),
-    *("Tree", "k", "delta or lambda", "Noise"),
+    *("Method", "Steps", "Seconds", "Tokens a step", "Draft ms", "Check ms", "Keep ms", "c"),
+    *("Speedup", "Look-alikes", "Tree", "k", "delta or lambda", "Noise"),
 )
+REPEAT = "Repeat 5 times"
+REPEATING = "Run {number} of {of}."
+REPEATED = "Median and range of {of} runs of the same prompt and seed."
+NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
+OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
+TWIN = "Draw its exact twin"
+TWIN_NOTE = (
+    "The twin has the same tree and the same random numbers, but keeps no look-alikes. "
+    "So what differs is what the method's speed cost."
+)
+TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
+TWIN_BUSY = "Drawing the twin."
+NO_TWIN = "The run shown has no picture of this method; draw it first."
+TWIN_TOLD = (
+    "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
+    "Its exact twin took {twin} steps."
+)
+ZOOM = "Left: with a look-alike in the middle. Right: the twin there."
+RUNS_TITLE = "Recorded runs and yours"
+TYPE, PICK, SURPRISE = "Type", "Pick", "Surprise"
+PARTS = {
+    "count": "Number",
+    "colour": "Colour",
+    "shape": "Kind",
+    "place": "Place",
+    "time": "Time",
+    "moon": "Moon",
+}
+ANY = {
+    "count": "any number",
+    "colour": "any colour",
+    "shape": "any kind",
+    "place": "any place",
+    "time": "any time",
+    "moon": "moon or none",
+}
+SOME_FAILED = "Some methods did not finish; their lanes show why."
+REPRODUCED = "Reproduced here: the same tokens in all {methods} methods."
+LEFT_OUT = "Left out:"
+OFFER = "Try:"
+OTHERS_TOLD = "SJD needs no drafter: the model drafts for itself, and every step checks a window of its own guesses."
+COMPLETED = "Completed from the usual parts: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
@@ -104,10 +147,7 @@ AUDIT_FILE = "docs/audit.md"
 MORE = "\u2026"  # stands for the rest of a list
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_RECORDED = (
-    "Below is a recording of lantern-scenes, which draws only paper lanterns. Press "
-    "Draw to draw live."
-)
+READY_RECORDED = "A recording. Draw runs it live."
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
 READY_LOADED = (
     "The record is shown below. Press \u201cRun this again\u201d to compare its tokens "
@@ -191,7 +231,15 @@ METHOD_SENTENCES = {
         "EAGLE-1's tree. Similar tokens lend a draft up to lambda - 1 times its own probability."
     ),
 }
-BADGES = {"vanilla": "reference", "lantern": "relaxed", "lantern++": "relaxed"}
+# what a method does, in three words
+KINDS = {
+    "vanilla": "one piece a step",
+    "eagle1": "exact, fixed tree",
+    "eagle2": "exact, growing tree",
+    "lantern": "look-alikes, growing",
+    "lantern++": "look-alikes, fixed",
+    "sjd": "exact, no drafter",
+}
 
 
 EXPLORE_NOTE = (
@@ -263,69 +311,60 @@ LOOK: dict[str, Any] = {
 
 # The texts of the page's scripts, which fill in {names}.
 WEB: dict[str, Any] = {
-    "tour": {
+    "stage": "The race",
+    # The headline: before its number, and after it.
+    "headlines": {
+        "before": "The same prompt in ",
+        "after": " instead of {other}.",
+        "vanilla": "Vanilla was fastest: ",
+        "alone": "{method} took ",
+        "at": "Step ",
+        "of": " of {total}.",
+        "atSeconds": "Second ",
+        "ofSeconds": " of {total}.",
+        "racing": " of {total} pieces painted.",
+    },
+    "oneStep": "1 step",
+    "someSteps": "{steps} steps",
+    "slower": "{times} slower",
+    "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
+    "pieces": "{committed} of {total} pieces",
+    "pills": {
+        "vanilla": "the reference",
+        "same": "\u2713 same picture, all {of} pieces",
+        "differ": "{count} of {of} pieces differ",
+        "rounding": "Its probabilities differ from vanilla's by rounding, which can tip a close choice.",
+        "alike": "{count} look-alikes of {of}",
+        "own": "Pieces that the model would not have drawn: a similar one stands for it.",
+        "exact": "exact",
+        "independent": "exact, with own random numbers",
+        "other": "another picture of the same prompt (own random numbers)",
+    },
+    "reason": (
+        "{method} takes {steps} steps instead of {other}, and one of its steps takes {grown} times "
+        "as long as vanilla's: {own} ms (draft {draft}, check {check}, keep {keep}) beside {one} ms. "
+        "So in seconds it is {fast}."
+    ),
+    "asFast": "{times} as fast",
+    "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
+    "clock": "Clock of the replay",
+    "clocks": {"steps": "Steps", "seconds": "Seconds here"},
+    "controls": "Replay",
+    "play": "\u25b6 Replay",
+    "pause": "\u275a\u275a Pause",
+    "scrub": "Time of the replay",
+    "download": "Download the picture drawn with {method} (PNG)",
+    "explain": {
         "open": "How it works",
-        "title": "How it works",
-        "skip": "Skip",
+        "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
+        "check": "2. Check. One step of the model checks all guesses at once.",
+        "keep": "3. Keep. {kept} guesses stay and the model adds one piece: {added} in one step.",
+        "alike": "Orange: a look-alike. It is not the piece that the model wanted, but a similar one.",
         "next": "Next",
         "done": "Done",
-        "count": "{number} of {of}",
-        "captions": [
-            "{method} drafts tokens ahead. Each circle is a draft, {drafts} in all.",
-            (
-                "One pass of the model checks all of them at once. Without drafts it would "
-                "draw one token."
-            ),
-            (
-                "This token was changed: only the relaxed rule accepted it, as its "
-                "neighbours in the codebook count. Here they are."
-            ),
-            (
-                "So one pass added {added} of the picture's tokens. The card counts all "
-                "changed tokens: {changed} of {of}."
-            ),
-        ],
     },
-    "stage": "The race",
-    "hint": "Click a picture to see why each token was accepted.",
-    "marks": "New tokens:",
-    # The headline names the fastest by the shown clock, and the line below it reports the other
-    # clock.
-    "headlines": {
-        "passes": "{method} won: {times} fewer passes, {cost}.",
-        "only": "{method} needed {passes} passes instead of {alone}, {cost}.",
-        "noFewer": "{method} needed {passes} passes, one for each token after the first.",
-        "faster": "{method} won: {times} vanilla's speed, {cost}.",
-        "slower": "Vanilla won: {alone}. {method} took {times} as long.",
-        "alone": "{method} took {took}.",
-        "cost": "{changed} of {of} tokens changed",
-        "noCost": "no token changed",
-    },
-    "why": {
-        "faster": "In seconds it was {times} as fast as vanilla: drafting takes time too.",
-        "slower": "In seconds it took {times} as long as vanilla: drafting takes time too.",
-        "passes": "{method} needed {passes} passes instead of {alone}; drafting takes time too.",
-    },
-    "racing": "The methods race.",
-    "racingOn": "They take turns on one device; each card counts only its own computing time.",
-    "clock": "Clock of the replay",
-    "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "tokens": "{count} of {total} tokens",
-    "differences": "Differences",
-    "differ": "{count} of {of} differ",
-    "whyDiffer": "Squares: tokens unlike vanilla's. Later ones differ because earlier ones did.",
-    "otherSample": "own random numbers",
-    "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "download": "Download the picture drawn with {method} (PNG)",
-    "controls": "Replay",
-    "play": "\u25b6 Play",
-    "pause": "\u275a\u275a Pause",
-    "again": "\u25b6 Replay",
-    "scrub": "Time of the replay",
-    "first": "1st",
-    "lookTitle": "Look at one token",
-    "pass": "1 pass",
-    "passes": "{steps} passes",
+    "lookTitle": "Look at one piece",
+    "passes": "{steps} steps",
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "changed": "{count} of {of} changed",
@@ -373,9 +412,9 @@ WEB: dict[str, Any] = {
 }
 
 
-def badge(method: Method) -> str:
-    """Return in two words whether a method keeps the model's distribution."""
-    return BADGES.get(method.id, "exact" if method.lossless else "not exact")
+def kind_of(method: Method) -> str:
+    """Return in three words what a method does."""
+    return KINDS.get(method.id, "exact" if method.lossless else "not exact")
 
 
 def times(speedup: float) -> str:
@@ -475,26 +514,19 @@ def in_turn(labels: list[str], reason: str) -> str:
     return f"The methods ran one after the other, not as a race: {reason}."
 
 
-def finished(seed: int, failed: int) -> str:
-    text = f"Done, with seed {seed}."
-    return text if not failed else f"{text} Some methods failed; their cards show why."
-
-
 def starting(seed: int, anew: bool) -> str:
     drawn = f"Drawing with {'a new seed' if anew else 'seed'} {seed}."
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
-def unknown_words(words: Iterable[str]) -> str:
-    """Name the words that a model drew without; "" for punctuation alone."""
+def named_words(words: Iterable[str]) -> list[str]:
+    """Return the words that a model does not know, without punctuation, at most MOST_WORDS."""
     named = [
         word
         for word in dict.fromkeys(words)
         if not all(unicodedata.category(letter).startswith("P") for letter in word)
     ]
-    more = [MORE] if len(named) > MOST_WORDS else []
-    told = ", ".join([*named[:MOST_WORDS], *more])
-    return UNKNOWN_WORDS.format(words=told) if named else ""
+    return named[:MOST_WORDS]
 
 
 def internal_error(error: BaseException) -> str:

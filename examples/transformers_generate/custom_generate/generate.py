@@ -47,8 +47,8 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
-from lantern_demo.runs.metrics import acceptance
 from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.runs.metrics import acceptance
 from lantern_demo.settings.settings import describe_drafts
 from lantern_demo.settings.trees import STATIC_TREES, read_paths
 

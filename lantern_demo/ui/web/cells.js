@@ -26,27 +26,66 @@ function wholeTree(lane, step) {
   const { tokens, parents, path } = lane.trees[step];
   const [before, after] = [lane.committed[step - 1], lane.committed[step]];
   if (after - before < path.length) return { tokens, parents, at: before - 1, own: -1 };
-  return { tokens: [...tokens, lane.tokens[after - 1]], parents: [...parents, path.at(-1)], at: before - 1, own: tokens.length };
+  return {
+    tokens: [...tokens, lane.tokens[after - 1]],
+    parents: [...parents, path.at(-1)],
+    at: before - 1,
+    own: tokens.length,
+  };
 }
 
 /** One node of a tree as it is drawn: a circle for a draft, with a cross where it was refused; a box for a token that is none. */
 function nodeDrawing(x, y, radius, state, ...inside) {
-  const shape = ["root", "target"].includes(state) ? svg("rect", { class: "shape", x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius, rx: 4 }) : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
+  const shape = ["root", "target"].includes(state)
+    ? svg("rect", {
+        class: "shape",
+        x: x - radius,
+        y: y - radius,
+        width: 2 * radius,
+        height: 2 * radius,
+        rx: 4,
+      })
+    : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
   const drawn = svg("g", { class: `node ${state}` }, shape, ...inside);
   if (state === "refused") {
     const reach = radius * 0.72;
     const cross = `M ${x - reach} ${y - reach} L ${x + reach} ${y + reach} M ${x - reach} ${y + reach} L ${x + reach} ${y - reach}`;
-    drawn.append(svg("path", { class: "cross under", d: cross }), svg("path", { class: "cross", d: cross }));
+    drawn.append(
+      svg("path", { class: "cross under", d: cross }),
+      svg("path", { class: "cross", d: cross }),
+    );
   }
   return drawn;
 }
 
 /** Squares of a strip of `found.squares` as fills of the shapes that name them: the picture with each node's drafts in their places. */
 function treeSquares(found) {
-  const strip = svg("image", { id: "tree-strip", href: found.picture, width: found.squares, height: 1, preserveAspectRatio: "none" });
+  const strip = svg("image", {
+    id: "tree-strip",
+    href: found.picture,
+    width: found.squares,
+    height: 1,
+    preserveAspectRatio: "none",
+  });
   const used = new Set(found.tree.filter((square) => square !== null));
-  return svg("defs", {}, strip, ...[...used].map((square) =>
-    svg("pattern", { id: `tree-square-${square}`, width: 1, height: 1, viewBox: `${square} 0 1 1`, preserveAspectRatio: "none" }, svg("use", { href: "#tree-strip" }))));
+  return svg(
+    "defs",
+    {},
+    strip,
+    ...[...used].map((square) =>
+      svg(
+        "pattern",
+        {
+          id: `tree-square-${square}`,
+          width: 1,
+          height: 1,
+          viewBox: `${square} 0 1 1`,
+          preserveAspectRatio: "none",
+        },
+        svg("use", { href: "#tree-strip" }),
+      ),
+    ),
+  );
 }
 
 /** The draft tree of a step, with pictures of its nodes where `found` has them. own: the chosen node, or -1. */
@@ -61,21 +100,50 @@ function treeDrawing(lane, step, own, found, words) {
   const x = (node) => 34 + places[node].x * across;
   const y = (node) => 28 + places[node].depth * down;
   const [wide, high] = [68 + (width - 1) * across, 56 + depth * down];
-  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `width: ${Math.min(wide * 1.25, 560)}px` }, found ? treeSquares(found) : null);
+  const drawing = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${wide} ${high}`,
+      class: "tree",
+      style: `width: ${Math.min(wide * 1.25, 560)}px`,
+    },
+    found ? treeSquares(found) : null,
+  );
   whole.parents.forEach((parent, node) => {
     const kind = node === whole.own ? "taken own" : path.has(node) ? "taken" : "";
-    if (node) drawing.append(svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: kind }));
+    if (node)
+      drawing.append(
+        svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: kind }),
+      );
   });
   whole.tokens.forEach((token, node) => {
-    const state = node === whole.own ? "target" : node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
-    const drawn = nodeDrawing(x(node), y(node), radius, state, svg("title", {}, say(words.treeNode, { token, state: words.treeSigns[state] })));
+    const state =
+      node === whole.own
+        ? "target"
+        : node === 0
+          ? "root"
+          : path.has(node)
+            ? "accepted"
+            : tried.has(node)
+              ? "refused"
+              : "untried";
+    const drawn = nodeDrawing(
+      x(node),
+      y(node),
+      radius,
+      state,
+      svg("title", {}, say(words.treeNode, { token, state: words.treeSigns[state] })),
+    );
     const square = found?.tree[node] ?? null;
     if (square !== null) drawn.firstChild.style.fill = `url(#tree-square-${square})`;
     drawn.classList.toggle("chosen", node === chosen);
     drawing.append(drawn);
   });
   const taken = tree.path.slice(1).map((node) => tree.tokens[node]);
-  const told = say(words.treeTold, { nodes: tree.tokens.length, path: taken.length ? taken.join(", ") : words.none });
+  const told = say(words.treeTold, {
+    nodes: tree.tokens.length,
+    path: taken.length ? taken.join(", ") : words.none,
+  });
   return fill(drawing, { role: "img", "aria-label": told }, []);
 }
 
@@ -83,7 +151,12 @@ function treeDrawing(lane, step, own, found, words) {
 function treeLegend(words) {
   const signs = Object.entries(words.treeSigns).map(([state, meaning]) => {
     const drawn = nodeDrawing(12, 12, 9, state);
-    return el("li", {}, svg("svg", { viewBox: "0 0 24 24", width: 24, "aria-hidden": "true" }, drawn), meaning);
+    return el(
+      "li",
+      {},
+      svg("svg", { viewBox: "0 0 24 24", width: 24, "aria-hidden": "true" }, drawn),
+      meaning,
+    );
   });
   return el("ul", { class: "tree-signs" }, ...signs);
 }
@@ -109,10 +182,18 @@ function draftHistory(lane, token, words) {
   const drafts = draftsOf(lane, token);
   if (!drafts.length) return words.neverDrafted;
   const last = drafts.at(-1);
-  const times = drafts.length === 1 ? words.draftedOnce
-    : say(words.draftedOften, { count: drafts.length, chain: drafts.map((draft) => draft.token).join(" \u2192 ") });
+  const times =
+    drafts.length === 1
+      ? words.draftedOnce
+      : say(words.draftedOften, {
+          count: drafts.length,
+          chain: drafts.map((draft) => draft.token).join(" \u2192 "),
+        });
   const stood = last.passes === 1 ? words.stoodOnce : say(words.stood, { passes: last.passes });
-  const end = lane.kinds[token] === "t" ? say(words.draftRefused, { token: lane.tokens[token] }) : words.draftAccepted;
+  const end =
+    lane.kinds[token] === "t"
+      ? say(words.draftRefused, { token: lane.tokens[token] })
+      : words.draftAccepted;
   return `${times} ${stood} ${end}`;
 }
 
@@ -121,23 +202,52 @@ function balance([own, counted, limit], numbers, words) {
   const top = Math.max(own, counted, limit, 1e-6) * 1.12;
   const at = (value) => `${(100 * value) / top}%`;
   const solid = Math.min(own, counted);
-  const bars = el("div", { class: "balance", "aria-hidden": "true" },
-    el("span", { class: "own", style: `width: ${at(solid)}` }), el("span", { class: "near", style: `left: ${at(solid)}; width: ${at(counted - solid)}` }),
-    el("span", { class: "height", style: `left: ${at(limit)}` }));
+  const bars = el(
+    "div",
+    { class: "balance", "aria-hidden": "true" },
+    el("span", { class: "own", style: `width: ${at(solid)}` }),
+    el("span", { class: "near", style: `left: ${at(solid)}; width: ${at(counted - solid)}` }),
+    el("span", { class: "height", style: `left: ${at(limit)}` }),
+  );
   const chance = (p) => (p > 1 ? words.overOne : mass(p));
-  const values = { own: chance(own), counted: chance(counted), extra: chance(counted - own), limit: chance(limit) };
-  return [bars, el("dl", {}, ...numbers.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, say(value, values))]))];
+  const values = {
+    own: chance(own),
+    counted: chance(counted),
+    extra: chance(counted - own),
+    limit: chance(limit),
+  };
+  return [
+    bars,
+    el(
+      "dl",
+      {},
+      ...numbers.flatMap(([label, value]) => [
+        el("dt", {}, label),
+        el("dd", {}, say(value, values)),
+      ]),
+    ),
+  ];
 }
 
 /** One draft that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
 function trial(lane, step, [node, kind, ...told], chosen, words) {
   const { numbers } = lane.evidence.cases[kind];
-  return el("li", { class: `trial ${kind}${node === chosen ? " chosen" : ""}` }, verdict(lane, step, [node, kind, ...told], words), ...(numbers.length ? balance(told, numbers, words) : []));
+  return el(
+    "li",
+    { class: `trial ${kind}${node === chosen ? " chosen" : ""}` },
+    verdict(lane, step, [node, kind, ...told], words),
+    ...(numbers.length ? balance(told, numbers, words) : []),
+  );
 }
 
 /** What became of a draft, in the rule's words. */
 function verdict(lane, step, [node, kind, ...told], words) {
-  return el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${say(lane.evidence.cases[kind].said, told)}`);
+  return el(
+    "p",
+    { class: "verdict" },
+    el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`),
+    ` ${say(lane.evidence.cases[kind].said, told)}`,
+  );
 }
 
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
@@ -172,19 +282,56 @@ function storyOf(lane, token, grid, words) {
   const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
   const kind = lane.kinds[token];
   const drafts = step ? triedFor(lane, token) : [];
-  const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
-  const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[token - before]);
-  const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
+  const where = say(words.tokenAt, {
+    token: token + 1,
+    row: Math.floor(token / grid) + 1,
+    column: (token % grid) + 1,
+  });
+  const offered =
+    step > 0 &&
+    tree.parents.some((parent, node) => node > 0 && parent === tree.path[token - before]);
+  const because =
+    lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
   const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
-  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), el("p", {}, because), ...tries, drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
+  const sentences = [
+    el("p", { class: "kind" }, sign(kind), words.terms[kind]),
+    el("p", {}, because),
+    ...tries,
+    drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null,
+  ].filter((part) => part);
   const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
-  if (step === 0) return { where, heading, sentences, drafts, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
-  record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
+  if (step === 0)
+    return {
+      where,
+      heading,
+      sentences,
+      drafts,
+      record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))],
+    };
+  record.push(
+    el(
+      "p",
+      {},
+      say(words.step, {
+        step,
+        steps: lane.committed.length - 1,
+        tokens: lane.committed[step] - before,
+        ms: took.toFixed(1),
+      }),
+    ),
+  );
   if (lane.window) record.push(el("p", { class: "drafted" }, draftHistory(lane, token, words)));
   if (tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
   else if (lane.trials[step].length) {
-    record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "");
+    record.push(
+      el(
+        "ol",
+        { class: "trials" },
+        ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words)),
+      ),
+      lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "",
+    );
   } else record.push(el("p", { class: "note" }, words.notKept));
   return { where, heading, sentences, drafts, record };
 }

@@ -1,32 +1,74 @@
-// The clocks of a replay: passes of the model, or this machine's seconds. Step 0 reads the prompt.
+// The clocks of a replay: steps of the model, or seconds of this machine. Step 0 reads the prompt.
 
-const REPLAY_SECONDS = 6; // what a replay takes on either clock
+const REPLAY_SECONDS = 5; // what a replay takes on either clock
 
-const counted = (steps) => say(steps === 1 ? WORDS.pass : WORDS.passes, { steps });
-
-/** The clocks: the `times` of a lane's steps, and how a time reads, alone and of a total. */
 const CLOCKS = {
-  passes: { times: (lane) => lane.committed.map((_, step) => step), read: (now) => counted(Math.round(now)), readOf: (now, total) => `${Math.floor(now)} / ${Math.round(total)}` },
-  seconds: { times: (lane) => lane.milliseconds, read: seconds, readOf: (now, total) => `${(now / 1000).toFixed(2)} / ${seconds(total)}` },
+  steps: (lane) => lane.committed.map((_, step) => step),
+  seconds: (lane) => lane.milliseconds,
 };
+const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
+/** What a lane has spent on a clock, in words. */
+const spent = { steps: (now) => counted(Math.round(now)), seconds };
 
-/** Who was first on a clock, and how that is on the other one -> [headline, the line below it]. */
-function verdict(lanes, kind, words) {
-  const spent = (lane) => lane.milliseconds.at(-1);
-  const gain = ({ speedup }) => times(Math.max(speedup, 1 / speedup));
+const last = (list) => list[list.length - 1];
+/** How many times as much vanilla spends as a lane does; null without vanilla. */
+function gain(lane, vanilla, kind) {
+  if (!vanilla || lane === vanilla) return null;
+  return last(CLOCKS[kind](vanilla)) / last(CLOCKS[kind](lane));
+}
+
+/** "2.60x", or how much slower. */
+const ratio = (value) =>
+  value < 0.995 ? say(WORDS.slower, { times: times(1 / value) }) : times(value);
+
+/** The sentence over a race that is over: [before the number, the number, after it]. */
+function headlineOf(lanes, kind) {
+  const words = WORDS.headlines;
+  const end = (lane) => last(CLOCKS[kind](lane));
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
-  const fewest = lanes.reduce((best, lane) => (lane.steps < best.steps ? lane : best));
-  const alone = fewest.tokens.length - 1;
-  const facts = { method: fewest.label, passes: fewest.steps, alone };
-  const cost = ({ changed, tokens }) => (changed ? say(words.headlines.cost, { changed, of: tokens.length }) : words.headlines.noCost);
-  const other = fewest !== vanilla && fewest.speedup !== null; // there are two clocks to compare
-  if (kind === "passes") {
-    const found = fewest.steps < alone ? (lanes.length > 1 ? "passes" : "only") : "noFewer";
-    const story = say(words.headlines[found], { ...facts, times: times(alone / fewest.steps), cost: cost(fewest) });
-    return [story, other ? say(words.why[fewest.speedup >= 1 ? "faster" : "slower"], { times: gain(fewest) }) : ""];
-  }
-  const best = lanes.filter((lane) => lane !== vanilla).sort((a, b) => spent(a) - spent(b))[0] ?? vanilla;
-  const found = !vanilla || best === vanilla ? "alone" : best.speedup >= 1 ? "faster" : "slower";
-  const story = say(words.headlines[found], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: gain(best), cost: cost(best) });
-  return [story, other ? say(words.why.passes, facts) : ""];
+  const best = lanes.reduce((a, b) => (end(b) < end(a) ? b : a));
+  const number = spent[kind](end(best));
+  if (!vanilla || lanes.length === 1)
+    return [say(words.alone, { method: best.label }), number, "."];
+  if (best === vanilla) return [words.vanilla, number, "."];
+  const other = kind === "steps" ? String(end(vanilla)) : seconds(end(vanilla));
+  return [words.before, number, say(words.after, { other })];
+}
+
+/** The same while it is replayed: how far it is. */
+function headlineAt(now, total, kind) {
+  const words = WORDS.headlines;
+  if (kind === "steps")
+    return [words.at, String(Math.floor(now)), say(words.of, { total: Math.round(total) })];
+  return [
+    words.atSeconds,
+    (now / 1000).toFixed(2),
+    say(words.ofSeconds, { total: seconds(total) }),
+  ];
+}
+
+/** Why seconds gain less than steps, in numbers of the method that took the fewest steps. */
+function reason(lanes) {
+  const vanilla = lanes.find((lane) => lane.id === "vanilla");
+  const others = lanes.filter((lane) => lane !== vanilla && lane.steps < (vanilla?.steps ?? 0));
+  if (!vanilla || !others.length) return "";
+  const best = others.reduce((a, b) => (b.steps < a.steps ? b : a));
+  const whole = ({ draft, check, keep }) => draft + check + keep;
+  const ms = (value) => value.toFixed(1);
+  const fast = gain(best, vanilla, "seconds");
+  const parts = {
+    draft: ms(best.spent.draft),
+    check: ms(best.spent.check),
+    keep: ms(best.spent.keep),
+  };
+  return say(WORDS.reason, {
+    ...parts,
+    method: best.label,
+    steps: best.steps,
+    other: vanilla.steps,
+    grown: (whole(best.spent) / whole(vanilla.spent)).toFixed(1),
+    own: ms(whole(best.spent)),
+    one: ms(whole(vanilla.spent)),
+    fast: fast < 0.995 ? ratio(fast) : say(WORDS.asFast, { times: times(fast) }),
+  });
 }

@@ -14,8 +14,11 @@ function tokensAt(lane, time) {
 
 /** The changed tokens of a lane, the nearest to the middle of the picture first. */
 function changedTokens(lane, grid) {
-  const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
-  return lane.kinds.flatMap((kind, token) => (kind === "r" ? [token] : [])).sort((a, b) => away(a) - away(b));
+  const away = (token) =>
+    Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
+  return lane.kinds
+    .flatMap((kind, token) => (kind === "r" ? [token] : []))
+    .sort((a, b) => away(a) - away(b));
 }
 
 /** The cell of a picture that an event points at. */
@@ -54,7 +57,8 @@ function drawMark(g, kind, x, y, cell) {
 /** Give a canvas as many pixels as it has on the screen -> pixels a side. */
 function fit(canvas) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
-  if (size && (canvas.width !== size || canvas.height !== size)) canvas.width = canvas.height = size;
+  if (size && (canvas.width !== size || canvas.height !== size))
+    canvas.width = canvas.height = size;
   return size;
 }
 
@@ -77,7 +81,9 @@ function paint(canvas, lane, count, grid, options) {
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
-    for (const token of marked) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
+    for (const token of marked)
+      if (kinds.includes(lane.kinds[token]))
+        box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
   }
   if (count < grid * grid) {
     // One path for what is covered, or seams of the picture would show between the cells. What is missing of a row is its end.
@@ -91,16 +97,20 @@ function paint(canvas, lane, count, grid, options) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
-    for (const token of there) if (token >= Math.min(since, count - 1)) box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
+    for (const token of there)
+      if (token >= Math.min(since, count - 1))
+        box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
   }
   if (options.differs) {
     g.lineWidth = Math.max(1, cell * 0.1);
-    for (const token of there) if (options.differs.has(token)) box(token, (x, y) => {
-      g.strokeStyle = "rgba(0,0,0,.55)";
-      g.strokeRect(x + 1.5, y + 1.5, cell - 3, cell - 3);
-      g.strokeStyle = "rgba(255,255,255,.85)";
-      g.strokeRect(x + 2.5, y + 2.5, cell - 5, cell - 5);
-    });
+    for (const token of there)
+      if (options.differs.has(token))
+        box(token, (x, y) => {
+          g.strokeStyle = "rgba(0,0,0,.55)";
+          g.strokeRect(x + 1.5, y + 1.5, cell - 3, cell - 3);
+          g.strokeStyle = "rgba(255,255,255,.85)";
+          g.strokeRect(x + 2.5, y + 2.5, cell - 5, cell - 5);
+        });
   }
   if (options.wiped?.image) {
     const left = size * options.wiped.share;
@@ -140,7 +150,14 @@ function legend(lane, words) {
   const total = lane.kinds.length;
   const items = KINDS.map((kind) => {
     const count = lane.kinds.filter((k) => k === kind).length;
-    return el("li", {}, sign(kind), el("span", { class: "what" }, words.kinds[kind]), el("b", {}, String(count)), el("span", {}, `(${percent(count / total)})`));
+    return el(
+      "li",
+      {},
+      sign(kind),
+      el("span", { class: "what" }, words.kinds[kind]),
+      el("b", {}, String(count)),
+      el("span", {}, `(${percent(count / total)})`),
+    );
   });
   return el("ul", { class: "legend" }, ...items);
 }

@@ -1,14 +1,41 @@
 // A look at a token: what it is and why, what the drafts look like in its place, and the steps that led there.
 
 function lookPanel(words, root, hooks) {
-  const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: (event) => select(lane, cellAt(big, view.grid, event)), onkeydown: steer });
-  const picker = el("select", { "aria-label": words.pick, onchange: () => select(lanes[Number(picker.value)], cell) });
+  const big = el("canvas", {
+    class: "big",
+    tabindex: "0",
+    role: "application",
+    "aria-roledescription": words.gridRole,
+    onclick: (event) => select(lane, cellAt(big, view.grid, event)),
+    onkeydown: steer,
+  });
+  const picker = el("select", {
+    "aria-label": words.pick,
+    onchange: () => select(lanes[Number(picker.value)], cell),
+  });
   const [title, spoken] = [el("h3"), el("p", { class: "spoken", "aria-live": "polite" })];
-  const [about, alike, steps, record, counts] = [el("div", { class: "about" }), el("div", { class: "alike" }), el("div", { class: "steps" }), el("div"), el("div")];
-  root.append(el("div", { class: "look-columns" },
-    el("div", {}, picker, big, counts, el("p", { class: "note" }, words.lookNote)),
-    el("div", {}, title, about, alike),
-    el("div", {}, steps, el("details", { class: "record" }, el("summary", {}, words.record), record))), spoken);
+  const [about, alike, steps, record, counts] = [
+    el("div", { class: "about" }),
+    el("div", { class: "alike" }),
+    el("div", { class: "steps" }),
+    el("div"),
+    el("div"),
+  ];
+  root.append(
+    el(
+      "div",
+      { class: "look-columns" },
+      el("div", {}, picker, big, counts, el("p", { class: "note" }, words.lookNote)),
+      el("div", {}, title, about, alike),
+      el(
+        "div",
+        {},
+        steps,
+        el("details", { class: "record" }, el("summary", {}, words.record), record),
+      ),
+    ),
+    spoken,
+  );
   let [view, lanes, lane, cell, chosen, phase, asking] = [null, [], null, 0, () => {}, null, 0];
   let pictured = null; // the answer that has the pictures of a tree, and whose tree: { lane, step, found }
 
@@ -51,19 +78,36 @@ function lookPanel(words, root, hooks) {
 
   async function ask(one, at, drafts) {
     const step = stepOf(one, at);
-    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, drafts, beside: drawnByVanilla(one, at), tree: wanting(one, step) };
-    const found = await hooks.ask(asked).catch((error) => ({ error: String(error.message ?? error) }));
+    const asked = {
+      model: view.model,
+      prompt: view.prompt,
+      settings: view.settings,
+      tokens: one.tokens,
+      cell: at,
+      drafts,
+      beside: drawnByVanilla(one, at),
+      tree: wanting(one, step),
+    };
+    const found = await hooks
+      .ask(asked)
+      .catch((error) => ({ error: String(error.message ?? error) }));
     if (one !== lane || at !== cell) return;
-    alike.replaceChildren(...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)));
+    alike.replaceChildren(
+      ...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)),
+    );
     if (!found.tree) return;
     pictured = { lane, step, found };
     steps.querySelector(".tree-box")?.replaceWith(treeBox(step));
   }
 
   /** The token that vanilla's lane has in a cell, as a list; an empty one where there is none to set beside a lane's own. */
-  const drawnByVanilla = (one, at) => lanes.filter((other) => other !== one && other.id === "vanilla").map((other) => other.tokens[at]);
+  const drawnByVanilla = (one, at) =>
+    lanes
+      .filter((other) => other !== one && other.id === "vanilla")
+      .map((other) => other.tokens[at]);
 
-  const known = (step) => (pictured?.lane === lane && pictured.step === step ? pictured.found : null);
+  const known = (step) =>
+    pictured?.lane === lane && pictured.step === step ? pictured.found : null;
 
   /** The draft tree of a step that pictures are asked for, or null: where there is none, it is too large, or they are there. */
   function wanting(one, step) {
@@ -75,18 +119,43 @@ function lookPanel(words, root, hooks) {
 
   /** The place with what vanilla drew there, the drafts, their neighbours, and the model's favourites in it. */
   function patches(found, one, at) {
-    const square = (token, below, accepted) => el("figure", { class: accepted ? "patch kept" : "patch" },
-      el("span", { role: "img", "aria-label": say(words.patchAlt, { token }),
-        style: `background-image: url("${found.picture}"); background-size: ${100 * found.squares}% 100%; background-position: ${(100 * found.tokens.indexOf(token)) / Math.max(1, found.squares - 1)}% 0` }),
-      below ? el("figcaption", {}, below) : null);
-    const row = (title, ...squares) => el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
+    const square = (token, below, accepted) =>
+      el(
+        "figure",
+        { class: accepted ? "patch kept" : "patch" },
+        el("span", {
+          role: "img",
+          "aria-label": say(words.patchAlt, { token }),
+          style: `background-image: url("${found.picture}"); background-size: ${100 * found.squares}% 100%; background-position: ${(100 * found.tokens.indexOf(token)) / Math.max(1, found.squares - 1)}% 0`,
+        }),
+        below ? el("figcaption", {}, below) : null,
+      );
+    const row = (title, ...squares) =>
+      el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
     const stands = one.tokens[at];
     const chance = (p) => say(words.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
-    return [el("h4", {}, words.patchesTitle), found.drafts.some(([draft]) => draft === stands) ? null : row(words.patchKept, square(stands, null, true)),
-      ...drawnByVanilla(one, at).map((token) => row(words.patchVanilla, square(token, null, token === stands))),
-      ...found.drafts.flatMap(([draft, ...near]) => [row(draft === stands ? words.patchBoth : words.patchDraft, square(draft, null, draft === stands)),
-        row(words.patchNear, ...near.map((token) => square(token, null, token === stands)))]),
-      found.liked.length ? row(words.patchModel, ...found.liked.map(([token, p]) => square(token, chance(p), token === stands))) : null].filter((part) => part);
+    return [
+      el("h4", {}, words.patchesTitle),
+      found.drafts.some(([draft]) => draft === stands)
+        ? null
+        : row(words.patchKept, square(stands, null, true)),
+      ...drawnByVanilla(one, at).map((token) =>
+        row(words.patchVanilla, square(token, null, token === stands)),
+      ),
+      ...found.drafts.flatMap(([draft, ...near]) => [
+        row(
+          draft === stands ? words.patchBoth : words.patchDraft,
+          square(draft, null, draft === stands),
+        ),
+        row(words.patchNear, ...near.map((token) => square(token, null, token === stands))),
+      ]),
+      found.liked.length
+        ? row(
+            words.patchModel,
+            ...found.liked.map(([token, p]) => square(token, chance(p), token === stands)),
+          )
+        : null,
+    ].filter((part) => part);
   }
 
   /** The draft tree of a step, and what is to be known for reading it. */
@@ -94,7 +163,17 @@ function lookPanel(words, root, hooks) {
     const found = known(step);
     const drawn = treeDrawing(lane, step, ownNode(lane, cell), found, words);
     drawn.dataset.phase = phase ?? "accept";
-    return el("div", { class: "tree-box" }, drawn, el("div", {}, el("p", { class: "note" }, `${words.treeNote} ${found ? words.treePictures : ""}`), treeLegend(words)));
+    return el(
+      "div",
+      { class: "tree-box" },
+      drawn,
+      el(
+        "div",
+        {},
+        el("p", { class: "note" }, `${words.treeNote} ${found ? words.treePictures : ""}`),
+        treeLegend(words),
+      ),
+    );
   }
 
   /** Draft, verify, accept: one after the other, and then the next step. */
@@ -104,10 +183,24 @@ function lookPanel(words, root, hooks) {
     steps.replaceChildren(next);
     const tree = lane.trees[step];
     if (!step || !tree || tree.tokens.length <= 1) return;
-    const counts = { draft: tree.tokens.length - 1, verify: 0, accept: lane.committed[step] - lane.committed[step - 1] };
+    const counts = {
+      draft: tree.tokens.length - 1,
+      verify: 0,
+      accept: lane.committed[step] - lane.committed[step - 1],
+    };
     const refused = lane.trials[step].filter(([, verdict]) => verdict === "refused").length;
     const tried = phase === "verify" && lane.trials[step].length > 0; // where trials are not kept nobody knows
-    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase === "accept" && counts.accept === 1 ? "acceptOne" : phase], { count: counts[phase] }), tried ? ` ${say(words.phases.refused, { refused })}` : ""));
+    if (phase)
+      steps.append(
+        el(
+          "p",
+          { "aria-live": "polite" },
+          say(words.phases[phase === "accept" && counts.accept === 1 ? "acceptOne" : phase], {
+            count: counts[phase],
+          }),
+          tried ? ` ${say(words.phases.refused, { refused })}` : "",
+        ),
+      );
     steps.append(treeBox(step));
   }
 
@@ -127,13 +220,31 @@ function lookPanel(words, root, hooks) {
 
   function steer(event) {
     const { grid } = view;
-    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid, ArrowDown: grid, Home: -grid * grid, End: grid * grid }[event.key];
+    const move = {
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      ArrowUp: -grid,
+      ArrowDown: grid,
+      Home: -grid * grid,
+      End: grid * grid,
+    }[event.key];
     if (move === undefined) return;
     event.preventDefault();
     const to = cell + move;
-    if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true) select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
+    if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true)
+      select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
   }
 
-  const paintBig = () => { if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { cell, marks: true }); };
-  return { set, show, close, paint: paintBig, get open() { return root.open; } };
+  const paintBig = () => {
+    if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { cell, marks: true });
+  };
+  return {
+    set,
+    show,
+    close,
+    paint: paintBig,
+    get open() {
+      return root.open;
+    },
+  };
 }

@@ -8,7 +8,13 @@ function paletteOf(model, then) {
     palettes.set(model, null);
     fetch(`palettes/${encodeURIComponent(model)}`)
       .then((answer) => (answer.ok ? answer.arrayBuffer() : null))
-      .then((bytes) => { palettes.set(model, bytes && new Uint8Array(bytes)); then(); }, () => {});
+      .then(
+        (bytes) => {
+          palettes.set(model, bytes && new Uint8Array(bytes));
+          then();
+        },
+        () => {},
+      );
   }
   return palettes.get(model);
 }

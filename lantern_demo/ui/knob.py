@@ -1,0 +1,135 @@
+"""One setting at five values, with what each gains and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.settings.knobs import KNOBS, seed_of, short_name
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import Updates, Widgets, asked, status_html
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.service import Service
+
+# The settings that can be explored, those that bound a relaxation first.
+EXPLORED = [
+    name
+    for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
+    if knob.explored
+]
+HEAD = ("Value", "Steps", "Seconds", "Speedup", "Look-alikes")
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """The components of the explorer."""
+
+    knob: gr.Dropdown
+    start: gr.Button
+    told: gr.HTML
+    table: gr.Dataframe
+    pictures: gr.Gallery
+
+
+def method_of_knob(name: str) -> str:
+    """Return the first method that reads a setting."""
+    return next(method.id for method in METHODS.values() if KNOBS[name].reads(method))
+
+
+def add_explorer() -> Explorer:
+    gr.HTML(f'<p class="note">{escape(texts.EXPLORE_NOTE)}</p>')
+    with gr.Row():
+        choices = [
+            (f"{METHODS[method_of_knob(name)].label}: {short_name(name)}", name)
+            for name in EXPLORED
+        ]
+        knob = gr.Dropdown(
+            choices, value=EXPLORED[0], label=texts.EXPLORE_LABEL, elem_id="explore-knob"
+        )
+        start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore")
+    told = gr.HTML("", elem_id="explore-told", elem_classes="answer")
+    table = gr.Dataframe(headers=list(HEAD), interactive=False, elem_id="explored")
+    pictures = gr.Gallery(columns=6, height=220, show_label=False, elem_id="explored-pictures")
+    return Explorer(knob, start, told, table, pictures)
+
+
+def explore(
+    service: Service,
+    w: Widgets,
+    e: Explorer,
+    shown: Shown,
+    name: Any,
+    prompt: Any,
+    model: Any,
+    seed: Any,
+    values: dict[str, Any],
+) -> Iterator[Updates]:
+    """Draw with vanilla once, then with the chosen setting at each of its values."""
+    yield {w.waits: False}
+
+    def make() -> list[Request]:
+        if name not in EXPLORED:
+            raise ValueError(f"the setting must be one of {', '.join(EXPLORED)}, got {name!r}")
+        method, given = method_of_knob(name), values | {"seed": seed_of(seed)}
+        return [
+            service.request(prompt, model, drawn, given | {name: value})
+            for value, drawn in zip(
+                KNOBS[name].explored,
+                [["vanilla", method]] + [[method]] * (len(KNOBS[name].explored) - 1),
+                strict=True,
+            )
+        ]
+
+    requests = yield from asked(service, e.told, model, make)
+    if requests is None:
+        return
+    yield {
+        e.told: status_html(texts.exploring(0, len(requests)), "busy"),
+        w.shown: replace(shown, exploring=True),
+    }
+    told = status_html(texts.EXPLORED.format(seed=requests[0].seed))
+    try:
+        yield from _points(service, e, name, requests)
+    except RuntimeError as error:
+        told = status_html(str(error), "error")
+    yield {e.told: told, w.shown: replace(shown, exploring=False)}
+
+
+def _points(service: Service, e: Explorer, name: str, requests: list[Request]) -> Iterator[Updates]:
+    rows: list[list[Any]] = []
+    pictures: list[tuple[Any, str]] = []
+    alone = 0.0
+    for value, request in zip(KNOBS[name].explored, requests, strict=True):
+        with closing(service.frames(request, False)) as events:
+            for event in events:
+                if isinstance(event, MethodFailed):
+                    raise RuntimeError(event.message)
+                yield {e.told: gr.skip()}  # a run can be stopped only between two answers
+                if not isinstance(event, Generation):
+                    continue
+                stats, label = event.stats, f"{KNOBS[name].symbol} = {value:g}"
+                if event.method == "vanilla":
+                    alone, label = stats.decode_seconds, METHODS["vanilla"].label
+                changed = round(stats.changed * stats.tokens)
+                seconds = stats.decode_seconds
+                gain = texts.times(alone / seconds) if alone else texts.NOT_YET
+                rows.append([label, stats.steps, f"{seconds:.2f}", gain, changed])
+                pictures.append((event.image, label))
+        told = status_html(texts.exploring(len(rows), len(requests)), "busy")
+        yield {e.told: told, e.table: rows, e.pictures: pictures}
+
+
+def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
+    """Settle an exploration, however it ended."""
+    if not shown.exploring:
+        return w.busy(False)
+    stopped = replace(shown, exploring=False)
+    return {e.told: status_html(texts.STOPPED_SWEEP), w.shown: stopped, **w.busy(False)}

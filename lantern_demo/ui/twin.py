@@ -1,0 +1,129 @@
+"""A relaxed method beside its exact twin: the same tree and random numbers, without relaxation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from html import escape
+from math import isqrt
+from typing import Any
+
+import gradio as gr
+from PIL import Image, ImageDraw
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.pipeline import twin_settings
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import Updates, Widgets, asked, status_html
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import picture_of, webp_address
+from lantern_demo.ui.service import Service
+
+RELAXED = [method.id for method in METHODS.values() if not method.lossless]
+ZOOMS = 3  # look-alikes that are shown large
+AROUND = 2  # cells around each of them
+ORANGE = "#f0a500"
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The components of the comparison."""
+
+    method: gr.Radio
+    start: gr.Button
+    told: gr.HTML
+    slider: gr.ImageSlider
+    zooms: gr.HTML
+
+    def shown(self) -> list[Any]:
+        return [self.told, self.slider, self.zooms]
+
+
+def add_twins() -> Twins:
+    gr.HTML(f'<p class="note">{escape(texts.TWIN_NOTE)}</p>')
+    with gr.Row():
+        choices = [(METHODS[name].label, name) for name in RELAXED]
+        method = gr.Radio(choices, value=RELAXED[-1], label=texts.METHODS_LABEL, elem_id="twin-of")
+        start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
+    told = gr.HTML("", elem_id="twin-told", elem_classes="answer")
+    with gr.Row():
+        slider = gr.ImageSlider(
+            label=texts.TWIN_SLIDER, interactive=False, max_height=420, elem_id="twin-slider"
+        )
+        zooms = gr.HTML("", elem_id="zooms")
+    return Twins(method, start, told, slider, zooms)
+
+
+def compare_twins(
+    service: Service, w: Widgets, t: Twins, method: Any, shown: Shown
+) -> Iterator[Updates]:
+    """Draw the twin of a method of the shown run, and show both pictures."""
+    yield {w.waits: False}
+    record = shown.record
+    if record is None or method not in record["methods"] or method not in RELAXED:
+        yield {t.told: status_html(texts.NO_TWIN, "error")}
+        return
+    yield {t.told: status_html(texts.TWIN_BUSY, "busy")}
+    model = record["model"]["id"]
+    settings, trees = twin_settings(record, method)
+
+    def make() -> Request:
+        return service.request(record["prompt"], model, [method], settings, trees)
+
+    request = yield from asked(service, t.told, model, make)
+    if request is None:
+        return
+    twin = None
+    with closing(service.frames(request, False)) as events:
+        for event in events:
+            if isinstance(event, MethodFailed):
+                yield {t.told: status_html(event.message, "error")}
+                return
+            twin = event if isinstance(event, Generation) else None
+            yield {t.told: gr.skip()}  # a run can be stopped only between two answers
+    assert twin is not None
+    own, grid = picture_of(shown.pictures[method]), isqrt(twin.stats.tokens)
+    entry = record["methods"][method]
+    alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
+    facts = {"method": METHODS[method].label, "count": len(alike), "of": entry["tokens"]}
+    facts |= {"steps": entry["steps"], "twin": twin.stats.steps}
+    yield {
+        t.told: status_html(texts.TWIN_TOLD.format(**facts)),
+        t.slider: (twin.image.resize(own.size), outlined(own, alike, grid)),
+        t.zooms: _zooms(own, twin, alike, grid),
+    }
+
+
+def outlined(image: Image.Image, cells: list[int], grid: int) -> Image.Image:
+    """Return a copy of a picture with some cells outlined."""
+    copy, size = image.copy(), image.width // grid
+    draw = ImageDraw.Draw(copy)
+    for cell in cells:
+        x, y = cell % grid * size, cell // grid * size
+        draw.rectangle((x, y, x + size - 1, y + size - 1), outline=ORANGE, width=max(1, size // 8))
+    return copy
+
+
+def _zooms(own: Image.Image, twin: Generation, alike: list[int], grid: int) -> str:
+    """Return the look-alikes nearest to the middle as HTML, each beside the twin's picture."""
+    middle = (grid - 1) / 2
+
+    def away(cell: int) -> float:
+        return abs(cell % grid - middle) + abs(cell // grid - middle)
+
+    rows = [
+        f"<figure>{_crop(own, cell, grid)}{_crop(twin.image, cell, grid)}"
+        f"<figcaption>{escape(texts.ZOOM)}</figcaption></figure>"
+        for cell in sorted(alike, key=away)[:ZOOMS]
+    ]
+    return "".join(rows)
+
+
+def _crop(image: Image.Image, cell: int, grid: int) -> str:
+    size, wide = image.width // grid, 2 * AROUND + 1
+    left, top = (min(max(at - AROUND, 0), grid - wide) * size for at in (cell % grid, cell // grid))
+    part = image.crop((left, top, left + wide * size, top + wide * size))
+    return f'<img alt="" src="{webp_address(part)}">'
