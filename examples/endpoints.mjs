@@ -19,7 +19,7 @@ const [offer] = await call("models", {});
 console.log("models:", offer.models.map((model) => model.id).join(", "));
 
 const [drawn, numbers] = await call("draw", { prompt });
-console.log("draw:", drawn.url, numbers.passes, "passes");
+console.log("draw:", drawn.url, numbers.steps, "steps");
 
 const [pictures, record] = await call("compare", { prompt, methods: ["vanilla", "eagle1"], seed: 7 });
 for (const [method, { speedup }] of Object.entries(record.methods)) console.log("compare:", method, pictures[method].url, `${speedup.toFixed(2)}x`);

@@ -12,7 +12,7 @@ offer = client.predict(api_name="/models")
 print("models:", ", ".join(model["id"] for model in offer["models"]))
 
 picture, numbers = client.predict("two blue box lanterns at dawn", api_name="/draw")
-print("draw:", picture, numbers["passes"], "passes")
+print("draw:", picture, numbers["steps"], "steps")
 
 pictures, record = client.predict(
     "two blue box lanterns at dawn", methods=["vanilla", "eagle1"], seed=7, api_name="/compare"

@@ -5,7 +5,7 @@ row: of those that a comparison has by default, of the others, or one that a pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from .config import Method as Method
@@ -106,3 +106,8 @@ def default_methods(available: Iterable[Method]) -> list[str]:
     return [
         method.id for method in found if method.default or (method.lossless and not with_drafter)
     ]
+
+
+def default_method(unavailable: Container[str]) -> str:
+    """Return the id of a run that names no method: LANTERN++, or SJD without a drafter."""
+    return "sjd" if "lantern++" in unavailable else "lantern++"

@@ -19,7 +19,7 @@ from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Decoded, Step, decode
-from lantern_demo.decoding.methods import METHODS, Method, default_methods
+from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.models import bundled, checkpoints, families
@@ -176,8 +176,8 @@ class Pipeline:
     # -- drawing
 
     @lists_settings
-    def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
-        """Draw a prompt with one method.
+    def generate(self, prompt: str, method: str | None = None, **settings: Any) -> Generation:
+        """Draw a prompt with one method: by default LANTERN++, or SJD without a drafter.
 
         Raises ValueError with a sentence for a value that is not allowed.
         """
@@ -195,13 +195,14 @@ class Pipeline:
         return self.generate(record["prompt"], method, **settings, **trees[method])
 
     def stream(
-        self, prompt: str, method: str = "vanilla", **settings: Any
+        self, prompt: str, method: str | None = None, **settings: Any
     ) -> Iterator[Step | Generation]:
         """As `generate`, but yield a Step per step and the Generation last.
 
         Closing it stops within a step, on a GPU within the few that are in flight.
         """
-        events = self.compare(prompt, [method], **settings)
+        chosen = default_method(self.unavailable) if method is None else method
+        events = self.compare(prompt, [chosen], **settings)
 
         def of_the_method() -> Iterator[Step | Generation]:
             with closing(events):

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 import gradio as gr
 
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, default_method
 from lantern_demo.models.device import device_name
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.record import merge_records
@@ -28,13 +28,12 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.limits import ON_DEVICE
 from lantern_demo.ui.service import Frame, Service
 
-# The numbers that /draw returns, each with its key in the run record.
-NUMBERS = {
+# The numbers that /draw returns, by their names in the run record; then the names of version 0.2.
+NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
+OLD_NAMES = {
     "seconds": "decode_seconds",
     "passes": "steps",
     "tokens_a_pass": "mean_accepted_length",
-    "changed": "changed",
-    "method": "method",
 }
 
 
@@ -60,10 +59,10 @@ def _draw(service: Service) -> Callable[..., Any]:
 
         Returns:
             picture: A PNG file.
-            numbers: seconds of decoding, passes of the model, tokens_a_pass, changed (the share of
-                tokens that only the relaxation accepted; 0 where the method is lossless), method,
-                model, seed, unknown_words, and warning: a sentence where the model cannot draw the
-                prompt, else null.
+            numbers: decode_seconds, steps (forward passes), mean_accepted_length (tokens a step),
+                changed (the share of tokens that only the relaxation accepted; 0 where the method
+                is lossless), method, model, seed, unknown_words, and warning: a sentence where the
+                model cannot draw the prompt, else null.
         """
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
@@ -71,7 +70,9 @@ def _draw(service: Service) -> Callable[..., Any]:
                 if "progress" in record:
                     yield None, record
                     continue
-                numbers = {name: record["methods"][chosen][key] for name, key in NUMBERS.items()}
+                entry = record["methods"][chosen]
+                numbers = {name: entry[name] for name in NUMBERS}
+                numbers |= {name: entry[key] for name, key in OLD_NAMES.items()}
                 numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
                 yield (
                     pictures.get(chosen),
@@ -233,7 +234,7 @@ def method_for(service: Service, model: Any, method: Any) -> Any:
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
-    return "sjd" if info is not None and "lantern++" in service.unavailable(info) else "lantern++"
+    return default_method({} if info is None else service.unavailable(info))
 
 
 def answers(
