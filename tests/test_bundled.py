@@ -142,3 +142,19 @@ def test_the_bundled_models_colours_are_those_of_scenes(pipe: Pipeline) -> None:
         return float((colours[tokens].float() - seen).abs().mean())
 
     assert off(pipe.palette()) < 0.75 * off(token_colours(tokenizer))
+
+
+def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipeline) -> None:
+    bundled.save(tmp_path, pipe.networks, torch.float32, eight_bits=True)
+    found = bundled.load(tmp_path, torch.device("cpu")).target.state_dict()
+    for name, own in pipe.networks.target.state_dict().items():
+        error = (found[name] - own).abs()
+        if own.dim() != 2:
+            assert not error.any()
+            continue
+        step = own.abs().amax(1, keepdim=True) / 127
+        # half a step, and the rounding of scale and product to float16
+        assert bool((error <= 0.5 * step + own.abs().amax() * 2**-9 + 2**-14).all()), name
+    stored = sum(file.stat().st_size for file in (tmp_path / "target").iterdir())
+    whole = sum(w.numel() for w in pipe.networks.target.parameters())
+    assert stored < 2 * whole

@@ -148,7 +148,7 @@ def main() -> None:
     facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
     model = Model(facts["layers"], facts["ffn"], args.begin)
     read(args.run, model)
-    bundled.save(args.out, assemble(model, facts))
+    bundled.save(args.out, assemble(model, facts), eight_bits=True)
     bundled.save_part(args.out / "classifier", model.classifier, torch.float16)
 
 

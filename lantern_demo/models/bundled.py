@@ -28,6 +28,7 @@ from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     Layout,
     check_fetched,
+    in_eight_bits,
     published_tensors,
     weights_of,
 )
@@ -96,8 +97,13 @@ class Networks:
         return {name: part for name, part in found.items() if part is not None}
 
 
-def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -> None:
-    """Write a model folder; tensors are stored in `dtype`.
+def save(
+    folder: Path,
+    networks: Networks,
+    dtype: torch.dtype = torch.float16,
+    eight_bits: bool = False,
+) -> None:
+    """Write a model folder; tensors are stored in `dtype`, the target's matrices maybe in 8 bits.
 
     Raise ValueError when there is no drafter.
     """
@@ -121,7 +127,7 @@ def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -
     if networks.palette is not None:
         save_file({PALETTE: networks.palette}, folder / f"{PALETTE}.safetensors")
     for name, part in networks.parts().items():
-        save_part(folder / name, part, dtype)
+        save_part(folder / name, part, dtype, eight_bits and name == "target")
 
 
 def layout_of(part: nn.Module) -> Layout:
@@ -129,7 +135,7 @@ def layout_of(part: nn.Module) -> Layout:
     return LAYOUTS["llamagen"] if isinstance(part, LlamaGen) else AS_PUBLISHED
 
 
-def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
+def save_part(folder: Path, part: nn.Module, dtype: torch.dtype, eight_bits: bool = False) -> None:
     """Write one network's tensors to a folder, and replace its old ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
@@ -139,6 +145,7 @@ def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
         name: (t.detach().to(dtype) if t.is_floating_point() else t).contiguous().clone()
         for name, t in published_tensors(part, layout_of(part)).items()
     }
+    state = in_eight_bits(state) if eight_bits else state
     save_torch_state_dict(state, folder, max_shard_size=SHARD)
 
 

@@ -80,6 +80,7 @@ def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], str]:
     return published
 
 
+SCALE = ".scale"  # ends the name of the scales of a matrix in 8 bits
 NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave out
 AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this project's
 
@@ -222,6 +223,7 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         here = read(path)
         tensors.update(here)
         files.update(dict.fromkeys(here, path))
+    _widen(tensors)
     shapes = shapes_of(network)
     names = {ours: layout.published(ours, shapes) for ours in shapes}
     cuts = {ours: layout.cut(ours, shapes) for ours in shapes}
@@ -246,6 +248,27 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         return whole if cut is None else whole[cut.first : cut.first + shapes[ours][0]]
 
     return {ours: taken(ours) for ours in shapes}
+
+
+def in_eight_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with matrices as int8 and a float16 scale for each row, named NAME.scale."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() != 2 or not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        # the smallest normal number of float16, so that a row of zeros has a scale too
+        scale = (tensor.float().abs().amax(1) / 127).clamp(min=2**-14).half()
+        found[name] = (tensor.float() / scale.float()[:, None]).round().clamp(-127, 127).char()
+        found[name + SCALE] = scale
+    return found
+
+
+def _widen(tensors: dict[str, Tensor]) -> None:
+    """Replace tensors of `in_eight_bits` by float16."""
+    for name in [name for name in tensors if name + SCALE in tensors]:
+        scale = tensors.pop(name + SCALE).float()
+        tensors[name] = (tensors[name].float() * scale[:, None]).half()
 
 
 def shapes_of(network: nn.Module) -> Shapes:
