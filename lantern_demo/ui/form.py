@@ -17,6 +17,7 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, answer, field_value, prose, status_html
 from lantern_demo.ui.knob import Explorer, add_explorer
 from lantern_demo.ui.model_choice import note
+from lantern_demo.ui.recorded import recorded_runs, thumbnails
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import Twins, add_twins
 
@@ -142,6 +143,7 @@ class Tabs:
     twins: Twins
     explorer: Explorer
     others: gr.CheckboxGroup
+    runs: gr.Gallery  # recorded ones and the visitor's
     record: gr.DownloadButton
     sheet: gr.DownloadButton
     again: gr.Button
@@ -166,6 +168,15 @@ def add_tabs() -> Tabs:
         with gr.Tab(texts.OTHERS_TAB):
             others = method_boxes(False)
             gr.HTML(prose(texts.OTHERS_TOLD), elem_classes="prose")
+        with gr.Tab(texts.RUNS_TAB):
+            runs = gr.Gallery(
+                thumbnails(recorded_runs()),
+                show_label=False,
+                columns=12,
+                allow_preview=False,
+                buttons=[],
+                elem_id="runs",
+            )
         with gr.Tab(texts.SHARE_TAB):
             link = gr.Textbox(
                 label=texts.LINK_LABEL,
@@ -185,7 +196,7 @@ def add_tabs() -> Tabs:
             loaded = answer("load-told")
             gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
     shared = record, sheet, again, load, loaded, link
-    return Tabs(table, repeat, repeated, twins, explorer, others, *shared)
+    return Tabs(table, repeat, repeated, twins, explorer, others, runs, *shared)
 
 
 def in_repository(path: str = "") -> str | None:

@@ -121,15 +121,6 @@ def build(
         scripts = ("mosaic", "clock", "lanes", "explain", "stage")
         looking = [looking_at(LookAlikes(service))]
         stage = component("stage", scripts, first, elem_id="stage", server_functions=looking)
-        runs = gr.Gallery(
-            thumbnails(recorded_runs()),
-            label=texts.RUNS_TITLE,
-            show_label=False,
-            columns=12,
-            allow_preview=False,
-            buttons=[],
-            elem_id="runs",
-        )
         tabs = add_tabs()
         with gr.Sidebar(position="right", open=False, width=420) as sidebar:
             knobs = first_knobs(service)
@@ -149,7 +140,7 @@ def build(
             tabs.record,
             tabs.sheet,
             tabs.link,
-            runs,
+            tabs.runs,
             FinishedRuns(),
             gr.State(Shown()),
             gr.State(False),

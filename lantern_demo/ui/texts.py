@@ -99,7 +99,7 @@ TWIN_TOLD = (
     "Its exact twin took {twin} steps."
 )
 ZOOM = "Left: with a look-alike in the middle. Right: the twin there."
-RUNS_TITLE = "Recorded runs and yours"
+RUNS_TAB = "Your runs"
 TYPE, PICK, SURPRISE = "Type", "Pick", "Surprise"
 PARTS = {
     "count": "Number",
