@@ -47,7 +47,7 @@ from lantern_demo.ui.knob import explore, rest
 from lantern_demo.ui.limits import ON_DEVICE, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import Form, choose, choose_another
-from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, recorded_runs, thumbnails
+from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, load_record, show_first, show_run
 from lantern_demo.ui.routes import routes
 from lantern_demo.ui.run_state import Shown
