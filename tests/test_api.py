@@ -259,6 +259,16 @@ def test_a_prompt_is_enough(client: Client) -> None:
     assert numbers["passes"] == numbers["steps"]
 
 
+def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:
+    pictures, record = client.predict(
+        "a red lantern", methods=["sjd"], details=False, api_name="/compare"
+    )
+    entry = record["methods"]["sjd"]
+    assert set(pictures) == {"sjd"}
+    assert entry["steps"] > 0 and entry["mean_accepted_length"] > 0
+    assert not any(isinstance(value, list) for value in entry.values())
+
+
 def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     drawn = client.predict(
         "a red lantern",
@@ -389,6 +399,7 @@ def test_documentation(server: str) -> None:
         "methods",
         *(name for name in KNOBS if name not in for_others),
         "settings",
+        "details",
     ]
     for endpoint in (compare, endpoints["/draw"]):
         lines = endpoint["description"].splitlines()

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import DraftConfig, DynamicTree, StaticTree, grow
+from lantern_demo.decoding.drafting import (
+    DraftConfig,
+    DynamicTree,
+    Proposer,
+    StaticTree,
+    check_shape,
+    grow,
+)
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.settings.trees import STATIC_TREES
 
@@ -159,3 +168,15 @@ def test_tied_scores_keep_parents() -> None:
 def test_vocabulary_smaller_than_the_beam() -> None:
     with pytest.raises(ValueError, match=r"top_k is 6.*at most the vocabulary size 5"):
         grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), DynamicTree(6, 1, 5))
+
+
+@pytest.mark.parametrize("wrong", ["", "nodes", "width", "deepest"])
+def test_a_shape_unlike_its_drafts_is_refused(wrong: str) -> None:
+    """With too small a width a draft and the bonus token would share a random number."""
+    right = {"nodes": 3, "width": 1, "deepest": 2}
+    told: dict[str, Any] = {name: n - (name == wrong) for name, n in right.items()}
+    proposer = Proposer("cpu")
+    proposer.tree = static_tree(((0,), (0, 0)), "cpu")
+    proposer.depth = 2
+    with pytest.raises(ValueError, match=rf"Chain.*{wrong}") if wrong else nullcontext():
+        check_shape(type("Chain", (DraftConfig,), told)(), proposer)

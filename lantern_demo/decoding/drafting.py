@@ -105,6 +105,21 @@ class DraftConfig:
         return Proposer(run.device)
 
 
+def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
+    """Raise ValueError if a shape is not that of the drafts, which would bias them."""
+    name, tree = type(shape).__name__, proposer.tree
+    if tree is not None and tree.size > 1:  # else it has another tree in every step
+        own = (tree.size, tree.width)
+        if (shape.nodes, shape.width) != own:
+            told = f"{name} has nodes {shape.nodes} and width {shape.width}"
+            raise ValueError(f"{told}; its tree has {own[0]}, the root included, and {own[1]}")
+    if shape.deepest != proposer.depth:
+        told = f"{type(proposer).__name__}.depth is {proposer.depth}"
+        raise ValueError(f"{name}.deepest is {shape.deepest}, and {told}; they must be equal")
+    if shape.nodes > 1 and not 1 <= shape.width < shape.nodes:
+        raise ValueError(f"{name}.width is {shape.width}; it must be the most children of a node")
+
+
 def check_at_least_one(name: str, value: int) -> None:
     """Raise ValueError for a value below 1."""
     if value < 1:

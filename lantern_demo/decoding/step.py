@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .cache import ALIGNED, KVCache
 from .config import Config
-from .drafting import Proposer
+from .drafting import Proposer, check_shape
 from .interfaces import Drafter, Target, Verifier
 from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import guide, uniform_dtype, warp
@@ -57,7 +57,8 @@ class Steps:
         verifier: Verifier,
         draws: int,
     ) -> None:
-        """draws: uniforms per step."""
+        """draws: uniforms per step. Raises ValueError for a shape that is not the drafts'."""
+        check_shape(config.tree, proposer)
         self.target = target
         self.drafter = drafter
         self.config = config

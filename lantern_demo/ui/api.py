@@ -30,6 +30,8 @@ from lantern_demo.ui.service import Frame, Service
 
 # The numbers that /draw returns, by their names in the run record; then the names of version 0.2.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
+# The parts of a method's entry that grow with its tokens.
+DETAILS = ("events", "token_ids", "accepted_lengths")
 OLD_NAMES = {
     "seconds": "decode_seconds",
     "passes": "steps",
@@ -119,6 +121,8 @@ def _compare(service: Service) -> Callable[..., Any]:
                 marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
+            details: Whether the record has every token and step, which a language model should not
+                read; by default it has.
 
         Returns:
             pictures: PNG files by method id.
@@ -126,14 +130,27 @@ def _compare(service: Service) -> Callable[..., Any]:
                 draw the prompt (else null). Each method has its stats, token ids and, where vanilla
                 ran, its speedup.
         """
-        given = dict(zip([*usual, "settings"], values, strict=False))
-        settings = given.pop("settings", None)
-        yield from answers(service, prompt, model, methods, given, settings)
+        given = dict(zip([*usual, "settings", "details"], values, strict=False))
+        settings, details = given.pop("settings", None), given.pop("details", None)
+        for pictures, record in answers(service, prompt, model, methods, given, settings):
+            yield pictures, _brief(record) if details is False else record
 
     hints = get_type_hints(Settings)
-    more = {**{name: hints[name] | None for name in usual}, "settings": dict[str, Any] | None}
+    more = {name: hints[name] | None for name in usual}
+    more |= {"settings": dict[str, Any] | None, "details": bool | None}
     lines = "\n            ".join(f"{name}: {_told(service, name)}" for name in usual)
     return _for_gradio(compare, tuple[dict, dict], more, usual=lines, others=others)
+
+
+def _brief(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without its tokens and steps."""
+    if "methods" not in record:
+        return record
+    methods = {
+        name: {key: value for key, value in entry.items() if key not in DETAILS}
+        for name, entry in record["methods"].items()
+    }
+    return record | {"methods": methods}
 
 
 def _told(service: Service, name: str) -> str:
