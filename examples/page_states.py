@@ -93,25 +93,25 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     button(page, texts.TYPE).click()
     prompt = page.get_by_label(texts.PROMPT_LABEL, exact=True)
     prompt.fill("")
-    button(page, texts.DRAW).click()
+    prompt.press("Enter")
     page.get_by_role("alert").first.wait_for()
     yield "error", page
 
     prompt.fill("two green zebra lanterns over a lake at dusk")
-    button(page, texts.DRAW).click()
+    prompt.press("Enter")
     page.locator('#lane-eagle2[data-phase="drawing"]').wait_for()
     page.wait_for_timeout(500)
     yield "running", page
     drawn(page)
     yield "done", page
-    button(page, texts.DRAW).click()
+    prompt.press("Enter")
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
     button(page, texts.STOP).click()
     page.locator('#stage [data-phase="stopped"]').first.wait_for()
     yield "stopped", page
 
     with failing("lantern"):
-        button(page, texts.DRAW).click()
+        prompt.press("Enter")
         page.get_by_text(texts.SOME_FAILED).wait_for()
         page.locator("#stop:disabled").wait_for(state="attached")
     yield "fault", page
@@ -174,7 +174,7 @@ def all_done(page: Page) -> None:
 
 def drawn(page: Page) -> None:
     """Wait until a run is over, and may be followed by the next."""
-    page.get_by_text("Drawn just now").wait_for()
+    page.locator('#stage .source[data-kind="live"]').wait_for(state="attached")
     page.locator("#stop:disabled").wait_for(state="attached")
 
 
