@@ -106,7 +106,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     yield "done", page
     prompt.press("Enter")
     page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
-    button(page, texts.STOP).click()
+    button(page, texts.STOP).press("Enter")
     page.locator('#stage [data-phase="stopped"]').first.wait_for()
     yield "stopped", page
 
