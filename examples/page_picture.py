@@ -5,7 +5,7 @@ Start app.py, then run
 python examples/page_picture.py http://127.0.0.1:7860
 
 It writes page.png, phone.png, race.webp and page.json. page.json has the median seconds from Draw
-to the last number, over five races. Needs playwright (pip install playwright) and a Chromium.
+to the last number, over five races. It needs playwright (pip install playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import json
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
-from soak import FLAGS
+from soak import FLAGS, chromium
 
 WIDTH, HEIGHT = 1280, 1240  # of the saved part
 SHOWN = 960  # pixels wide
-FILM = 7.5  # seconds of a recorded race, with a rest at its end
+FRAMES, FRAME, REST = 64, 90, 2500  # of the film; ms of a frame, and of the last
 FILM_WIDTH = 800  # pixels
 RACES = 5  # timed ones
-# shown on the phone after the race and the look at a token
-FOLDS = ("Change lambda, delta or k", "All numbers")
+TABS = ("Look-alikes", "Numbers")  # shown on the phone after the race and the look at a piece
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument(
         "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs"
     )
-    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--chromium", default=chromium(), help="a browser (default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent, help="folder for what it writes"
     )
@@ -69,12 +69,14 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page.wait_for_timeout(500)
     sheet.paste(picture(page.screenshot()), (406, 0))
     page.locator("#stage canvas.big").press("Escape")
-    for place, title in enumerate(FOLDS, 2):
-        fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
-        fold.click()
-        page.wait_for_timeout(1500)  # folded content loads when it is opened
-        fold.evaluate(
-            "fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, "
+    for place, title in enumerate(TABS, 2):
+        page.get_by_role("tab", name=title).click()
+        if title == "Look-alikes":
+            page.get_by_role("button", name="Draw its exact twin").click()
+            page.get_by_text("Its exact twin took").wait_for()
+        page.wait_for_timeout(1500)  # a tab's content loads when it is opened
+        page.locator("#results").evaluate(
+            "tabs => scrollTo({ top: tabs.getBoundingClientRect().top + scrollY - 12, "
             "behavior: 'instant' })"
         )
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
@@ -82,28 +84,25 @@ def phone(browser: Browser, url: str) -> Image.Image:
 
 
 def film(browser: Browser, url: str, path: Path) -> None:
-    """Film the recorded race that a fresh page plays, as frames with the times between them."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": 900})
-    page.goto(url)
-    page.locator("#stage .lane").first.wait_for()
-    box = page.locator("#stage").bounding_box()
+    """Film the recorded race on the clock of steps, the same number of steps in every frame."""
+    page = opened(browser, url, WIDTH, 900)
+    bar = page.get_by_label("Time of the replay")
+    box = page.locator("#stage .why").bounding_box()
     assert box is not None
-    frames, times, began = list[Image.Image](), list[float](), time.monotonic()
-    clip = {name: box[name] for name in ("x", "y", "width", "height")}
-    while time.monotonic() - began < FILM:
-        times.append(time.monotonic())
-        frame = picture(page.screenshot(clip=clip, type="jpeg", quality=90))  # type: ignore[arg-type]
-        frames.append(
-            frame.resize(
-                (FILM_WIDTH, frame.height * FILM_WIDTH // frame.width), Image.Resampling.LANCZOS
-            )
+    clip: Any = {"x": 0, "y": 0, "width": WIDTH, "height": box["y"] + box["height"] + 12}
+    frames = []
+    for number in range(FRAMES):
+        bar.evaluate(
+            "(bar, at) => { bar.value = at; bar.dispatchEvent(new Event('input')); }",
+            1000 * number / (FRAMES - 1),
         )
-    lasts = [
-        int(1000 * (after - before))
-        for before, after in zip(times, [*times[1:], times[-1] + 2], strict=True)
-    ]
+        page.wait_for_timeout(60)  # until the canvases are painted
+        frame = picture(page.screenshot(clip=clip))
+        height = frame.height * FILM_WIDTH // frame.width
+        frames.append(frame.resize((FILM_WIDTH, height), Image.Resampling.LANCZOS))
+    times = [FRAME] * (FRAMES - 1) + [REST]
     frames[0].save(
-        path, save_all=True, append_images=frames[1:], duration=lasts, loop=0, quality=60, method=4
+        path, save_all=True, append_images=frames[1:], duration=times, quality=60, method=4
     )
     print(f"wrote {path}: {len(frames)} frames, {path.stat().st_size >> 10} KB")
 
@@ -115,10 +114,9 @@ def races(browser: Browser, url: str, path: Path) -> None:
     for _ in range(RACES + 1):  # the first one warms up
         began = time.monotonic()
         draw.click()
-        page.get_by_role("button", name="Stop", exact=True).wait_for()
-        page.locator("#status", has_text="Done").wait_for()
+        page.locator("#stop:enabled").wait_for()
+        page.locator("#stop:disabled").wait_for(state="attached")
         seconds.append(time.monotonic() - began)
-        draw.wait_for()
     path.write_text(
         json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n",
         encoding="utf-8",
@@ -130,7 +128,7 @@ def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height})
     page.set_default_timeout(180_000)  # ms
     page.goto(url)
-    page.locator("#stage .source.recorded").wait_for()
+    page.wait_for_function("document.querySelectorAll('#stage .lane[data-done]').length === 5")
     page.wait_for_timeout(3000)  # pictures load after the text
     return page
 

@@ -1,5 +1,6 @@
-"""Record the examples again on this machine: python examples/record_examples.py [--out FOLDER]
-[--count N]
+"""Record the page's examples again on this machine.
+
+python examples/record_examples.py [--out FOLDER] [--count N]
 """
 
 from __future__ import annotations
@@ -15,17 +16,13 @@ from lantern_demo.paths import user_path
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.runs.record import merge_records
 from lantern_demo.ui import recorded, texts
-from lantern_demo.ui.sweep import recorded_sweep
-
-RECORDED = ("lambda", "delta")  # the knobs whose sweeps come with an example
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=(
-            "Draw every example of the page with all methods and keep the runs. What it times is "
-            "shown to visitors: let "
-            "nothing else run."
+            "Draw every example of the page with the default methods, and keep the runs. "
+            "Visitors see their times, so let nothing else run."
         )
     )
     parser.add_argument(
@@ -54,9 +51,7 @@ def main() -> None:
         # methods end in another order
         pictures = {method: done[method].image for method in record["order"]}
         path = args.out / f"{number:02d}.json.gz"
-        recorded.save(
-            path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED]
-        )
+        recorded.save(path, record, pictures)
         numbers = "  ".join(
             f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items()
         )

@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
@@ -61,6 +62,23 @@ CASES: list[dict[str, Any]] = [
         "cfg_scale": 1.0,
     },
 ]
+
+
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")  # browsers
+
+
+def chromium() -> str | None:
+    """Return the path of a browser: that of $CHROMIUM, or the first of PROGRAMS."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+# What a page draws, by API and as a link. A shorter prompt would be completed on the page.
+PAGE_CASE = {
+    "prompt": "three red round lanterns over a lake at dusk",
+    "methods": ["vanilla", "eagle1"],
+    "seed": 7,
+}
+PAGE_LINK = urlencode(PAGE_CASE | {"methods": "vanilla,eagle1", "tree": "small"})
 
 
 @dataclass
@@ -174,7 +192,7 @@ def tokens_of(record: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def alone(url: str) -> list[dict[str, list[int]]]:
-    """Return the right answers: every case, requested on an idle server."""
+    """Return the right answer of every case, requested on an idle server."""
     found = []
     for case in CASES:
         response = join(url, case)
@@ -253,11 +271,8 @@ async def pages(
     """Draw in browser pages, and sometimes close one in the middle of a run."""
     from playwright.async_api import async_playwright
 
-    program = (
-        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+        browser = await driver.chromium.launch(executable_path=chromium(), args=FLAGS)
         await asyncio.gather(
             *(page_client(browser, url, number, right, until, tally) for number in range(count))
         )
@@ -277,46 +292,40 @@ async def page_client(
         page = await browser.new_page()
         page.set_default_timeout(PATIENCE * 1000)
         try:
-            await page.goto(f"{url}/?prompt=a+red+lantern&seed=7&tree=small&methods=vanilla,eagle1")
+            await page.goto(f"{url}/?{PAGE_LINK}")
             await page.locator("#status", has_text="Filled in from the link").wait_for()
-            for _ in range(dice.randrange(1, 4)):
-                if time.monotonic() > until:
-                    break
-                start = time.monotonic()
-                await page.get_by_role("button", name="Draw", exact=True).click()
-                # First wait until the previous run's status is gone, then for the end of this run.
-                toast = page.get_by_test_id("toast-text")
-                await page.locator("#stop:enabled").or_(toast).first.wait_for()
-                await (
-                    page.locator("#status", has_not_text="Done, with seed")
-                    .or_(toast)
-                    .first.wait_for()
-                )
-                ended = page.locator("#status", has_text="Done, with seed").or_(toast)
-                if dice.random() < 0.2:
-                    await asyncio.sleep(dice.uniform(0, 3))
-                    tally.add("tab closed")
-                    break
-                await ended.first.wait_for()
-                if await page.get_by_test_id("toast-text").count():
-                    text = await page.get_by_test_id("toast-text").first.inner_text()
-                    if "busy" in text:
-                        tally.add("refused: page")
-                    else:
-                        tally.fault(f"a page said: {text[:200]}")
-                    break
-                async with page.expect_download() as download:
-                    await page.locator("#record").click()
-                record = json.loads(
-                    Path(await (await download.value).path()).read_text(encoding="utf-8")
-                )
-                if tokens_of(record) == right[-1]:
+            start = time.monotonic()
+            await page.get_by_role("button", name="Draw", exact=True).click()
+            refusal = page.locator("#status", has_text="Nothing was started")
+            await page.locator("#stop:enabled").or_(refusal).first.wait_for()
+            if dice.random() < 0.2:
+                await asyncio.sleep(dice.uniform(0, 3))
+                tally.add("tab closed")
+            else:
+                await page.locator("#stop:disabled").wait_for(state="attached")
+                if await refusal.count():
+                    tally.add("refused: page")
+                elif await hands_out(page, right[-1], number, tally):
                     tally.add("right", f"page {number}", time.monotonic() - start)
-                else:
-                    tally.fault(f"page {number}: other tokens")
         except Exception as error:
             tally.fault(f"page {number}: {type(error).__name__}: {str(error)[:300]}")
         await page.close()
+
+
+async def hands_out(page: Any, right: dict[str, list[int]], number: int, tally: Tally) -> bool:
+    """Return whether the record that a page hands out has the right tokens."""
+    alert = page.locator("#status [role=alert]")
+    if await alert.count():
+        tally.fault(f"page {number} said: {(await alert.inner_text())[:200]}")
+        return False
+    await page.get_by_role("tab", name="Share and reproduce").click()
+    async with page.expect_download() as download:
+        await page.locator("#record").click()
+    record = json.loads(Path(await (await download.value).path()).read_text(encoding="utf-8"))
+    if tokens_of(record) != right:
+        tally.fault(f"page {number}: other tokens")
+        return False
+    return True
 
 
 # -- the server's state and resources
@@ -360,10 +369,8 @@ def soak(
     tally = Tally()
     right = alone(url)
     if page_count:
-        page_case = {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"], "seed": 7}
-        right.append(
-            tokens_of(answer(url, join(url, page_case).raise_for_status().json()["event_id"])[1])
-        )
+        response = join(url, PAGE_CASE)
+        right.append(tokens_of(answer(url, response.raise_for_status().json()["event_id"])[1]))
     start = time.monotonic()
     until = start + 60 * minutes
     threads = [
