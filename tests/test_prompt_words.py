@@ -246,7 +246,7 @@ def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> N
     prompt, _ = texts.EXAMPLES[0]
     visitor.fills(show_first(visitor.service, visitor.w))
     assert visitor.draws(prompt)[0] == 1000
-    picked = show_example(visitor.service, visitor.w, visitor.form, Shown(), 0)
+    picked = show_example(visitor.service, visitor.w, visitor.form, 0)
     assert picked[visitor.w.seed] == 7 and visitor.form.locked not in picked
     visitor.fills(picked)
     assert visitor.draws(prompt, locked=True)[0] == 7
