@@ -41,7 +41,7 @@ AXE = Path(
     os.environ.get("AXE")
     or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js"
 )
-PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
+PATIENCE = 60_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
 
