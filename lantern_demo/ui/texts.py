@@ -51,15 +51,12 @@ SEED_INFO = (
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
-DRAW_THESE = "Draw with these"
-DRAW_OTHERS = "Draw with all chosen methods"
-PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
+PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = "The papers' draft trees, k, delta and lambda, with independent noise, are filled in."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
 LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
-KEEP_TITLE = "Record and link"
 KEEP_NOTE = (
     "The record holds everything needed to run this again: prompt, settings, trees, "
     "versions, every token and every step. "
@@ -74,11 +71,8 @@ PAPERS = {
 }
 REPOSITORY = "Code, docs and licence"
 
-KNOB_TITLE = "Change lambda, delta or k"
-OTHERS_TITLE = "Other methods"
 OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
-TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
     "Times are milliseconds a step. c is a method's step over vanilla's, so that speedup is about "
     "tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
@@ -127,7 +121,10 @@ SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same tokens in all {methods} methods."
 LEFT_OUT = "Left out:"
 OFFER = "Try:"
-OTHERS_TOLD = "SJD needs no drafter: the model drafts for itself, and every step checks a window of its own guesses."
+OTHERS_TOLD = (
+    "SJD needs no drafter: the model drafts for itself, and every step checks a window of its own "
+    "guesses."
+)
 COMPLETED = "Completed from the usual parts: {prompt}."
 
 TIMING = """
@@ -142,9 +139,7 @@ TIMING = """
 - **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
 """
 
-AUDIT_FILE = "docs/audit.md"
 
-MORE = "\u2026"  # stands for the rest of a list
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
 READY_RECORDED = "A recording. Draw runs it live."
@@ -190,7 +185,6 @@ WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
-WAITING = "waiting"
 NO_LOOK_HERE = (
     "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 )
@@ -207,7 +201,6 @@ SUITING = "Prompts that suit it: {prompts}."  # Markdown
 UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
-UNKNOWN_WORDS = "The model does not know these words and drew without them: {words}."
 MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
@@ -215,7 +208,6 @@ NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free 
 REFUSED_RECORD = "This file cannot be shown: {why}."
 REFUSED_LINK = "The link asks for what is not allowed: {why}"
 NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
-EXPLORE_TITLE = "What {setting} buys in {method}"
 EXPLORED = "Explored five values, with seed {seed}."
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
@@ -333,7 +325,9 @@ WEB: dict[str, Any] = {
         "vanilla": "the reference",
         "same": "\u2713 same picture, all {of} pieces",
         "differ": "{count} of {of} pieces differ",
-        "rounding": "Its probabilities differ from vanilla's by rounding, which can tip a close choice.",
+        "rounding": (
+            "Its probabilities differ from vanilla's by rounding, which can tip a close choice."
+        ),
         "alike": "{count} look-alikes of {of}",
         "own": "Pieces that the model would not have drawn: a similar one stands for it.",
         "exact": "exact",
@@ -342,7 +336,8 @@ WEB: dict[str, Any] = {
     },
     "reason": (
         "{method} takes {steps} steps instead of {other}, and one of its steps takes {grown} times "
-        "as long as vanilla's: {own} ms (draft {draft}, check {check}, keep {keep}) beside {one} ms. "
+        "as long as vanilla's: {own} ms (draft {draft}, check {check}, keep {keep}) beside "
+        "{one} ms. "
         "So in seconds it is {fast}."
     ),
     "asFast": "{times} as fast",
@@ -359,56 +354,20 @@ WEB: dict[str, Any] = {
         "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
         "check": "2. Check. One step of the model checks all guesses at once.",
         "keep": "3. Keep. {kept} guesses stay and the model adds one piece: {added} in one step.",
-        "alike": "Orange: a look-alike. It is not the piece that the model wanted, but a similar one.",
+        "alike": (
+            "Orange: a look-alike. It is not the piece that the model wanted, but a similar one."
+        ),
         "next": "Next",
         "done": "Done",
     },
     "lookTitle": "Look at one piece",
-    "passes": "{steps} steps",
     "open": "{method}: look at its tokens",
-    "noBaseline": "\u2013 no speedup: vanilla was not run",
-    "changed": "{count} of {of} changed",
     "kinds": {
         "e": "draft accepted exactly",
         "r": "changed by the method",
         "t": "drawn by the model itself",
     },
     **LOOK,
-    "changedTitle": "Speedup in seconds against changed tokens",
-    "changedNote": "Higher is faster; further left is closer to the model.",
-    "changedAxis": "tokens changed",
-    "speedupAxis": "speedup",
-    "secondsAxis": "seconds of decoding",
-    "tokensAxis": "tokens",
-    "changedPoint": "{method}: speedup {speedup}, {count} of {of} changed",
-    "linePoint": "{method} needs {seconds}",
-    "linesTitle": "Tokens over time",
-    "sweepPoint": "{value}: speedup {speedup}, {count} of {of} changed",
-    "sweepNote": "Each point is one run of one picture; times vary from run to run.",
-    "pictureAt": "The picture drawn with {value}",
-    "vanilla": "Vanilla",
-    "waiting": "No value has been drawn yet.",
-    "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
-    "noSweeps": "The recorded values could not be fetched; Measure here still works.",
-    "sweepAt": "{steps} instead of {alone}, {changed}",
-    "sweepNoted": (
-        "These values were recorded with the example. Measure here redraws it and gives seconds."
-    ),
-    "lossless": {
-        "title": "Is it lossless?",
-        "here": "In this run, the same {of} tokens as vanilla: {told}.",
-        "yes": "{method} yes",
-        "no": "{method} no",
-        "independent": (
-            "Independent random numbers draw another picture from the same distribution."
-        ),
-        "relaxed": (
-            "Relaxed acceptance changes the distribution of {methods}: here it changed "
-            "{counts} of {of} tokens."
-        ),
-        "checked": "How every method is checked:",
-    },
-    "showCard": "Show the recorded run of: {prompt}",
 }
 
 
@@ -503,7 +462,7 @@ def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return (
         f"Other programs used the processor, and runs waited {waited} % of their time: "
-        "trust passes, not seconds."
+        "trust steps, not seconds."
     )
 
 
