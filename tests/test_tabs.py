@@ -100,6 +100,24 @@ def test_turn_it_up_draws_one_setting_at_all_its_values(shown: Page) -> None:
     expect(shown.locator("#draw")).to_be_enabled()
 
 
+def test_a_link_fills_in_the_form_and_shows_its_run(shown: Page, tab: Page, server: str) -> None:
+    """What it asks for in vain gets a sentence, and a link to a run that is gone is still read."""
+    tab_of(shown, texts.SHARE_TAB)
+    address = shown.locator("#link :is(input, textarea)").input_value()
+    assert address.startswith(server) and "run=" in address
+    open_page(tab, address)
+    expect(tab.locator("#status")).to_contain_text(texts.READY_RUN)
+    expect(tab.locator("#stage .lane[data-done] h3")).to_have_text(["Vanilla", "LANTERN++"])
+    open_page(tab, re.sub(r"run=[^&]+", "run=gone", address))
+    expect(tab.locator("#status")).to_contain_text(f"{texts.READY_GONE} {texts.READY_LINK}")
+    expect(tab.locator("#headline h1")).to_have_text(texts.NOT_DRAWN_YET)
+    expect(tab.locator("#prompt :is(input, textarea)")).to_have_value(HOSTILE)
+    open_page(tab, f"{server}?tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E")
+    refusal = "Draft tree must be one of default, small, paper"
+    expect(tab.get_by_role("alert")).to_contain_text(refusal)
+    assert tab.locator("#status img").count() == 0
+
+
 def test_a_record_is_loaded_and_run_again(shown: Page, tmp_path: Path) -> None:
     """Its texts stay texts, also where it names another device. What is no record is refused."""
     kept = save(shown, "#record", tmp_path / "run.json")
@@ -122,21 +140,3 @@ def test_a_record_is_loaded_and_run_again(shown: Page, tmp_path: Path) -> None:
     expect(shown.locator("#status")).to_contain_text(texts.REPRODUCED.format(methods=2))
     assert shown.locator("#stage img, #status img").count() == 0
     assert "broken" not in shown.title()
-
-
-def test_a_link_fills_in_the_form_and_shows_its_run(shown: Page, tab: Page, server: str) -> None:
-    """What it asks for in vain gets a sentence, and a link to a run that is gone is still read."""
-    tab_of(shown, texts.SHARE_TAB)
-    address = shown.locator("#link :is(input, textarea)").input_value()
-    assert address.startswith(server) and "run=" in address
-    open_page(tab, address)
-    expect(tab.locator("#status")).to_contain_text(texts.READY_RUN)
-    expect(tab.locator("#stage .lane[data-done] h3")).to_have_text(["Vanilla", "LANTERN++"])
-    open_page(tab, re.sub(r"run=[^&]+", "run=gone", address))
-    expect(tab.locator("#status")).to_contain_text(f"{texts.READY_GONE} {texts.READY_LINK}")
-    expect(tab.locator("#headline h1")).to_have_text(texts.NOT_DRAWN_YET)
-    expect(tab.locator("#prompt :is(input, textarea)")).to_have_value(HOSTILE)
-    open_page(tab, f"{server}?tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E")
-    refusal = "Draft tree must be one of default, small, paper"
-    expect(tab.get_by_role("alert")).to_contain_text(refusal)
-    assert tab.locator("#status img").count() == 0
