@@ -54,7 +54,8 @@ def shown(browser: Browser, server: str) -> Iterator[Page]:
 
 
 def test_axe_finds_nothing_serious_in_the_tabs(shown: Page) -> None:
-    for title in (texts.NUMBERS_TAB, texts.TWIN_TAB, texts.KNOB_TAB, texts.SHARE_TAB):
+    twins, others = texts.TWIN_TAB, texts.OTHERS_TAB
+    for title in (texts.NUMBERS_TAB, twins, texts.KNOB_TAB, others, texts.SHARE_TAB):
         tab_of(shown, title)
         check_for_axe(shown, title)
     shown.set_viewport_size({"width": 1280, "height": 900})
