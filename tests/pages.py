@@ -5,7 +5,6 @@ one that $CHROMIUM names.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from lantern_demo.ui.components import SCRIPTS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page, Route
+    from playwright.sync_api import Browser, Page, Route
 
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -45,14 +44,6 @@ AXE = Path(
 PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
-
-
-# Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow
-# to see.
-NOTE_PLAYING = """new MutationObserver(() => {
-  const buttons = [...document.querySelectorAll(".play")];
-  window.played ||= buttons.some((button) => button.textContent.includes("Pause"));
-}).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
 # how the browser's console begins about an answer that is an error
@@ -95,62 +86,51 @@ def new_tab(browser: Browser) -> Iterator[Page]:
 
 
 def open_page(page: Page, address: str) -> None:
-    """Open the page, and wait for its first answer, with which Gradio fills in the form."""
-    page.add_init_script(
-        "document.addEventListener('lantern-started', () => { window.started = true; })"
-    )
+    """Open the page, and wait for its form and its first answer."""
     page.goto(address)
-    expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
-    page.wait_for_function("window.started")
-
-
-def show_example(page: Page) -> None:
-    page.locator("#examples .card").first.click()
-    expect(page.locator("#status")).to_contain_text("recorded run")
-    expect(page.locator("#stage .lane").first).to_be_visible()
+    page.locator("#draw").wait_for()
+    page.locator("#stage .lane").first.wait_for()
+    if "=" in address:
+        # the link's form is there
+        expect(page.locator("#status")).not_to_have_text(texts.READY_RECORDED)
+    else:
+        expect(page.locator("#table")).to_contain_text("LANTERN++")
 
 
 def settings(page: Page) -> None:
-    """Open what is behind the settings button."""
-    if not page.locator("#settings").is_visible():
-        page.get_by_role("button", name="Settings", exact=True).first.click()
-    expect(page.locator("#settings")).to_be_visible()
+    """Open the bar at the side."""
+    page.locator("#open-settings").click()
+    expect(page.locator("#knob-lantern_k")).to_be_in_viewport(ratio=1)
 
 
 def only(page: Page, *methods: str) -> None:
-    """Leave only these methods chosen."""
+    """Leave only these of the usual methods chosen, and close the bar again."""
     settings(page)
-    for method in METHODS.values():
-        box = page.locator(f'.method input[value="{method.id}"]')
-        if method.default:
-            box.set_checked(method.id in methods)
-        elif box.is_checked() != (method.id in methods):
-            box.evaluate("box => box.click()")  # in a fold of the page
+    for method in DEFAULT:
+        label = METHODS[method].label
+        page.locator("#methods").get_by_label(label, exact=True).set_checked(method in methods)
+    page.get_by_role("button", name="Toggle Sidebar").click()
+    expect(page.locator("#knob-lantern_k")).not_to_be_in_viewport()
+
+
+def type_prompt(page: Page, prompt: str) -> None:
+    """Write a prompt in the line of text, which stands in place of the lists."""
+    field = page.locator("#prompt :is(textarea, input)")
+    if not field.is_visible():
+        page.locator("#type").click()
+    field.fill(prompt)
 
 
 def draw(page: Page) -> None:
-    """Press Draw: that of the settings where these are open."""
-    opened = page.locator("#settings").is_visible()
-    page.get_by_role("button", name=texts.DRAW_THESE if opened else texts.DRAW, exact=True).click()
+    page.locator("#draw").click()
 
 
-COLOURS = """lane => {
-  const canvas = document.querySelector(`#lane-${lane} canvas`);
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return new Set(new Uint32Array(data.buffer)).size;
-}"""
-
-
-def drawn(page: Page, lane: str) -> None:
-    """Wait for a picture in a lane: the tiny model's have thousands of colours, and a cover has
-    one.
-    """
-    page.wait_for_function(f"lane => ({COLOURS})(lane) > 500", arg=lane)
-
-
-def at_rest(page: Page) -> None:
-    """Wait until every lane of the run on the stage is done."""
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+def drawn(page: Page, lanes: int) -> None:
+    """Wait for the end of a run that draws so many lanes."""
+    over = f"[...document.querySelectorAll('#stage .lane[data-done]')].length === {lanes}"
+    live = "document.querySelector('#stage .source').dataset.kind === 'live'"
+    page.wait_for_function(f"{over} && {live}")
+    expect(page.locator("#draw")).to_be_visible()
 
 
 def fits(page: Page) -> bool:
@@ -231,28 +211,20 @@ def faults_of(page: Page, what: str) -> None:
     assert faults == {}, f"{what}: {faults}"
 
 
-def unfold(page: Page, title: str) -> None:
-    """Open one of the folds below the cards."""
-    fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
-    if "open" not in (fold.get_attribute("class") or "").split():
-        fold.click()
-
-
-def link_of(page: Page) -> Locator:
-    """The field of the link to the run."""
-    unfold(page, texts.KEEP_TITLE)
-    return page.locator("#link :is(input, textarea)")
+def tab_of(page: Page, title: str) -> None:
+    """Open one of the tabs below the stage."""
+    page.locator("#results").get_by_role("tab", name=title, exact=True).click()
 
 
 def look_at(page: Page, method: str) -> None:
-    """Open the look at a lane's tokens, or turn it to that lane."""
+    """Open the look at a lane's pieces, or turn it to that lane."""
     page.get_by_role("button", name=f"{method}: look at its tokens").press("Enter")
     expect(page.locator("#stage .look-columns")).to_be_visible()
 
 
 def save(page: Page, button: str, path: Path) -> Path:
     """Press a button that hands out a file -> where the file is now."""
-    unfold(page, texts.KEEP_TITLE)
+    tab_of(page, texts.SHARE_TAB)
     with page.expect_download() as download:
         page.locator(button).click()
     download.value.save_as(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,11 +13,13 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.scenes import WORDINGS, worded
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import _models
+from lantern_demo.ui.ask import FIRST_CLASS, add_sentence
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, Form, choose, note
+from lantern_demo.ui.model_choice import Form, choose, note
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -38,10 +39,8 @@ def form_of(service: Service) -> Form:
             gr.Dropdown(),
             gr.State(service.default),
             gr.HTML(),
-            gr.Textbox(),
-            gr.Dropdown(),
-            gr.HTML(),
-            (gr.HTML(), gr.HTML()),
+            add_sentence(service.offered()[service.default]),
+            (gr.CheckboxGroup(), gr.CheckboxGroup()),
             {name: gr.Number() for name in ON_THE_FORM},
             gr.Number(),
             gr.Checkbox(),
@@ -51,10 +50,10 @@ def form_of(service: Service) -> Form:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     form = form_of(service)
     found = choose(service, form, model)
-    parts = {
-        name: getattr(form, name) for name in ("set_for", "note", "prompt", "label", "examples")
-    }
-    parts |= {"methods": form.methods[0], "others": form.methods[1]} | form.knobs
+    s = form.sentence
+    parts = {"set_for": form.set_for, "note": form.note, "prompt": s.prompt, "label": s.label}
+    parts |= {"typing": s.typing, "noun": s.noun, "toggle": s.toggle, "surprise": s.surprise}
+    parts |= {"methods": form.methods[0], "others": form.methods[1]} | s.lists | form.knobs
     names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -62,10 +61,9 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
 
 def on_offer(found: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The methods that can be chosen, and those that are."""
-    views = [json.loads(found[name]) for name in ("methods", "others")]
-    return [one["id"] for view in views for one in view["methods"]], [
-        name for view in views for name in view["chosen"]
-    ]
+    boxes = [found[name] for name in ("methods", "others")]
+    offered = [method for box in boxes for _, method in box["choices"]]
+    return offered, [method for box in boxes for method in box["value"]]
 
 
 def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
@@ -77,10 +75,9 @@ def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> No
 
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service) -> None:
     found = chosen(service, CLASS_ID)
-    assert (
-        found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"}
-        and found["label"]["visible"]
-    )
+    assert found["label"]["visible"] and found["label"]["value"] == FIRST_CLASS
+    assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"}
+    assert found["typing"], "Draw reads the class, not the lists"
     assert len(found["label"]["choices"]) == 1000, (
         "the list comes with the first model that needs it"
     )
@@ -126,11 +123,9 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
     assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "default")
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
     assert "estimates" in said and all(part in said for part in needs.split(", "))
-    assert (
-        found["prompt"]["visible"]
-        and not found["label"]["visible"]
-        and not found["examples"]["visible"]
-    )
+    assert found["prompt"]["visible"] and found["typing"]
+    lists = ("label", "count", "noun", "toggle", "surprise")
+    assert not any(found[name]["visible"] for name in lists)
     assert found["prompt"]["value"] == (info.prompts or (texts.EXAMPLES[0][0],))[0]
     drafting = {method.id for method in METHODS.values() if method.needs_drafter}
     default = [method.id for method in METHODS.values() if method.default]
@@ -152,12 +147,10 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
 
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
-    assert (
-        found["prompt"]["visible"]
-        and not found["label"]["visible"]
-        and found["examples"]["visible"]
-    )
-    assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
+    assert not found["prompt"]["visible"] and not found["label"]["visible"]
+    assert all(found[name]["visible"] for name in ("noun", "toggle", "surprise", *WORDINGS))
+    said = {part: found[part]["value"] for part in WORDINGS if found[part]["value"]}
+    assert worded(said) == texts.EXAMPLES[0][0] and not found["typing"]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
 
 

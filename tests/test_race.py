@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -37,7 +37,6 @@ from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files, texts
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, failed, settle
-from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.service import Frame, Progress, Service
 
@@ -321,12 +320,12 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def pressed(
-    service: Service, w: Widgets, prompt: str = PROMPT, methods: Any = None, seed: int = 3
+    event: Any, prompt: str = PROMPT, methods: Sequence[str] = DEFAULT, seed: int = 3
 ) -> list[dict[Any, Any]]:
-    """All answers to a press of Draw on a page that shows nothing."""
-    return list(
-        draw(service, w, prompt, None, methods, seed, False, Shown(), *[None] * len(ON_THE_FORM))
-    )
+    """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
+    service, _, sentence = event.fn.args
+    fields = [True, prompt, *["" for _ in sentence.lists], *[None for _ in ON_THE_FORM]]
+    return list(event.fn(service.default, list(methods), [], seed, False, Shown(), *fields))
 
 
 @pytest.mark.slow
@@ -396,7 +395,7 @@ def test_the_page_says_which_methods_did_not_race(
     folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
 ) -> None:
     monkeypatch.setattr(race, "SLICE_SECONDS", slices)
-    service, w, _ = page_of(folder, draw)
+    _, w, event = page_of(folder, draw)
     run, begun = Pipeline.run, list[str]()
 
     def short_of_memory(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
@@ -407,7 +406,7 @@ def test_the_page_says_which_methods_did_not_race(
 
     monkeypatch.setattr(Pipeline, "run", short_of_memory)
     *states, end = [
-        answer[w.status] for answer in pressed(service, w) if isinstance(answer.get(w.status), str)
+        answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)
     ]
     counted = [state for state in states if "methods have finished" in state]
     assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), (
@@ -417,14 +416,14 @@ def test_the_page_says_which_methods_did_not_race(
 
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
-    service, w, _ = page_of(folder, draw)
+    service, w, event = page_of(folder, draw)
     (shown,) = [
-        answer[w.shown] for answer in pressed(service, w, methods=["vanilla"]) if w.shown in answer
+        answer[w.shown] for answer in pressed(event, methods=["vanilla"]) if w.shown in answer
     ]
-    assert settle(service, w, shown)[w.seed] == 3
-    *_, answer = pressed(service, w, "", ["vanilla"], 9)
+    assert settle(service, w, shown, [])[w.seed] == 3
+    *_, answer = pressed(event, "", ["vanilla"], 9)
     assert "The prompt is empty" in answer[w.status] and w.shown not in answer
-    assert settle(service, w, shown) == w.busy(False), (
+    assert settle(service, w, shown, []) == w.busy(False), (
         "the seed is what was typed, and the replay stays where it is"
     )
 
@@ -435,7 +434,7 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
     begun = begin(w, w.status, False, shown)
     assert not {w.status, w.waits} & begun.keys(), "Enter in the middle of a run begins nothing"
-    settled = settle(service, w, shown)
+    settled = settle(service, w, shown, [])
     assert (
         json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     )
@@ -446,9 +445,11 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     assert texts.WAITS_ALREADY in begin(w, w.status, True, shown)[w.status]
     end = partial(settle, service, w)
     ended = {**w.busy(False), w.waits: False}
-    told = failed(w, w.status, end, True, shown)
+    told = failed(w, w.status, end, True, shown, [])
     assert texts.NOT_STARTED in told.pop(w.status) and told == ended
-    assert failed(w, w.status, end, False, shown) == ended, "it began, and says itself what failed"
+    assert failed(w, w.status, end, False, shown, []) == ended, (
+        "it began, and says itself what failed"
+    )
     assert repeating.inputs == [w.result], "which the results are of"
 
 
@@ -468,7 +469,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
     assert event.outputs == [w.status, w.waits, w.stage, w.shown], (
         "Gradio builds every output anew for every answer"
     )
-    opening, *frames = [answer for answer in pressed(service, w) if w.stage in answer]
+    opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), (
         "the page's state is handed over once"
     )
@@ -492,7 +493,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         DEFAULT
     )
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
-    final = json.loads(settle(service, w, shown)[w.stage])
+    final = json.loads(settle(service, w, shown, [])[w.stage])
     assert final["run"] == views[0]["run"] and set(final["files"]) == set(DEFAULT)
     assert all(lane["picture"] for lane in final["lanes"]), (
         "whatever a browser skipped is there at the end"

@@ -80,17 +80,15 @@ def test_no_file_of_the_machine_is_handed_out(server: str) -> None:
         ), path
 
 
-def test_the_foot_links_the_papers_and_a_spaces_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_links_the_papers_and_a_spaces_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
-    foot = served._foot()
-    assert (
-        all(f'href="{address}" target="_blank"' in foot for address in texts.PAPERS.values())
-        and foot.count("<a ") == 2
-    )
+    head = served._top()
+    assert all(f'href="{address}" target="_blank"' in head for address in texts.PAPERS.values())
+    assert head.count("<a ") == 2
     monkeypatch.setenv("SPACE_ID", "someone/lanterns")
     assert (
         'href="https://huggingface.co/spaces/someone/lanterns/tree/main" target="_blank"'
-        in served._foot()
+        in served._top()
     )
 
 

@@ -3,10 +3,9 @@
 Each function names the Gradio version that needs it, and the reason. Check each with a new version
 of Gradio: `tests/test_gradio_patches.py` fails when another version than CHECKED is installed.
 
-Some dependences are elsewhere. `style.css` and `web/*.css` name classes of Gradio's own elements:
-`.html-container`, `.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`,
-`.tab-like-container`, `.head` and `.toast-wrap`, and the mark `data-testid="status-tracker"` of its
-loading indicator. `web/layers.js` uses the role `listbox` of an open list. A run changes the
+Some dependences are elsewhere. `style.css` names classes of Gradio's own elements:
+`.html-container`, `.main.fillable`, `main.contain`, `.column`, `.wrap-inner`, `.icon-wrap`,
+`.grid-container`, `.grid-wrap`, `.thumbnail-lg` and `.caption-label`. A run changes the
 `run_state.Shown` that it handed to a `gr.State`; a test checks that Gradio keeps the object itself.
 """
 

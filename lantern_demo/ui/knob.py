@@ -57,7 +57,10 @@ def add_explorer() -> Explorer:
         start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore")
     told = gr.HTML("", elem_id="explore-told", elem_classes="answer")
     table = gr.Dataframe(headers=list(HEAD), interactive=False, elem_id="explored")
-    pictures = gr.Gallery(columns=6, height=220, show_label=False, elem_id="explored-pictures")
+    # while it is empty, Gradio's gallery has an ARIA attribute that is not allowed there
+    pictures = gr.Gallery(
+        columns=6, height=220, show_label=False, visible=False, elem_id="explored-pictures"
+    )
     return Explorer(knob, start, told, table, pictures)
 
 
@@ -124,7 +127,8 @@ def _points(service: Service, e: Explorer, name: str, requests: list[Request]) -
                 rows.append([label, stats.steps, f"{seconds:.2f}", gain, changed])
                 pictures.append((event.image, label))
         told = status_html(texts.exploring(len(rows), len(requests)), "busy")
-        yield {e.told: told, e.table: rows, e.pictures: pictures}
+        shots = gr.update(value=pictures, visible=True)
+        yield {e.told: told, e.table: rows, e.pictures: shots}
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:

@@ -51,7 +51,7 @@ SEED_INFO = (
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
-PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
+PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = "The papers' draft trees, k, delta and lambda, with independent noise, are filled in."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
@@ -134,13 +134,13 @@ TIMING = """
 - The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading
   the prompt and decoding the picture are timed separately. Previews, files and the network are not
   timed. Every method is warmed up first.
-- **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a
-  processor for more than a tenth of its seconds, the page reports a busy machine.
-- **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
+- **Steps** depend on the draft tree: one for processors, another for GPUs, both constants. Seconds
+  and speedups depend on the machine. Where a method waited for a processor for more than a tenth of
+  its seconds, the page reports a busy machine.
+- **Speedup** is vanilla's decoding time over the method's, in the same run.
 """
 
 
-MORE = "\u2026"  # stands for the rest of a list
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
 READY_RECORDED = "A recording. Draw runs it live."
@@ -186,7 +186,6 @@ WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
-WAITING = "waiting"
 NO_LOOK_HERE = (
     "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
 )
@@ -197,7 +196,7 @@ LOOK_NOT_LOADED = (
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
-NO_METHOD_FINISHED = "No method finished; the cards show why."
+NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 SUITING = "Prompts that suit it: {prompts}."  # Markdown
 UNMET = "**It cannot run here:** {reason}"
@@ -233,16 +232,16 @@ EXPLORE = "Measure here"
 
 # The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
-    "heading": "This token: {what}",
-    "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
+    "heading": "This piece (token): {what}",
+    "terms": {"e": "exact acceptance", "r": "a look-alike", "t": "the model's own token"},
     "lookNote": (
-        "Click a token of the picture, or use the arrow keys. The same token is lit on every card."
+        "Click a piece of the picture, or use the arrow keys. Every lane lights the same piece."
     ),
     "patchesTitle": "The picture with other tokens at this position",
     "patchDraft": "refused draft",
     "patchBoth": "the accepted draft",
-    "patchKept": "the token drawn",
-    "patchVanilla": "vanilla's token",
+    "patchKept": "the piece drawn",
+    "patchVanilla": "vanilla's piece",
     "patchNear": "its neighbours in the codebook",
     "patchModel": "the model's likeliest tokens",
     "patchWait": "Decoding the other tokens\u2026",
@@ -438,7 +437,7 @@ def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
     waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
     return (
         f"Other programs used the processor, and runs waited {waited} % of their time: "
-        "trust passes, not seconds."
+        "trust steps, not seconds."
     )
 
 

@@ -50,8 +50,13 @@ def add_twins() -> Twins:
         start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
     told = gr.HTML("", elem_id="twin-told", elem_classes="answer")
     with gr.Row():
+        # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
         slider = gr.ImageSlider(
-            label=texts.TWIN_SLIDER, interactive=False, max_height=420, elem_id="twin-slider"
+            label=texts.TWIN_SLIDER,
+            interactive=False,
+            max_height=420,
+            visible=False,
+            elem_id="twin-slider",
         )
         zooms = gr.HTML("", elem_id="zooms")
     return Twins(method, start, told, slider, zooms)
@@ -90,9 +95,10 @@ def compare_twins(
     alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
     facts = {"method": METHODS[method].label, "count": len(alike), "of": entry["tokens"]}
     facts |= {"steps": entry["steps"], "twin": twin.stats.steps}
+    pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
         t.told: status_html(texts.TWIN_TOLD.format(**facts)),
-        t.slider: (twin.image.resize(own.size), outlined(own, alike, grid)),
+        t.slider: gr.update(value=pictures, visible=True),
         t.zooms: _zooms(own, twin, alike, grid),
     }
 
