@@ -64,7 +64,7 @@ class ReleasedLanternPlusPlus(Released, LanternPlusPlus):
 
 
 def released_rule(about: dict[str, Any]) -> Rule:
-    """The acceptance rule of a golden header; above 1 the released code reads its delta as lambda."""
+    """Return the rule of a golden header; above 1 the released code reads delta as lambda."""
     if not about["lantern"]:
         return Rule()
     kind = ReleasedLanternPlusPlus if about["lantern_delta"] > 1 else ReleasedLantern

@@ -17,7 +17,8 @@ from lantern_demo.models.device import unused_gpu
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.service import Service
 
-VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
+VERSION = """\
+NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
 GCC version:  gcc version 12.2.0
 """
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\n"

@@ -86,7 +86,8 @@ def token_of(visitor: str) -> str:
     """What the Hub's proxy puts into a visitor's requests: a token of three parts, of which the
     second tells who it is.
     """
-    return f"header.{base64.urlsafe_b64encode(json.dumps({'visitor': visitor}).encode()).decode().rstrip('=')}.signature"
+    told = base64.urlsafe_b64encode(json.dumps({"visitor": visitor}).encode())
+    return f"header.{told.decode().rstrip('=')}.signature"
 
 
 def visitor_of(token: str) -> str:
