@@ -152,11 +152,16 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
 
 
 def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
-    """Add to x a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
+    """Add to x a linear layer without a bias of y, both [R, n, *].
+
+    In inference mode the sum may overwrite x: otherwise CUDA copies x first, in its own launch.
+    """
     if type(part) is not nn.Linear:
         return x + part(y)
-    rows = torch.addmm(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t())
-    return rows.view(x.shape)
+    rows = x.reshape(-1, x.shape[-1])
+    # `addmm_` takes no part in mixed precision, which training uses without gradients too.
+    add = rows.addmm_ if torch.is_inference_mode_enabled() else rows.addmm
+    return add(y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
 
 
 def joined(parts: Sequence[nn.Module]) -> nn.Linear:
@@ -390,7 +395,7 @@ class DecoderTarget(Decoder):
         for number, (block, store) in enumerate(zip(self.layers, stores, strict=True), 1):
             x = block(x, rotation, mask, store, x.shape[1])
             if number in self.feature_layers:
-                features.append(x)
+                features.append(x.clone())  # the next block may overwrite x
         return with_features(self.norm(x), features)
 
 
