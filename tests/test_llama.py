@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from small_models import model_of
 from torch import Tensor, nn
 
 from lantern_demo.models.llama import Layer, added
@@ -19,13 +20,34 @@ def operands() -> tuple[Tensor, nn.Linear, Tensor]:
 def test_a_sum_in_place_has_the_same_bits(dtype: torch.dtype) -> None:
     x, part, y = operands()
     x, part, y = x.to(dtype), part.to(dtype), y.to(dtype)
-    with torch.no_grad():
-        wanted = added(x, part, y)
-        assert wanted.data_ptr() != x.data_ptr()
+    wanted = added(x, part, y)
+    assert wanted.data_ptr() != x.data_ptr()
     with torch.inference_mode():
         found = added(x, part, y)
-        assert found.data_ptr() == x.data_ptr()  # no copy of x
+    assert found.data_ptr() == x.data_ptr()  # no copy of x
     assert torch.equal(found, wanted)
+
+
+def test_mixed_precision_counts_without_gradients_too() -> None:
+    x, part, y = operands()
+    with torch.autocast("cpu", torch.bfloat16):
+        wanted = added(x, part, y)
+        with torch.no_grad():
+            assert torch.equal(added(x, part, y), wanted)
+
+
+def test_rows_that_share_their_vectors_are_added_to_apart() -> None:
+    """Vanilla's one node enters both rows of guidance as one vector."""
+    model = model_of("llamagen")
+    target, _, _ = model.joined
+    token, slot = torch.tensor([5]), torch.tensor([7])
+    visible = torch.ones(1, 8, dtype=torch.bool)
+    with torch.no_grad():
+        cache = target.new_cache(2, 8)
+        target.prefill(model.condition, cache)
+        found = target.forward(token, slot, slot, visible, cache)
+        alone = target.forward(token.expand(2, 1), slot, slot, visible, cache)
+    assert not torch.equal(found[0], found[1]) and torch.equal(found, alone)
 
 
 def test_gradients_are_those_of_the_formula() -> None:

@@ -200,7 +200,10 @@ class StaticProposer(Proposer):
         tokens = root.new_empty(last + 1)
         tokens[::last] = root  # also the entry for missing draws, where any valid token will do
         nothing = zero(root.device)
-        probs, masses, best, used = list[Tensor](), [nothing], list[Tensor](), 0
+        probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+        best: list[Tensor] = []
+        masses = [nothing]
+        used = 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)

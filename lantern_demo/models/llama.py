@@ -154,13 +154,14 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
 def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
     """Add to x a linear layer without a bias of y, both [R, n, *].
 
-    In inference mode the sum may overwrite x: otherwise CUDA copies x first, in its own launch.
+    Without gradients the sum may overwrite x: otherwise CUDA copies x first, in its own launch.
     """
     if type(part) is not nn.Linear:
         return x + part(y)
     rows = x.reshape(-1, x.shape[-1])
-    # `addmm_` takes no part in mixed precision, which training uses without gradients too.
-    add = rows.addmm_ if torch.is_inference_mode_enabled() else rows.addmm
+    # `addmm_` takes no part in mixed precision.
+    kept = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
+    add = rows.addmm if kept else rows.addmm_
     return add(y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
 
 
@@ -360,7 +361,7 @@ class DecoderTarget(Decoder):
         self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
     ) -> Tensor:
         """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
-        x = self.embed(tokens).expand(cache.rows, -1, -1)
+        x = self.embed(tokens).expand(cache.rows, -1, -1).contiguous()  # to be added to in place
         end = end_of(slots, visible)
         mask = cache.bias(visible, end)
         return self.run(x, self.rope_at(positions, cache), mask, self._stores(cache, slots, end))
