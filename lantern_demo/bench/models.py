@@ -130,8 +130,8 @@ def timed_model(
     weights = sum(w.numel() for block in target.blocks for w in block.parameters())
     weights += target.config.dim * target.vocab_size
     if join:
-        for layer in (*target.blocks, drafter.layer):
-            layer.join()
+        target.join()
+        drafter.join()
     tokens = target.config.tokens
     return TimedModel(model, target, drafter, condition, knobs, table, tokens, device, weights)
 

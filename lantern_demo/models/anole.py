@@ -163,9 +163,9 @@ class AnoleDrafter(SequenceDrafter):
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
         store = partial(cache.write, 0, slots, n)
-        rope = self.rope_at(slots, cache)
+        rotation = self.rotation_at(slots, cache)
         mask = cache.bias(None, n)
-        self.run(self.embed_tokens(following), hidden, rope, mask, store, 1)
+        self.run(self.embed_tokens(following), hidden, rotation, mask, store, 1)
 
 
 # -- on a CPU

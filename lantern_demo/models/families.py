@@ -291,12 +291,9 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
 
 def joined_runners(networks: Networks) -> Runners:
     """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
-    layers = [
-        *networks.target.blocks,
-        *([] if networks.drafter is None else [networks.drafter.layer]),
-    ]
-    for layer in layers:
-        layer.join()
+    networks.target.join()
+    if networks.drafter is not None:
+        networks.drafter.join()
     return Runners(networks.target, networks.drafter)
 
 

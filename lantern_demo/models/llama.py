@@ -159,9 +159,8 @@ def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
     if type(part) is not nn.Linear:
         return x + part(y)
     rows = x.reshape(-1, x.shape[-1])
-    # `addmm_` takes no part in mixed precision.
-    kept = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
-    add = rows.addmm if kept else rows.addmm_
+    alike = x.dtype == y.dtype == part.weight.dtype  # not so in mixed precision
+    add = rows.addmm_ if alike and not torch.is_grad_enabled() else rows.addmm
     return add(y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
 
 
@@ -304,7 +303,14 @@ class Decoder(nn.Module, ABC):
     config: Any
     layers: nn.ModuleList
     rope: Tensor
+    turns: Tensor | None = None  # `rotations` of the whole table, once joined
     cache_type: type[KVCache] = KVCache
+
+    def join(self) -> None:
+        """Prepare for an accelerator, once in place: fewer matmuls, and rotations at hand."""
+        for layer in self.layers:
+            cast(Layer, layer).join()
+        self.turns = rotations(self.rope)
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -321,9 +327,14 @@ class Decoder(nn.Module, ABC):
         sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
         return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
 
-    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
-        """Return rows of `rope` [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
-        return self.rope[positions][None]
+    def places(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the rows [R or 1, n] of `rope` for positions [n] of a cache's sequence."""
+        return positions[None]
+
+    def rotation_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the `rotations` [R or 1, n, 3, 1, d / 2] of positions [n]."""
+        places = self.places(positions, cache)
+        return rotations(self.rope[places]) if self.turns is None else self.turns[places]
 
 
 class DecoderTarget(Decoder):
@@ -355,7 +366,7 @@ class DecoderTarget(Decoder):
         mask = prefix_mask(condition.mask, n, x.device, self.padding, x.dtype)
         cache.start(n, condition.mask)
         slots = torch.arange(n, device=x.device)
-        return self.run(x, self.rope_at(slots, cache), mask, self._stores(cache, slots, n))
+        return self.run(x, self.rotation_at(slots, cache), mask, self._stores(cache, slots, n))
 
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
@@ -364,7 +375,8 @@ class DecoderTarget(Decoder):
         x = self.embed(tokens).expand(cache.rows, -1, -1).contiguous()  # to be added to in place
         end = end_of(slots, visible)
         mask = cache.bias(visible, end)
-        return self.run(x, self.rope_at(positions, cache), mask, self._stores(cache, slots, end))
+        rotation = self.rotation_at(positions, cache)
+        return self.run(x, rotation, mask, self._stores(cache, slots, end))
 
     def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
         return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
@@ -384,15 +396,16 @@ class DecoderTarget(Decoder):
             seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
             dtype = self.norm.weight.dtype
             seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.padding, dtype)
-        return self.run(x, self.rope[:n][None], seen, [unstored] * len(self.layers))
+        return self.run(x, rotations(self.rope[None, :n]), seen, [unstored] * len(self.layers))
 
-    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
+    def run(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, stores: Sequence[Store]
+    ) -> Tensor:
         """Apply the blocks and the final norm to x [B, n, H] -> hidden.
 
-        rope [B or 1, n, d / 2, 2] holds rows of the rotary table.
+        rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`.
         """
         features: list[Tensor] = []
-        rotation = rotations(rope)
         for number, (block, store) in enumerate(zip(self.layers, stores, strict=True), 1):
             x = block(x, rotation, mask, store, x.shape[1])
             if number in self.feature_layers:
@@ -438,25 +451,25 @@ class DecoderDrafter(Decoder):
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
         store = partial(cache.write, 0, slots, end)
-        rope = self.rope_at(positions, cache)
+        rotation = self.rotation_at(positions, cache)
         mask = cache.bias(visible, end)
-        return self.run(self.embed(tokens), hidden, rope, mask, store, asked)
+        return self.run(self.embed(tokens), hidden, rotation, mask, store, asked)
 
     def run(
         self,
         embedded: Tensor,
         hidden: Tensor,
-        rope: Tensor,
+        rotation: Tensor,
         mask: Tensor | None,
         store: Store,
         asked: int,
     ) -> Tensor:
         """Run n slots -> outputs [R, asked, H] of the last `asked`.
 
-        embedded is [n, H] or [R, n, H], hidden [R, n, H], rope [R or 1, n, d / 2, 2].
+        embedded is [n, H] or [R, n, H], hidden [R, n, H], rotation [R or 1, n, 3, 1, d / 2].
         """
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, rotations(rope), mask, store, asked))
+        return self.finish(self.layer(x, rotation, mask, store, asked))
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing with the inputs of drafting.
@@ -521,8 +534,8 @@ class SequenceDecoder(Decoder):
         c = self.config
         return angles(c.prefix + c.grid * c.grid + BEYOND, c.head_dim, c.rope_base)
 
-    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        return self.rope[cache.positions(positions)]
+    def places(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return cache.positions(positions)
 
 
 class SequenceTarget(SequenceDecoder, DecoderTarget):
