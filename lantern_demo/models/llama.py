@@ -10,17 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache, end_of
 
 # rows of a rotary table past the last token: draft trees may reach over the end of the image
 BEYOND = 64
+FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
 
 # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -95,6 +97,19 @@ def prefix_mask(
     if dtype == torch.float32:
         into_padding = into_padding | seen
     return torch.where(padded_row, into_padding, causal & seen)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A `Store` at slots [n] int64 of a layer of a cache; a pass reads the first `end` slots."""
+
+    cache: KVCache
+    layer: int
+    slots: Tensor
+    end: int
+
+    def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cache.write(self.layer, self.slots, self.end, kv)
 
 
 def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,6 +319,7 @@ class Decoder(nn.Module, ABC):
     layers: nn.ModuleList
     rope: Tensor
     turns: Tensor | None = None  # `rotations` of the whole table, once joined
+    fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
     cache_type: type[KVCache] = KVCache
 
     def join(self) -> None:
@@ -311,6 +327,13 @@ class Decoder(nn.Module, ABC):
         for layer in self.layers:
             cast(Layer, layer).join()
         self.turns = rotations(self.rope)
+
+    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Sequence[Any]:
+        """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
+        if not self.fused or mask is None or mask.dtype != x.dtype or not switch.on(x.device):
+            return cast(Sequence[Any], self.layers)
+        few = asked == x.shape[1] <= FUSED_NODES
+        return self.fused if few else cast(Sequence[Any], self.layers)
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -379,7 +402,7 @@ class DecoderTarget(Decoder):
         return self.run(x, rotation, mask, self._stores(cache, slots, end))
 
     def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
-        return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
+        return [Stored(cache, i, slots, end) for i in range(len(self.layers))]
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
         """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H].
@@ -406,7 +429,8 @@ class DecoderTarget(Decoder):
         rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`.
         """
         features: list[Tensor] = []
-        for number, (block, store) in enumerate(zip(self.layers, stores, strict=True), 1):
+        layers = self.layers_for(x, mask, x.shape[1])
+        for number, (block, store) in enumerate(zip(layers, stores, strict=True), 1):
             x = block(x, rotation, mask, store, x.shape[1])
             if number in self.feature_layers:
                 features.append(x.clone())  # the next block may overwrite x
@@ -450,7 +474,7 @@ class DecoderDrafter(Decoder):
         """As `decoding.interfaces.Drafter.forward`."""
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
-        store = partial(cache.write, 0, slots, end)
+        store = Stored(cache, 0, slots, end)
         rotation = self.rotation_at(positions, cache)
         mask = cache.bias(visible, end)
         return self.run(self.embed(tokens), hidden, rotation, mask, store, asked)
@@ -469,7 +493,8 @@ class DecoderDrafter(Decoder):
         embedded is [n, H] or [R, n, H], hidden [R, n, H], rotation [R or 1, n, 3, 1, d / 2].
         """
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, rotation, mask, store, asked))
+        (layer,) = self.layers_for(x, mask, asked)
+        return self.finish(layer(x, rotation, mask, store, asked))
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing with the inputs of drafting.

@@ -1,0 +1,127 @@
+"""Triton's kernels against the modules, in Triton's interpreter, which runs them on a processor.
+
+The variables that switch them on are read once, so that a program of its own runs each check.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import ran
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+    ),
+]
+
+LAYERS = """
+import torch
+from copy import deepcopy
+from lantern_demo.decoding import switch
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models import kernels
+from lantern_demo.models.llama import Layer, Stored, angles, rotate_halves, rotations
+from lantern_demo.models.llamagen import rotate_pairs
+
+@torch.inference_mode()
+def difference(dtype, nodes, rotate, norm_before, rows=2, shared=False):
+    torch.manual_seed(nodes)
+    layer = Layer(64, 2, 96, 1e-5, rotate, norm_before).to(dtype)
+    layer.join()
+    slots = torch.randperm(40)[:nodes] + 5
+    places = torch.randint(0, 50, (1 if shared else rows, nodes))
+    rotation = rotations(angles(50, 32, 100.0)[places])
+    visible = torch.rand(nodes, 72) < 0.5
+    visible[:, 8] = True
+    padding = torch.zeros(rows, 1, 1, 72, dtype=dtype)
+    padding[1:, ..., :3] = -torch.inf
+    bias = torch.where(visible[None, None], padding, torch.tensor(-torch.inf, dtype=dtype))
+    x = torch.randn(rows, nodes, 64, dtype=dtype)
+    caches = [KVCache(2, rows, 2, 80, 32, dtype=dtype) for _ in range(2)]
+    torch.manual_seed(1)
+    for cache in caches:
+        cache.both.copy_(torch.randn(cache.both.shape, generator=torch.Generator().manual_seed(1)))
+    stores = [Stored(cache, 1, slots, 72) for cache in caches]
+    wanted = layer(x.clone(), rotation, bias, stores[0], nodes)
+    found = kernels.FusedLayer(layer)(x.clone(), rotation, bias, stores[1], nodes)
+    pairs = [(found, wanted), (caches[1].both, caches[0].both)]
+    return max(float((a - b).float().norm() / b.float().norm()) for a, b in pairs)
+
+assert switch.on(torch.device("cpu"))
+for nodes in (1, 5, 37):
+    for rotate in (rotate_pairs, rotate_halves):
+        for norm_before in (True, False):
+            exact = difference(torch.float32, nodes, rotate, norm_before)
+            half = difference(torch.float16, nodes, rotate, norm_before, shared=True)
+            assert exact < 2e-6 and half < 2e-3, (nodes, rotate, norm_before, exact, half)
+print("alike")
+"""
+
+RUNS = """
+import sys
+import torch
+from small_models import model_of
+from lantern_demo.decoding import switch
+model = model_of(sys.argv[1])
+joined = model.joined
+assert joined[0].fused and joined[1].fused
+for method in ("vanilla", "eagle1", "eagle2", "lantern", "lantern++"):
+    switch.INTERPRETED = True
+    kernels = model.run(joined, method, num_tokens=5)[-1]
+    assert switch.on(torch.device("cpu")) and kernels.runner_reason == "", kernels.runner_reason
+    switch.INTERPRETED = False
+    modules = model.run(joined, method, num_tokens=5)[-1]
+    assert (kernels.tokens, kernels.accepted_lengths) == (modules.tokens, modules.accepted_lengths)
+print("alike")
+"""
+
+FAULT = """
+import torch
+from small_models import model_of
+from lantern_demo.decoding import switch
+from lantern_demo.models import kernels
+
+def broken(*_, **__):
+    raise RuntimeError("no C compiler\\nand more")
+
+kernels.attend = broken
+model = model_of("llamagen")
+faulty = model.run(model.joined, "eagle1")[-1]
+assert faulty.runner_reason == "without kernels: RuntimeError: no C compiler", faulty.runner_reason
+assert not switch.on(torch.device("cpu"))
+assert faulty.tokens == model.run(model.joined, "eagle1")[-1].tokens
+print("alike")
+"""
+
+
+def prints(program: str, *words: str, **variables: str) -> str:
+    """What a program of this project prints in Triton's interpreter, with kernels on."""
+    here = Path(__file__).parent
+    settings = {"TRITON_INTERPRET": "1", "LANTERN_KERNELS": "1", **variables}
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
+    done = ran(sys.executable, "-c", program, *words, env={**os.environ, **paths, **settings})
+    return done.stdout if done.returncode == 0 else done.stderr
+
+
+def test_a_layer_in_kernels_computes_what_its_modules_do() -> None:
+    assert prints(LAYERS).endswith("alike\n")
+
+
+@pytest.mark.parametrize("model", ["llamagen", "janus, padded"])
+def test_runs_through_kernels_draw_the_same_tokens(model: str) -> None:
+    assert prints(RUNS, model).endswith("alike\n")
+
+
+def test_an_error_of_a_kernel_turns_all_off_and_is_stated() -> None:
+    assert prints(FAULT).endswith("alike\n")
+
+
+def test_the_variable_is_checked() -> None:
+    told = prints(RUNS, "llamagen", LANTERN_KERNELS="yes")
+    assert "LANTERN_KERNELS is 'yes'; allowed are 0 (off) and 1 (on)" in told
