@@ -63,6 +63,45 @@ for nodes in (1, 5, 37):
 print("alike")
 """
 
+SELECTIONS = """
+import torch
+from lantern_demo.decoding import selection, switch
+from lantern_demo.decoding.sampling import Sampling, draw_in_turn, scores, top
+
+def both(call):
+    found = []
+    for switch.INTERPRETED in (True, False):
+        assert switch.on(torch.device("cpu")) == switch.INTERPRETED
+        found.append(call())
+    return found
+
+for rows in (1, 3):
+    for width in (64, 1000):
+        torch.manual_seed(rows)
+        x = torch.randn(rows, width)
+        ties = x.mul(2).round().div(2)
+        ties[:, ::7] = -0.0
+        ties[:, 5] = torch.inf
+        for logits in (x, ties, -x.abs()):
+            for k in (1, 17, width - 1):
+                kernel, wanted = both(lambda: scores(logits, Sampling(top_k=k)))
+                assert torch.equal(kernel, wanted), (rows, width, k)
+        out = torch.zeros(3, max(2, rows), dtype=torch.int64)
+        (best, tokens), wanted = both(lambda: (top(x, 3, out), out[:, :rows].clone()))
+        assert torch.equal(best, wanted[0]) and torch.equal(tokens, wanted[1])
+        switch.INTERPRETED = True
+        x[0, 3] = torch.nan
+        assert top(x, 1, out)[0].isnan()
+        q = torch.randn(rows, width).mul(4).softmax(-1)
+        q[:, 10:40] = 0.0
+        u = torch.rand(rows, 3).clamp(min=2.0**-100)
+        u[0, 0] = 2.0**-100
+        (sums, tokens), wanted = both(lambda: (draw_in_turn(q, u, out), out.clone()))
+        assert torch.equal(tokens, wanted[1]) and (q.gather(1, tokens.t()[:rows]) > 0).all()
+        torch.testing.assert_close(torch.stack(sums), torch.stack(wanted[0]))
+print("alike")
+"""
+
 RUNS = """
 import sys
 import torch
@@ -73,10 +112,11 @@ joined = model.joined
 assert joined[0].fused and joined[1].fused
 for method in ("vanilla", "eagle1", "eagle2", "lantern", "lantern++"):
     switch.INTERPRETED = True
-    kernels = model.run(joined, method, num_tokens=5)[-1]
+    noise = "shared" if method == "eagle1" else "independent"
+    kernels = model.run(joined, method, (1.0, 20, 1.0), num_tokens=5, noise=noise)[-1]
     assert switch.on(torch.device("cpu")) and kernels.runner_reason == "", kernels.runner_reason
     switch.INTERPRETED = False
-    modules = model.run(joined, method, num_tokens=5)[-1]
+    modules = model.run(joined, method, (1.0, 20, 1.0), num_tokens=5, noise=noise)[-1]
     assert (kernels.tokens, kernels.accepted_lengths) == (modules.tokens, modules.accepted_lengths)
 print("alike")
 """
@@ -110,16 +150,20 @@ def prints(program: str, *words: str, **variables: str) -> str:
 
 
 def test_a_layer_in_kernels_computes_what_its_modules_do() -> None:
-    assert prints(LAYERS).endswith("alike\n")
+    assert prints(LAYERS) == "alike\n"
 
 
 @pytest.mark.parametrize("model", ["llamagen", "janus, padded"])
 def test_runs_through_kernels_draw_the_same_tokens(model: str) -> None:
-    assert prints(RUNS, model).endswith("alike\n")
+    assert prints(RUNS, model) == "alike\n"
+
+
+def test_selections_in_kernels_are_those_of_sampling() -> None:
+    assert prints(SELECTIONS) == "alike\n"
 
 
 def test_an_error_of_a_kernel_turns_all_off_and_is_stated() -> None:
-    assert prints(FAULT).endswith("alike\n")
+    assert prints(FAULT) == "alike\n"
 
 
 def test_the_variable_is_checked() -> None:

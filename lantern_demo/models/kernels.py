@@ -12,7 +12,7 @@ scales its sums at the end. Sums are float32, and none is split among blocks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -140,6 +140,31 @@ def precision(dtype: torch.dtype) -> str:
     return "tf32x3" if dtype == torch.float32 else "tf32"
 
 
+class Blocks(NamedTuple):
+    """How `linear` divides its work: rows, outputs and inputs of a block, warps, stages."""
+
+    rows: int
+    outputs: int
+    k: int
+    warps: int
+    stages: int
+
+
+def blocks_of(rows: int, k: int, outputs: int, size: int, gated: bool) -> Blocks:
+    """Return the blocks of `linear` for x [rows, K] of numbers of `size` bytes."""
+    many = outputs >= 2048
+    widest = 128 if many else 256
+    block = Blocks(
+        min(64, max(16, triton.next_power_of_2(rows))),
+        32 if many else 16,
+        min(widest // 4 if size == 4 else widest, k & -k),  # it divides K
+        4,
+        2,
+    )
+    stage = (block.rows + block.outputs * (2 if gated else 1)) * block.k * size
+    return block._replace(stages=max(2, min(6, 1 + SHARED // stage)))
+
+
 def linear(
     x: Tensor,
     weight: Tensor,
@@ -155,20 +180,15 @@ def linear(
     """
     rows, k = x.shape
     outputs = out.shape[1]
-    size = x.element_size()
-    block_rows = min(64, max(16, triton.next_power_of_2(rows)))
-    block_outputs = 32 if outputs >= 2048 else 16
-    widest = 128 if outputs >= 2048 else 256
-    block_k = min(widest // 4 if size == 4 else widest, k & -k)  # it divides K
-    stage = (block_rows + block_outputs * (2 if gated else 1)) * block_k * size
-    grid = triton.cdiv(outputs, block_outputs), triton.cdiv(rows, block_rows)
+    blocks = blocks_of(rows, k, outputs, x.element_size(), gated)
+    grid = triton.cdiv(outputs, blocks.outputs), triton.cdiv(rows, blocks.rows)
     scale = x if norm is None else norm.weight
     eps = 0.0 if norm is None else norm.eps
     _linear[grid](
         x, weight, scale, out, rows, outputs, eps,
         K=k, NORM=norm is not None, GATED=gated, ADD=add,
-        BM=block_rows, BN=block_outputs, BK=block_k, PRECISION=precision(x.dtype),
-        num_warps=4, num_stages=max(2, min(6, 1 + SHARED // stage)),
+        BM=blocks.rows, BN=blocks.outputs, BK=blocks.k, PRECISION=precision(x.dtype),
+        num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out
 
