@@ -12,12 +12,13 @@ scales its sums at the end. Sums are float32, and none is split among blocks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 
 from lantern_demo.decoding.switch import guarded
 from lantern_demo.models.llama import Attention, Layer, RMSNorm, Stored, rotate_halves
@@ -264,6 +265,7 @@ def fits(layer: Layer) -> bool:
     return known and dim % 64 == 0 and ffn % 16 == 0 and dim // attention.heads in HEAD_DIMS
 
 
-def fused(layers: nn.ModuleList) -> list[Any]:
-    """Return joined layers in kernels; none if one does not fit."""
+def fused(layers: Iterable[Any]) -> list[FusedLayer]:
+    """Return each `Layer`, joined, in kernels; none if one does not fit."""
+    layers = list(layers)
     return [FusedLayer(layer) for layer in layers] if all(map(fits, layers)) else []
