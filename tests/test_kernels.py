@@ -32,7 +32,7 @@ from lantern_demo.models.llamagen import rotate_pairs
 @torch.inference_mode()
 def difference(dtype, nodes, rotate, norm_before, rows=2, shared=False):
     torch.manual_seed(nodes)
-    layer = Layer(64, 2, 96, 1e-5, rotate, norm_before).to(dtype)
+    layer = Layer(64, 2, 96, 0.1, rotate, norm_before).to(dtype)
     layer.join()
     slots = torch.randperm(40)[:nodes] + 5
     places = torch.randint(0, 50, (1 if shared else rows, nodes))
