@@ -65,8 +65,10 @@ print("alike")
 
 SELECTIONS = """
 import torch
-from lantern_demo.decoding import selection, switch
+from lantern_demo.decoding import sampling, selection, switch
 from lantern_demo.decoding.sampling import Sampling, draw_in_turn, scores, top
+
+sampling.kernels = selection
 
 def both(call):
     found = []

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import switch
-
 CONTIGUOUS = torch.contiguous_format
+
+# the module `selection`, once a GPU runs Triton kernels
+kernels: Any = None
 
 COLD = 1e-3  # below this temperature the largest logit is subtracted first
 COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
@@ -125,9 +126,9 @@ def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
     """Return logits [..., V] with -inf for all below the top_k highest."""
     if not 0 < top_k < logits.shape[-1]:
         return logits
-    if kernels := kernels_for(logits):
+    if fused := kernels_for(logits):
         kept = logits.contiguous() if overwrite else logits.clone(memory_format=CONTIGUOUS)
-        return kernels.cut(kept.flatten(0, -2), top_k).view(logits.shape)
+        return fused.cut(kept.flatten(0, -2), top_k).view(logits.shape)
     if logits.device.type == "cpu":  # the cheapest way on each device
         smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
     else:
@@ -137,12 +138,8 @@ def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
 
 
 def kernels_for(rows: Tensor) -> Any:
-    """Return the module `selection` if its kernels select from rows [..., V], else None."""
-    if not switch.on(rows.device):
-        return None
-    from . import selection  # it needs Triton
-
-    return selection if selection.fits(rows) else None
+    """Return `kernels` if they select from rows [..., V], else None."""
+    return kernels if kernels is not None and kernels.fits(rows) else None
 
 
 def top(scored: Tensor, count: int, out: Tensor) -> Tensor:
@@ -150,8 +147,8 @@ def top(scored: Tensor, count: int, out: Tensor) -> Tensor:
 
     Return the highest scores [n].
     """
-    if kernels := kernels_for(scored):
-        return kernels.top(scored, count, out)
+    if fused := kernels_for(scored):
+        return fused.top(scored, count, out)
     found = scored.topk(count)
     out[:, : len(scored)] = found.indices.t()
     return found.values[:, 0]
@@ -195,8 +192,8 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     from twice, see `running_sums`. Return each row's remaining sum before each draw, C times
     [max(P, 2)] float64. Where it is 0, as for a row that is not finite, no token was drawn; `out`
     then has any valid one."""
-    if kernels := kernels_for(q):
-        return kernels.draw_in_turn(q, u, out)
+    if fused := kernels_for(q):
+        return fused.draw_in_turn(q, u, out)
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):

@@ -19,8 +19,8 @@ WIDEST = 2**14  # scores of a row
 
 
 def fits(rows: Tensor) -> bool:
-    """Return whether the kernels can select from rows [..., V]."""
-    return rows.dtype == torch.float32 and rows.shape[-1] <= WIDEST
+    """Return whether the kernels select from rows [..., V]."""
+    return rows.dtype == torch.float32 and rows.shape[-1] <= WIDEST and switch.on(rows.device)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.decoding import interfaces, switch
+from lantern_demo.decoding import interfaces, sampling, switch
 from lantern_demo.models import anole, janus, llamagen
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.cpu import (
@@ -294,8 +294,10 @@ def for_accelerator(network: Decoder) -> None:
     """Prepare a network for an accelerator: join its matmuls, and use kernels if they are on."""
     network.join()
     if switch.on(network.rope.device):
-        from lantern_demo.models.kernels import fused  # it needs Triton
+        from lantern_demo.decoding import selection  # it needs Triton, as the next
+        from lantern_demo.models.kernels import fused
 
+        sampling.kernels = selection
         network.fused = fused(network.layers)
 
 
