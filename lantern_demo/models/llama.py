@@ -395,7 +395,7 @@ class DecoderTarget(Decoder):
         self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
     ) -> Tensor:
         """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
-        x = self.embed(tokens).expand(cache.rows, -1, -1).contiguous()  # to be added to in place
+        x = self.embed(tokens).expand(cache.rows, -1, -1)
         end = end_of(slots, visible)
         mask = cache.bias(visible, end)
         rotation = self.rotation_at(positions, cache)
@@ -426,8 +426,9 @@ class DecoderTarget(Decoder):
     ) -> Tensor:
         """Apply the blocks and the final norm to x [B, n, H] -> hidden.
 
-        rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`.
+        rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`. x may be overwritten.
         """
+        x = x.contiguous()  # rows of one vector cannot be added to in place
         features: list[Tensor] = []
         layers = self.layers_for(x, mask, x.shape[1])
         for number, (block, store) in enumerate(zip(layers, stores, strict=True), 1):
