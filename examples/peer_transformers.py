@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lantern_demo.bench.speed import Contestant, measure, play, prompts_for, rows_of
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models.llama import prefix_mask
+from lantern_demo.models.llama import prefix_mask, rotations
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.runs.pipeline import Pipeline, load
 
@@ -108,9 +108,9 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         else:
             x = self.target.embed_tokens(input_ids).expand(rows, -1, -1)
             mask = None if visible is None else visible[:, None, None]
-        rope = self.target.rope[None, first : first + x.shape[1]]
+        rotation = rotations(self.target.rope[None, first : first + x.shape[1]])
         stores = [partial(append, cache, layer) for layer in range(self.target.config.layers)]
-        hidden = self.target.run(x, rope, mask, stores)
+        hidden = self.target.run(x, rotation, mask, stores)
         logits = guide(self.target.head(hidden[:, -1:]), self.cfg_scale)[None]
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
 

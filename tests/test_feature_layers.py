@@ -51,7 +51,7 @@ def test_states_carry_the_outputs_of_feature_layers() -> None:
     found = []
     for feature_layers in ((), (1, 3)):
         target.feature_layers, seen = feature_layers, list[Tensor]()
-        keep = lambda *given, seen=seen: seen.append(given[-1])  # noqa: E731
+        keep = lambda *given, seen=seen: seen.append(given[-1].clone())  # noqa: E731
         hooks = [target.layers[layer - 1].register_forward_hook(keep) for layer in (1, 3)]
         cache = target.new_cache(2, 8)
         hidden = torch.cat((target.prefill(condition, cache), chain_pass(target, tokens, cache)), 1)

@@ -4,6 +4,7 @@ launches more than it may.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -102,6 +103,20 @@ def test_it_sees_what_an_accelerator_may_not_do() -> None:
         for fault in faults_of(lambda: x.index_select(0, torch.tensor([1])))
     )
     assert faults_of(lambda: x[1:].add_(1).index_select(0, mask.long())) == []
+
+
+def test_a_sum_of_matrices_is_a_copy_and_a_product() -> None:
+    x = torch.empty(4, 4, device=META)
+
+    def launches(step: Callable[[], Any]) -> int:
+        found = Launches()
+        with torch.inference_mode(), Watch(found.kernels["draft"], found.faults):
+            step()
+        return found.total
+
+    assert launches(lambda: torch.addmm(x, x, x)) == 2
+    assert launches(lambda: x.addmm_(x, x)) == 1
+    assert launches(lambda: F.linear(x, x, x[0])) == 1
 
 
 def test_it_sees_attention_that_lies_askew() -> None:

@@ -390,7 +390,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     rooms = sorted(
         path.stem
         for path in (ROOT / "lantern_demo" / "decoding").glob("*.py")
-        if path.stem != "__init__"
+        if path.stem not in ("__init__", "selection")  # which needs Triton
     )
     assert "loop" in rooms
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]

@@ -19,7 +19,7 @@ from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
-from lantern_demo.models.families import blank_network, family_of
+from lantern_demo.models.families import blank_network, family_of, for_accelerator
 from lantern_demo.models.registry import (
     AnoleConfig,
     DrafterSizes,
@@ -130,8 +130,8 @@ def timed_model(
     weights = sum(w.numel() for block in target.blocks for w in block.parameters())
     weights += target.config.dim * target.vocab_size
     if join:
-        for layer in (*target.blocks, drafter.layer):
-            layer.join()
+        for_accelerator(target)
+        for_accelerator(drafter)
     tokens = target.config.tokens
     return TimedModel(model, target, drafter, condition, knobs, table, tokens, device, weights)
 

@@ -60,7 +60,9 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     target = rule.target(p, children.q)
     threshold = rule.threshold(u, qx, target).expand(x.shape)
     residual = target
-    masses, scores, accepted = list[Tensor](), list[Tensor](), list[Tensor]()
+    masses: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+    scores: list[Tensor] = []
+    accepted: list[Tensor] = []
     for i in range(x.shape[1]):
         one = slice(i, i + 1)
         members = rule.members(residual, ids[:, one], tried[:, one])

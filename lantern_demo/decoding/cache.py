@@ -73,8 +73,10 @@ class KVCache:
         1, n, end]; None: no bias. visible is that of `interfaces.Target.forward`."""
         if visible is None:
             return self.padding[..., :end] if self.padded else None
-        bias = torch.where(visible, self.seen, self.hidden)[None, None]
-        return bias + self.padding[..., :end] if self.padded or bias.is_cuda else bias
+        # a captured step reads the padding of later prompts too
+        whole = self.padded or self.padding.is_cuda
+        seen = self.padding[..., :end] if whole else self.seen
+        return torch.where(visible[None, None], seen, self.hidden)
 
     def write(self, layer: int, slots: Tensor, end: int, kv: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values kv [rows, n, 2, heads, head_dim] of one layer at slots [n]

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, zero
+from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, top, zero
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -215,7 +215,10 @@ class StaticProposer(Proposer):
         tokens = root.new_empty(last + 1)
         tokens[::last] = root  # also the entry for missing draws, where any valid token will do
         nothing = zero(root.device)
-        probs, masses, best, used = list[Tensor](), [nothing], list[Tensor](), 0
+        probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+        best: list[Tensor] = []
+        masses = [nothing]
+        used = 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
@@ -228,9 +231,7 @@ class StaticProposer(Proposer):
                 scored = self.add_noise(
                     scores(logits, sampling, overwrite=True), passes.position + depth
                 )
-                top = scored.topk(level.draws)
-                drawn[:, : len(level.nodes)] = top.indices.t()
-                best.append(top.values[:, 0])
+                best.append(top(scored, level.draws, drawn))
             else:
                 probs.append(probabilities(logits, sampling, overwrite=True))
                 masses += draw_in_turn(

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from .results import Step
 from .step import Shape, Steps
+from .switch import tried
 from .timing import Clock
 
 # steps before a runner's first capture, in which libraries initialise; one before later captures
@@ -58,7 +60,7 @@ class Runner:
 
     def launch(self, index: int, shape: Shape) -> None:
         """Start step `index` (from 1, in order)."""
-        self.steps.step(shape, self.clock.measure)
+        tried(partial(self.steps.step, shape, self.clock.measure))
 
     def result(self, index: int, drafts: bool) -> Step:
         """Wait for a step and read it, once, in order. The clock then includes its seconds."""
@@ -156,7 +158,7 @@ class GraphRunner(Runner):
     def _captured(self, shape: Shape) -> _Captured:
         """Call `_capture`, and again if idle runners released memory."""
         try:
-            return self._capture(shape)
+            return tried(partial(self._capture, shape))
         except RuntimeError as error:
             if _out_of_memory(error) is None or not self.free():
                 raise

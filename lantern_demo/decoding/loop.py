@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from . import switch
 from .config import Config
 from .drafting import Proposer, RunContext
 from .graphs import GraphRunner, Runner, Runners, captures
@@ -47,7 +48,8 @@ class Decoded:
     tokens_per_second: float
     nodes: int  # nodes of the draft tree, root included
     runner: str  # "plain" or "graphs"
-    runner_reason: str  # why it fell back to plain steps; empty: it did not
+    # why it fell back to plain steps, or from Triton kernels; empty: it did not
+    runner_reason: str
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
@@ -203,7 +205,7 @@ def _events(
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
                 run = make_run()
-                tokens.append(run.prefill(condition))
+                tokens.append(switch.tried(partial(run.prefill, condition)))
             if run.captured and config.num_tokens > 1:  # so that later runs capture nothing
                 run.runner.prepare(run.steps.shapes())
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
@@ -251,5 +253,5 @@ def _result(
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
         nodes=nodes,
         runner=runner.name,
-        runner_reason=runner.reason,
+        runner_reason=runner.reason or switch.reason,
     )

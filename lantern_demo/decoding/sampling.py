@@ -7,9 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
+
+CONTIGUOUS = torch.contiguous_format
+
+# the module `selection`, once a GPU runs Triton kernels
+kernels: Any = None
 
 COLD = 1e-3  # below this temperature the largest logit is subtracted first
 COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
@@ -120,12 +126,32 @@ def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
     """Return logits [..., V] with -inf for all below the top_k highest."""
     if not 0 < top_k < logits.shape[-1]:
         return logits
+    if fused := kernels_for(logits):
+        kept = logits.contiguous() if overwrite else logits.clone(memory_format=CONTIGUOUS)
+        return fused.cut(kept.flatten(0, -2), top_k).view(logits.shape)
     if logits.device.type == "cpu":  # the cheapest way on each device
         smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
     else:
         smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
     cut = logits < smallest
     return logits.masked_fill_(cut, -math.inf) if overwrite else logits.masked_fill(cut, -math.inf)
+
+
+def kernels_for(rows: Tensor) -> Any:
+    """Return `kernels` if they select from rows [..., V], else None."""
+    return kernels if kernels is not None and kernels.fits(rows) else None
+
+
+def top(scored: Tensor, count: int, out: Tensor) -> Tensor:
+    """Write the tokens of the `count` highest scores [n, V] to out [count, n or more] int64.
+
+    Return the highest scores [n].
+    """
+    if fused := kernels_for(scored):
+        return fused.top(scored, count, out)
+    found = scored.topk(count)
+    out[:, : len(scored)] = found.indices.t()
+    return found.values[:, 0]
 
 
 def _behind(probs: Tensor, top_p: float) -> Tensor:
@@ -166,6 +192,8 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     from twice, see `running_sums`. Return each row's remaining sum before each draw, C times
     [max(P, 2)] float64. Where it is 0, as for a row that is not finite, no token was drawn; `out`
     then has any valid one."""
+    if fused := kernels_for(q):
+        return fused.draw_in_turn(q, u, out)
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -61,6 +61,11 @@ class Tree:
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I], nodes to which the rule is applied
     inner_rows: Tensor  # [n], a node's index in `inner` or -1
+    rows: Tensor  # [n], `inner_rows` with 0 for nodes that are not inner
+    inner_depths: Tensor  # [I, 1], depths of the inner nodes
+    # [n, width + 1], the next node of a walk from a node, by draw number: the child, or the node
+    # itself for a missing child and in the last column
+    onward: Tensor
     nodes: Tensor  # [n], all nodes
     size: int
     depth: int  # of the deepest node that a path may reach
@@ -72,23 +77,6 @@ class Tree:
     drawn_at: Tensor | None = None
     # [I, width] bool, draws that are nodes; None: those always come first
     offered: Tensor | None = None
-
-    @cached_property
-    def onward(self) -> Tensor:
-        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the
-        node itself for a missing child and in the last column."""
-        itself = self.nodes.unsqueeze(1)
-        return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """[n], `inner_rows` with 0 for nodes that are not inner."""
-        return self.inner_rows.clamp(min=0)
-
-    @cached_property
-    def inner_depths(self) -> Tensor:
-        """Depths of the inner nodes, [I, 1] int64."""
-        return self.of_inner(self.depths).unsqueeze(1)
 
     def of_inner(self, values: Tensor) -> Tensor:
         """Return the rows of the inner nodes in values [n, ...]."""
@@ -174,11 +162,20 @@ def whole_tree(
         mask,
         inner=nodes,
         inner_rows=nodes,
+        rows=nodes,
+        inner_depths=depths.unsqueeze(1),
+        onward=onward_of(nodes, children),
         nodes=nodes,
         size=len(nodes),
         depth=depth,
         width=width,
     )
+
+
+def onward_of(nodes: Tensor, children: Tensor) -> Tensor:
+    """Return `Tree.onward` of nodes [n] with children [n, width]."""
+    itself = nodes.unsqueeze(1)
+    return torch.cat([torch.where(children < 0, itself, children), itself], 1)
 
 
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
@@ -231,14 +228,20 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
+    every = long(range(len(names)))
+    depths = long([len(name) for name in names])
+    inner_rows = long([inner.index(node) if node in inner else -1 for node in range(len(names))])
     return Tree(
         parents=long(parents),
-        depths=long([len(name) for name in names]),
+        depths=depths,
         children=table,
         mask=mask,
         inner=long(inner),
-        inner_rows=long([inner.index(node) if node in inner else -1 for node in range(len(names))]),
-        nodes=long(range(len(names))),
+        inner_rows=inner_rows,
+        rows=inner_rows.clamp(min=0),
+        inner_depths=depths[long(inner)].unsqueeze(1),
+        onward=onward_of(every, table),
+        nodes=every,
         size=len(names),
         depth=depth,
         width=width,

@@ -12,7 +12,6 @@ numbered by their codebook index, which is their id less `FIRST`.
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +30,7 @@ from lantern_demo.models.llama import (
     Rotate,
     SequenceDrafter,
     SequenceTarget,
+    Stored,
     wide,
 )
 from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
@@ -162,10 +162,10 @@ class AnoleDrafter(SequenceDrafter):
         cache.start(n, condition.mask)
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
-        store = partial(cache.write, 0, slots, n)
-        rope = self.rope_at(slots, cache)
+        store = Stored(cache, 0, slots, n)
+        rotation = self.rotation_at(slots, cache)
         mask = cache.bias(None, n)
-        self.run(self.embed_tokens(following), hidden, rope, mask, store, 1)
+        self.run(self.embed_tokens(following), hidden, rotation, mask, store, 1)
 
 
 # -- on a CPU

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.decoding import interfaces
+from lantern_demo.decoding import interfaces, sampling, switch
 from lantern_demo.models import anole, janus, llamagen
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.cpu import (
@@ -27,6 +27,7 @@ from lantern_demo.models.cpu import (
 )
 from lantern_demo.models.device import pick_dtype
 from lantern_demo.models.hub import Located
+from lantern_demo.models.llama import Decoder
 from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
@@ -289,14 +290,22 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     return lean_runners(networks, exact_kind(target.parameters()), exact_kind(()), release)
 
 
+def for_accelerator(network: Decoder) -> None:
+    """Prepare a network for an accelerator: join its matmuls, and use kernels if they are on."""
+    network.join()
+    if switch.on(network.rope.device):
+        from lantern_demo.decoding import selection  # it needs Triton, as the next
+        from lantern_demo.models.kernels import fused
+
+        sampling.kernels = selection
+        network.fused = fused(network.layers)
+
+
 def joined_runners(networks: Networks) -> Runners:
     """Return the runners for an accelerator: the networks, matmuls of the same input joined."""
-    layers = [
-        *networks.target.blocks,
-        *([] if networks.drafter is None else [networks.drafter.layer]),
-    ]
-    for layer in layers:
-        layer.join()
+    for_accelerator(networks.target)
+    if networks.drafter is not None:
+        for_accelerator(networks.drafter)
     return Runners(networks.target, networks.drafter)
 
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache, end_of
 
 # rows of a rotary table past the last token: draft trees may reach over the end of the image
 BEYOND = 64
+FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
 
 # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -97,6 +99,19 @@ def prefix_mask(
     return torch.where(padded_row, into_padding, causal & seen)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A `Store` at slots [n] int64 of a layer of a cache; a pass reads the first `end` slots."""
+
+    cache: KVCache
+    layer: int
+    slots: Tensor
+    end: int
+
+    def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cache.write(self.layer, self.slots, self.end, kv)
+
+
 def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
     """A `Store` that keeps nothing: a pass attends to its own keys and values."""
     k, v = kv.transpose(1, 3).unbind(2)
@@ -152,11 +167,16 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
 
 
 def added(x: Tensor, part: nn.Module, y: Tensor) -> Tensor:
-    """Add to x a linear layer without a bias of y, both [R, n, *]; one kernel on an accelerator."""
+    """Add to x a linear layer without a bias of y, both [R, n, *].
+
+    Without gradients the sum may overwrite x: otherwise CUDA copies x first, in its own launch.
+    """
     if type(part) is not nn.Linear:
         return x + part(y)
-    rows = torch.addmm(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), part.weight.t())
-    return rows.view(x.shape)
+    rows = x.reshape(-1, x.shape[-1])
+    alike = x.dtype == y.dtype == part.weight.dtype  # not so in mixed precision
+    add = rows.addmm_ if alike and not torch.is_grad_enabled() else rows.addmm
+    return add(y.reshape(-1, y.shape[-1]), part.weight.t()).view(x.shape)
 
 
 def joined(parts: Sequence[nn.Module]) -> nn.Linear:
@@ -298,7 +318,22 @@ class Decoder(nn.Module, ABC):
     config: Any
     layers: nn.ModuleList
     rope: Tensor
+    turns: Tensor | None = None  # `rotations` of the whole table, once joined
+    fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
     cache_type: type[KVCache] = KVCache
+
+    def join(self) -> None:
+        """Prepare for an accelerator, once in place: fewer matmuls, and rotations at hand."""
+        for layer in self.layers:
+            cast(Layer, layer).join()
+        self.turns = rotations(self.rope)
+
+    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Sequence[Any]:
+        """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
+        if not self.fused or mask is None or mask.dtype != x.dtype or not switch.on(x.device):
+            return cast(Sequence[Any], self.layers)
+        few = asked == x.shape[1] <= FUSED_NODES
+        return self.fused if few else cast(Sequence[Any], self.layers)
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -315,9 +350,14 @@ class Decoder(nn.Module, ABC):
         sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
         return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
 
-    def rope_at(self, positions: Tensor, cache: Any) -> Tensor:
-        """Return rows of `rope` [R or 1, n, d / 2, 2] for positions [n] of a cache's sequence."""
-        return self.rope[positions][None]
+    def places(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the rows [R or 1, n] of `rope` for positions [n] of a cache's sequence."""
+        return positions[None]
+
+    def rotation_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """Return the `rotations` [R or 1, n, 3, 1, d / 2] of positions [n]."""
+        places = self.places(positions, cache)
+        return rotations(self.rope[places]) if self.turns is None else self.turns[places]
 
 
 class DecoderTarget(Decoder):
@@ -349,7 +389,7 @@ class DecoderTarget(Decoder):
         mask = prefix_mask(condition.mask, n, x.device, self.padding, x.dtype)
         cache.start(n, condition.mask)
         slots = torch.arange(n, device=x.device)
-        return self.run(x, self.rope_at(slots, cache), mask, self._stores(cache, slots, n))
+        return self.run(x, self.rotation_at(slots, cache), mask, self._stores(cache, slots, n))
 
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
@@ -358,10 +398,11 @@ class DecoderTarget(Decoder):
         x = self.embed(tokens).expand(cache.rows, -1, -1)
         end = end_of(slots, visible)
         mask = cache.bias(visible, end)
-        return self.run(x, self.rope_at(positions, cache), mask, self._stores(cache, slots, end))
+        rotation = self.rotation_at(positions, cache)
+        return self.run(x, rotation, mask, self._stores(cache, slots, end))
 
     def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
-        return [partial(cache.write, i, slots, end) for i in range(len(self.layers))]
+        return [Stored(cache, i, slots, end) for i in range(len(self.layers))]
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
         """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H].
@@ -378,19 +419,22 @@ class DecoderTarget(Decoder):
             seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
             dtype = self.norm.weight.dtype
             seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.padding, dtype)
-        return self.run(x, self.rope[:n][None], seen, [unstored] * len(self.layers))
+        return self.run(x, rotations(self.rope[None, :n]), seen, [unstored] * len(self.layers))
 
-    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
+    def run(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, stores: Sequence[Store]
+    ) -> Tensor:
         """Apply the blocks and the final norm to x [B, n, H] -> hidden.
 
-        rope [B or 1, n, d / 2, 2] holds rows of the rotary table.
+        rotation [B or 1, n, 3, 1, d / 2] is that of `rotations`. x may be overwritten.
         """
+        x = x.contiguous()  # rows of one vector cannot be added to in place
         features: list[Tensor] = []
-        rotation = rotations(rope)
-        for number, (block, store) in enumerate(zip(self.layers, stores, strict=True), 1):
+        layers = self.layers_for(x, mask, x.shape[1])
+        for number, (block, store) in enumerate(zip(layers, stores, strict=True), 1):
             x = block(x, rotation, mask, store, x.shape[1])
             if number in self.feature_layers:
-                features.append(x)
+                features.append(x.clone())  # the next block may overwrite x
         return with_features(self.norm(x), features)
 
 
@@ -431,26 +475,27 @@ class DecoderDrafter(Decoder):
         """As `decoding.interfaces.Drafter.forward`."""
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
-        store = partial(cache.write, 0, slots, end)
-        rope = self.rope_at(positions, cache)
+        store = Stored(cache, 0, slots, end)
+        rotation = self.rotation_at(positions, cache)
         mask = cache.bias(visible, end)
-        return self.run(self.embed(tokens), hidden, rope, mask, store, asked)
+        return self.run(self.embed(tokens), hidden, rotation, mask, store, asked)
 
     def run(
         self,
         embedded: Tensor,
         hidden: Tensor,
-        rope: Tensor,
+        rotation: Tensor,
         mask: Tensor | None,
         store: Store,
         asked: int,
     ) -> Tensor:
         """Run n slots -> outputs [R, asked, H] of the last `asked`.
 
-        embedded is [n, H] or [R, n, H], hidden [R, n, H], rope [R or 1, n, d / 2, 2].
+        embedded is [n, H] or [R, n, H], hidden [R, n, H], rotation [R or 1, n, 3, 1, d / 2].
         """
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, rotations(rope), mask, store, asked))
+        (layer,) = self.layers_for(x, mask, asked)
+        return self.finish(layer(x, rotation, mask, store, asked))
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing with the inputs of drafting.
@@ -515,8 +560,8 @@ class SequenceDecoder(Decoder):
         c = self.config
         return angles(c.prefix + c.grid * c.grid + BEYOND, c.head_dim, c.rope_base)
 
-    def rope_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        return self.rope[cache.positions(positions)]
+    def places(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return cache.positions(positions)
 
 
 class SequenceTarget(SequenceDecoder, DecoderTarget):

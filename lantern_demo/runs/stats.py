@@ -69,7 +69,8 @@ class Stats:
     products: Text  # how matmuls with the weights are computed
     capture_seconds: Seconds  # not part of decode_seconds
     engine: Text  # the runner of the steps: "plain" or "graphs"
-    engine_reason: Text  # why it fell back to plain steps; empty: it did not
+    # why it fell back to plain steps, or from Triton kernels; empty: it did not
+    engine_reason: Text
     # threads of the processor that compute; None in records that lack it
     threads: Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
     threads_reason: Text

@@ -9,6 +9,7 @@ import torch
 
 from lantern_demo.bench.gpu import without_graphs
 from lantern_demo.bench.models import TimedModel, timed_model
+from lantern_demo.decoding import sampling, switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
@@ -37,6 +38,24 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
     replayed = timed.decoded(method, tokens=TOKENS, seed=3)
     assert replayed.runner == "graphs"
     assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
+
+
+def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, where rounding leaves the tokens as they are."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(sampling, "kernels", None)
+
+    def tokens() -> list[list[int]]:
+        own = timed_model("llamagen-t2i-256", cuda, small=True)
+        runs = [own.decoded(method, tokens=TOKENS, seed=4) for method in METHODS]
+        assert {run.runner_reason for run in runs} == {""}
+        return [run.tokens for run in runs]
+
+    modules = tokens()
+    monkeypatch.setattr(switch, "wanted", lambda: True)
+    if not switch.on(cuda):
+        pytest.skip(switch.reason)
+    assert tokens() == modules and sampling.kernels is not None
 
 
 def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
