@@ -139,8 +139,12 @@ def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
     Raise ValueError for a prompt that does not name what the model draws.
     """
     book = phrasebook(info)
-    if book is None or not isinstance(prompt, str) or not prompt.strip():
-        return prompt, []
+    if (
+        book is None
+        or not isinstance(prompt, str)
+        or not 0 < len(prompt.strip()) <= info.max_prompt
+    ):
+        return prompt, []  # the request answers for what is no prompt at all
     reading = book.read(prompt)
     if not reading.named:
         why, nearest = cannot_draw(info, prompt) or ("", "")
