@@ -307,9 +307,8 @@ def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -
         asked = link.read(dict(parse_qsl(link.query(run, preset)[1:])), "tiny", TINY)
         assert asked is not None and asked.settings.tree == "naive_extend_57"
         assert choice_of(StaticTree, asked.settings).policy == published
-    assert "tree" not in link.query(pipe.generate("a lantern", seed=5).record, pipe.defaults), (
-        "vanilla has none"
-    )
+    alone = pipe.generate("a lantern", "vanilla", seed=5).record
+    assert "tree" not in link.query(alone, pipe.defaults), "vanilla has none"
 
 
 @pytest.mark.parametrize(
