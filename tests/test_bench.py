@@ -152,7 +152,7 @@ def test_transformers_generate_draws_vanillas_greedy_picture(
     prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
     assert (
-        peer(prompt, 0) == pipe.generate(prompt).tokens
+        peer(prompt, 0) == pipe.generate(prompt, "vanilla").tokens
         and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
     )
 

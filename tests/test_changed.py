@@ -20,7 +20,6 @@ from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.ui import texts
 
 TOKENS = 30
 
@@ -95,9 +94,6 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
         )
         lossless, count = METHODS[method].lossless, entry["events"]["kinds"].count("r")
         assert (count == 0) == lossless
-        assert texts.changed_in_short(entry) == (
-            "0 changed" if lossless else f"{count} of 16 changed"
-        )
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])

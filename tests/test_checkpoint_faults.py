@@ -429,7 +429,7 @@ def test_the_commit_is_told_and_what_is_downloaded_is_kept(
             located.source.weights,
         )
         assert int(facts["bytes"]) > 0, part
-    made = load(model, device="cpu").generate(PROMPT)
+    made = load(model, device="cpu").generate(PROMPT, "vanilla")
     sources = made.record["model"]["sources"]
     assert {part: s["commit"] for part, s in sources.items()} == dict.fromkeys(
         ("target", "drafter", "tokenizer", "text"), COMMIT
@@ -438,7 +438,7 @@ def test_the_commit_is_told_and_what_is_downloaded_is_kept(
     assert fake_hub.reached
     fake_hub.reached.clear()
     monkeypatch.setattr(hub, "downloaded", lambda _: True)
-    assert load(model, device="cpu").generate(PROMPT).tokens == made.tokens
+    assert load(model, device="cpu").generate(PROMPT, "vanilla").tokens == made.tokens
     assert not fake_hub.reached
 
 

@@ -144,7 +144,7 @@ def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
     found = load(ANOLE_ID, device="cpu", folder=folder)
     published.same_weights(found.networks.tokenizer, tokenizer)
     assert (
-        found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"]
+        found.generate(PROMPT, "vanilla").record["model"]["sources"]["tokenizer"]["file"]
         == "tokenizer/vqgan.ckpt"
     )
 
@@ -312,7 +312,7 @@ def test_every_method_draws_and_the_record_says_from_what(
         assert not METHODS[method].lossless or (
             made.tokens == done["vanilla"].tokens and made.stats.changed == 0
         ), method
-    assert pipe.generate("blue night", seed=1).tokens != done["vanilla"].tokens
+    assert pipe.generate("blue night", "vanilla", seed=1).tokens != done["vanilla"].tokens
     assert pipe.dtype == done["vanilla"].stats.dtype == sixteen_bits() and isinstance(
         pipe.target, LeanDecoder
     )
@@ -370,7 +370,7 @@ def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) ->
         ):
             call()
     with pytest.raises(ValueError, match="prompt must be an ImageNet class"):
-        pipe.generate("a red lantern")
+        pipe.generate("a red lantern", "vanilla")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_a_drafter_trained_here_is_offered(
     published.same_weights(given.networks.drafter, drafter)
     made = given.generate(prompt, "eagle1")
     assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
-    assert made.tokens == given.generate(prompt).tokens
+    assert made.tokens == given.generate(prompt, "vanilla").tokens
     if model != ANOLE_ID:
         assert not checkpoints.has_drafter(info)
         checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_race import pressed
-from tiny import page_of, write_tiny_model
+from tiny import write_tiny_model
 
 from lantern_demo import disk_cache, faults, load
 from lantern_demo.decoding.cache import KVCache
@@ -27,7 +26,7 @@ from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
-from lantern_demo.ui import compare, files
+from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.service import Service
@@ -278,23 +277,6 @@ def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     with pytest.raises(OSError, match="No such file"):
         files.saved(files.write, tmp_path / "nowhere" / "a", b"x")
-
-
-def test_the_page_goes_on_when_the_disk_is_full(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service, w, _ = page_of(folder, compare.draw)
-    monkeypatch.setattr(files, "ROOM", 10**18)
-    merged: dict[Any, Any] = {}
-    for update in pressed(service, w, methods=["vanilla"]):
-        merged |= update
-    assert (
-        "Done, with seed 3" in merged[w.status]
-        and "the machine that runs this is full" in merged[w.status]
-    )
-    settled = compare.settle(service, w, merged[w.shown])
-    assert settled[w.record] is None and merged[w.shown].files == {}
-    assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
 
 
 def test_a_model_that_fails_to_load_leaves_the_others(

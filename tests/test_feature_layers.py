@@ -138,7 +138,7 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
         target: Any = fused(found).target
         assert getattr(target, "original", target).feature_layers == (1, 2)
     pipe = load(folder, device="cpu")
-    plain = pipe.generate("two red lanterns over a lake", temperature=0).tokens
+    plain = pipe.generate("two red lanterns over a lake", "vanilla", temperature=0).tokens
     assert (
         pipe.generate("two red lanterns over a lake", "eagle1", temperature=0, tree="small").tokens
         == plain

@@ -51,7 +51,7 @@ def test_one_thread_computes_whichever_asks(
 
 def test_pictures_of_a_record_say_by_what_they_differ(tiny_service: Service) -> None:
     service = tiny_service
-    record = service.pipeline(service.default).generate("a lantern", seed=3).record
+    record = service.pipeline(service.default).generate("a lantern", "vanilla", seed=3).record
     entry = record["methods"]["vanilla"]
     images = service.pictures(record["model"]["id"], [entry["token_ids"]])
     assert images[0].size == (256, 256)

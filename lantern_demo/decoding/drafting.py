@@ -116,7 +116,7 @@ def check_shape(shape: DraftConfig, proposer: Proposer) -> None:
     if shape.deepest != proposer.depth:
         told = f"{type(proposer).__name__}.depth is {proposer.depth}"
         raise ValueError(f"{name}.deepest is {shape.deepest}, and {told}; they must be equal")
-    if shape.nodes > 1 and not 1 <= shape.width < shape.nodes:
+    if shape.nodes > 1 and shape.width < 1:
         raise ValueError(f"{name}.width is {shape.width}; it must be the most children of a node")
 
 
