@@ -167,7 +167,8 @@ def add_tabs() -> Tabs:
             explorer = add_explorer()
         with gr.Tab(texts.OTHERS_TAB):
             others = method_boxes(False)
-            gr.HTML(prose(texts.OTHERS_TOLD), elem_classes="prose")
+            told = [f"- **{m.label}**: {m.summary}" for m in METHODS.values() if not m.default]
+            gr.HTML(prose("\n".join(told)), elem_classes="prose")
         with gr.Tab(texts.RUNS_TAB):
             runs = gr.Gallery(
                 thumbnails(recorded_runs()),

@@ -121,10 +121,6 @@ SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same tokens in all {methods} methods."
 LEFT_OUT = "Left out:"
 OFFER = "Try:"
-OTHERS_TOLD = (
-    "SJD needs no drafter: the model drafts for itself, "
-    "and every step checks a window of its own guesses."
-)
 COMPLETED = "Completed from the usual parts: {prompt}."
 
 TIMING = """

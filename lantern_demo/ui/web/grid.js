@@ -101,28 +101,6 @@ function paint(canvas, lane, count, grid, options) {
       if (token >= Math.min(since, count - 1))
         box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
   }
-  if (options.differs) {
-    g.lineWidth = Math.max(1, cell * 0.1);
-    for (const token of there)
-      if (options.differs.has(token))
-        box(token, (x, y) => {
-          g.strokeStyle = "rgba(0,0,0,.55)";
-          g.strokeRect(x + 1.5, y + 1.5, cell - 3, cell - 3);
-          g.strokeStyle = "rgba(255,255,255,.85)";
-          g.strokeRect(x + 2.5, y + 2.5, cell - 5, cell - 5);
-        });
-  }
-  if (options.wiped?.image) {
-    const left = size * options.wiped.share;
-    g.save();
-    g.beginPath();
-    g.rect(0, 0, left, size);
-    g.clip();
-    g.drawImage(options.wiped.image, 0, 0, size, size);
-    g.restore();
-    g.fillStyle = "#ffffff";
-    g.fillRect(left - 1, 0, 2, size);
-  }
   if (options.cell >= 0) {
     box(options.cell, (x, y) => {
       g.lineWidth = Math.max(3, cell * 0.16);
