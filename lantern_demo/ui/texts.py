@@ -336,7 +336,7 @@ WEB: dict[str, Any] = {
         "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
         "check": "2. Check. One step of the model checks all guesses at once.",
         "keep": "3. Keep. {kept} guesses stay and the model adds one piece: {added} in one step.",
-        "alike": "Orange: a look-alike, similar to the piece that the model wanted.",
+        "alike": "Orange: a look-alike. It is similar to the piece that the model wanted.",
         "next": "Next",
         "done": "Done",
     },

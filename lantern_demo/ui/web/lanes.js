@@ -98,5 +98,6 @@ function tellScore(one, vanilla, { kind, now, arrived }) {
   one.big.toggleAttribute("data-slow", done && value !== null && value < 0.995);
   const facts = [counted(step), seconds(data.milliseconds[step])];
   if (!done || value === null) facts.splice(kind === "steps" ? 0 : 1, 1);
-  one.small.replaceChildren(...facts.map((fact, i) => el("span", {}, i ? ` \u00b7 ${fact}` : fact)));
+  const told = facts.map((fact, i) => el("span", {}, i ? ` \u00b7 ${fact}` : fact));
+  one.small.replaceChildren(...told);
 }
