@@ -197,7 +197,17 @@ def test_every_method_has_a_colour_of_its_own() -> None:
 
 
 # Only for those who have a browser or minutes: everything in them is slow.
-SLOW_FILES = {"browser", "kernels", "replay", "reproducible", "space", "space_build", "zero_gpu"}
+SLOW_FILES = {
+    "browser",
+    "kernels",
+    "replay",
+    "reproducible",
+    "space",
+    "space_build",
+    "tabs",
+    "traced",
+    "zero_gpu",
+}
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
