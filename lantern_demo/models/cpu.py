@@ -2,7 +2,7 @@
 
 One matmul computes queries, keys and values, another gate and up; the rotation is one complex
 multiplication. All numbers are float32, except in the matmuls of some `KINDS`. Attention is
-PyTorch's own. It may round a sum differently in a pass of another shape, by some 1e-5 of a logit.
+PyTorch's own. A pass of another shape may round a sum differently, by some 1e-5 of a logit.
 
 `plain` and `packed` matmuls are float32. `half` reads weights as float16 and computes in float32.
 It reads half as many bytes, and gives the same numbers where float16 holds the weights exactly, as
@@ -16,7 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -42,8 +42,7 @@ KINDS = {
     "half": "float32 products, float16 weights (FBGEMM)",
     "bfloat16": "bfloat16 products, packed weights (oneDNN)",
 }
-BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
-FEW = 4  # rows
+FEW = 4  # rows of a matmul
 SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
 OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
 
@@ -83,28 +82,16 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
     if kind == "bfloat16":
-        return _with_filled_rows(
-            lambda x: run(x.bfloat16(), packed, None, "none", [], "").float(), kind
-        )
-    return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""), kind)
+        return _with_filled_rows(lambda x: run(x.bfloat16(), packed, None, "none", [], "").float())
+    return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""))
 
 
-def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
-    """Make a matmul whose rows have the same bits in any company.
-
-    oneDNN may sum a row alone in another order than a row among others, and takes longer for two
-    rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one or
-    two rows in another order. Rows of zeros fill them up.
-    """
-    lacking = _rows_to_fill() if kind == "half" else None
-    if lacking is not None and not any(lacking):
-        return run  # every count of rows will do here
+def _with_filled_rows(run: Matmul) -> Matmul:
+    """Fill up a matmul's rows with zeros, as oneDNN takes longer for two rows than for FEW."""
 
     def product(x: Tensor) -> Tensor:
         count = x.shape[0]  # len(x) is Python code in PyTorch
-        # the table ends with a multiple of all block sizes, after which it repeats
-        more = max(0, FEW - count) if lacking is None else lacking[count % BLOCKS]
-        return run(F.pad(x, (0, 0, 0, more)))[:count] if more else run(x)
+        return run(F.pad(x, (0, 0, 0, FEW - count)))[:count] if count < FEW else run(x)
 
     return product
 
@@ -135,37 +122,13 @@ def _half(weight: Tensor) -> Matmul:
             columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
         finally:
             torch.backends.quantized.engine = before
-        return _with_filled_rows(lambda x: shared(x, columns), "half")
-    return _with_filled_rows(_small_half(weight), "half")
-
-
-def _small_half(weight: Tensor) -> Matmul:
+        return lambda x: shared(x, columns)
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         packed = torch.fbgemm_pack_gemm_matrix_fp16(weight)
         run(weight.new_zeros(1, weight.shape[1]), packed, None)  # warns once
     return lambda x: run(x, packed, None)
-
-
-@lru_cache(maxsize=1)
-def _rows_to_fill() -> tuple[int, ...]:
-    """Return how many rows of zeros each number of rows lacks, from 0 on.
-
-    With them FBGEMM sums every row as in a large matmul here.
-    """
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2 * BLOCKS, 64, generator=generator)
-    weight = torch.randn(64, 64, generator=generator)
-    run = _small_half(weight)
-    whole = run(x)
-    exact = [torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS, 2 * BLOCKS)]
-    small = [count == 0 or torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS)]
-    exact = [a and b for a, b in zip(exact, small, strict=True)]
-    return tuple(
-        next((more for more in range(BLOCKS) if exact[(count + more) % BLOCKS]), 0)
-        for count in range(BLOCKS)
-    )
 
 
 # -- layers
