@@ -236,7 +236,7 @@ def _outlines(
     return body, torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
 
 
-def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+def paper_lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw lanterns at the points (x, y) -> colour [B, 3, H, W], cover [B, 1, H, W], light around
     them [B, 3, H, W].
     """
@@ -334,7 +334,7 @@ def _water(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
     mirror_x = x + 0.11 * depth.sqrt() * (0.6 * crest + 0.4 * bend)
     mirror_y = h - 1.30 * depth - 0.05 * crest * depth.sqrt()
     sky = _sky(s, mirror_x, mirror_y, size, stars=False)
-    lantern, cover, glow = _lanterns(s, mirror_x, mirror_y, size)
+    lantern, cover, glow = paper_lanterns(s, mirror_x, mirror_y, size)
     tint = _column(_GROUND.to(x.device)[s.place])
     mirrored = _mix(sky * tint + 0.55 * glow, 0.62 * lantern, 0.85 * cover)
     return mirrored * (0.80 + 0.22 * crest * depth.sqrt()) + 0.10 * glow * (1 + crest)
@@ -354,7 +354,7 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
     x = axis.view(1, 1, 1, size).expand(batch, 1, size, size)
     y = axis.view(1, 1, size, 1).expand(batch, 1, size, size)
     is_lake, is_land = _column(s.place == 0).float(), _column(s.place != 0).float()
-    lantern, cover, glow = _lanterns(s, x, y, size)
+    lantern, cover, glow = paper_lanterns(s, x, y, size)
     picture = _sky(s, x, y, size) + 0.55 * glow
     ground, on_ground = _ground(s, x, y, glow, size)
     picture = _mix(picture, ground, on_ground * is_land)

@@ -1,54 +1,78 @@
 """Draw the scenes of the bundled model's world, on any device.
 
-`lanterns` draws the landscape and the lanterns. This adds the things: sprites with a
-shadow on land and a reflection on the lake. A drafter of one layer has to learn them, so their
-places and sizes vary little, and the landscape varies far more.
+A scene is a landscape with one to four paper lanterns in the air, or with one or two of an everyday
+thing. Things are sprites with a shadow on land and a reflection on the lake. A small target and its
+drafter have to learn them, so their places and sizes vary little; the landscape varies far more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import math
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from examples.make_bundled_model import lanterns
 from examples.make_bundled_model.emoji import MARGIN, SPRITE
-from examples.make_bundled_model.world import ATTRIBUTES, MOST_THINGS, THINGS
-from lantern_demo.scenes import COLOURS, SHAPES
+from examples.make_bundled_model.landscape import (
+    STARS,
+    column,
+    edge,
+    lake_light,
+    land,
+    mirrored,
+    mix,
+    ripples,
+    sky,
+)
+from examples.make_bundled_model.lanterns import paper_lanterns
+from examples.make_bundled_model.world import ATTRIBUTES, MOST_LANTERNS, MOST_THINGS, THINGS
+from lantern_demo.scenes import COLOURS, PLACES, SHAPES, TIMES
 
 SIZE = 256  # pixels a side
-LANTERNS = 0.35  # share of scenes that show lanterns
+LANTERNS = 0.5  # share of scenes that show lanterns
 TWINS = 0.25  # share of the other scenes that show two things
+HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land
 AIR = torch.tensor([False, *(thing.air for thing in THINGS)])
 
 
 @dataclass
 class Scenes:
-    """Parameters of B scenes."""
+    """Parameters of B scenes. Every field is a tensor whose first dimension is B."""
 
-    back: lanterns.Scenes  # landscape, and lanterns where `thing` is 0
-    thing: Tensor  # [B] int64, class of the thing
+    thing: Tensor  # [B] int64, class of the thing; 0 for lanterns
     count: Tensor  # [B] int64, one less than the number of things or lanterns
-    foot: Tensor  # [B, 2, 2] middle of a sprite's lower edge, x and y in [-1, 1], y downwards
+    colour: Tensor  # [B] int64, of lanterns
+    shape: Tensor  # [B] int64, of lanterns
+    place: Tensor  # [B] int64
+    time: Tensor  # [B] int64
+    moon: Tensor  # [B] int64
+    foot: Tensor  # [B, 2, 2] middle of a sprite's lower edge
     side: Tensor  # [B, 2] the longer side of a sprite, 0 where there is none
-    ground: Tensor  # [B] y of the spot on which the sprites stand
+    ground: Tensor  # [B, 2] y of the spot below a sprite
+    centre: Tensor  # [B, 4, 2] middle of a lantern
+    radius: Tensor  # [B, 4] of a lantern, 0 where there is none
+    horizon: Tensor  # [B] y of the horizon
+    moon_at: Tensor  # [B, 2]
+    phase: Tensor  # [B, 8] phases of hills, ripples and grass
+    stars: Tensor  # [B, STARS, 3] x, y, brightness
 
     def attributes(self) -> dict[str, Tensor]:
         """Return the class index of every attribute, [B] int64, keyed as in ATTRIBUTES."""
         lantern = self.thing == 0
-        found = {"thing": self.thing, "count": self.count}
-        found["colour"] = torch.where(lantern, self.back.colour, len(COLOURS))
-        found["shape"] = torch.where(lantern, self.back.shape, len(SHAPES))
-        found |= {name: getattr(self.back, name) for name in ("place", "time", "moon")}
-        return {name: found[name] for name in ATTRIBUTES}
+        plain = {name: getattr(self, name) for name in ATTRIBUTES}
+        plain["colour"] = torch.where(lantern, self.colour, len(COLOURS))
+        plain["shape"] = torch.where(lantern, self.shape, len(SHAPES))
+        return plain
+
+    def rows(self, index: Tensor | slice) -> Scenes:
+        """Return the scenes at an index."""
+        return Scenes(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
     def to(self, device: torch.device | str) -> Scenes:
-        others = [f.name for f in fields(self) if f.name != "back"]
-        moved = {name: getattr(self, name).to(device) for name in others}
-        return Scenes(self.back.to(device), **moved)
+        return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
 
 def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
@@ -57,32 +81,67 @@ def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
 
     The same seed gives the same scenes on every machine (CPU generator).
     """
-    back = lanterns.sample_scenes(batch, seed)
-    g = torch.Generator().manual_seed(seed + 1)
+    g = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(*shape, generator=g)
 
-    shown = 1 + torch.randint(max(1, things), (batch,), generator=g)
+    def pick(n: int) -> Tensor:
+        return torch.randint(n, (batch,), generator=g)
+
+    shown = 1 + pick(max(1, things))
     lantern = (uniform(0, 1, batch) < LANTERNS) | torch.tensor(things == 0)
     thing = torch.where(lantern, 0, shown)
-    twins = uniform(0, 1, batch) < TWINS
-    count = torch.where(lantern, back.count, twins.long())
-    single = (count == 0)[:, None]
+    twins = (uniform(0, 1, batch) < TWINS).long()
+    count = torch.where(lantern, pick(MOST_LANTERNS), twins)
+    colour, shape = pick(len(COLOURS)), pick(len(SHAPES))
+    place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
+    # Things: one is large, two share the width.
     slot = torch.arange(MOST_THINGS)[None]
     there = (slot <= count[:, None]) & ~lantern[:, None]
-    side = torch.where(single, uniform(1.12, 1.16, batch, 1), uniform(0.90, 0.94, batch, 2)) * there
-    x = torch.where(single, 0.0, slot - 0.5) + 0.03 * uniform(-1, 1, batch, MOST_THINGS)
-    ground = uniform(0.57, 0.60, batch)
-    lift = torch.where(AIR[thing], uniform(0.12, 0.15, batch), 0.0)
-    foot = torch.stack((x, (ground - lift)[:, None].expand(-1, MOST_THINGS)), -1)
+    near = uniform(0, 1, batch, MOST_THINGS)
+    two = uniform(0.95, 0.98, batch, 1) * (0.98 + 0.02 * near)
+    single = (count == 0)[:, None]
+    side = torch.where(single, uniform(1.16, 1.20, batch, 1), two) * there
+    jitter = uniform(-1, 1, batch, MOST_THINGS)
+    x = torch.where(single, 0.03 * jitter, 0.98 * (slot - 0.5) + 0.02 * jitter)
+    middle = 0.98 - 0.5 * side
+    x = torch.minimum(torch.maximum(x, -middle), middle)
+    ground = uniform(0.57, 0.60, batch, 1) + torch.where(single, 0.0, 0.04 * (near - 0.5))
+    lift = uniform(0.36, 0.38, batch, MOST_THINGS) * (1.5 - side).clamp(0.35, 1.0)
+    foot = torch.stack((x, ground - AIR[thing][:, None] * lift), -1)
+    # Lanterns hang in slots of equal width.
+    hung = torch.arange(MOST_LANTERNS)[None]
+    width = 1.84 / (count + 1)[:, None]
+    radius = torch.minimum(uniform(0.27, 0.30, batch, 1), 0.42 * width)
+    across = -0.92 + width * (hung + 0.5) + 0.04 * uniform(-1, 1, batch, MOST_LANTERNS)
+    down = -0.12 + 0.10 * uniform(-1, 1, batch, MOST_LANTERNS)
+    radius = radius * ((hung <= count[:, None]) & lantern[:, None])
     # A moon keeps away from a single thing, which may be tall.
-    apart = torch.where(
-        lantern, back.moon_at[:, 0], back.moon_at[:, 0].sign() * uniform(0.6, 0.82, batch)
+    left = torch.where(uniform(0, 1, batch) < 0.5, -1.0, 1.0)
+    left = torch.where(there.sum(1) == 1, -torch.sign(x[:, 0]), left)
+    moon_at = torch.stack((left * uniform(0.50, 0.80, batch), uniform(-0.82, -0.62, batch)), -1)
+    lake, dry = (uniform(*each, batch) for each in HORIZON)
+    low = torch.tensor([-1.0, -1.0, 0.2])
+    stars = low + torch.tensor([2.0, 1.2, 0.8]) * torch.rand(batch, STARS, 3, generator=g)
+    return Scenes(
+        thing=thing,
+        count=count,
+        colour=colour,
+        shape=shape,
+        place=place,
+        time=time,
+        moon=moon,
+        foot=foot,
+        side=side,
+        ground=ground,
+        centre=torch.stack((across, down), -1),
+        radius=radius,
+        horizon=torch.where(place == 0, lake, dry),
+        moon_at=moon_at,
+        phase=uniform(0, 2 * math.pi, batch, 8),
+        stars=stars,
     )
-    moon_at = torch.stack((apart, back.moon_at[:, 1]), -1)
-    radius = torch.where(lantern[:, None], back.radius, 0.0)
-    return Scenes(replace(back, radius=radius, moon_at=moon_at), thing, count, foot, side, ground)
 
 
 def joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -96,66 +155,144 @@ class Renderer:
     def __init__(self, sprites: Tensor, device: torch.device | str) -> None:
         """sprites: [N, 4, SPRITE, SPRITE] uint8, as `emoji.sprites` returns them."""
         self.sprites = sprites.to(device)
+        # What touches the ground: middle and half width of the lowest rows, in shares of a side.
+        low = self.sprites[:, 3, -MARGIN - 20 : -MARGIN].amax(1).float() / 255
+        axis = (torch.arange(SPRITE, device=device) + 0.5) / SPRITE - 0.5
+        left = torch.where(low > 0.5, axis, 1.0).amin(1)
+        right = torch.where(low > 0.5, axis, -1.0).amax(1)
+        contact = torch.stack(((left + right) / 2, (right - left) / 2), -1)
+        self.contact = contact * (SPRITE / (SPRITE - 2 * MARGIN))
 
     @torch.no_grad()
     def __call__(self, scenes: Scenes) -> Tensor:
         """Draw scenes -> [B, 4, SIZE, SIZE] float32 in [0, 1]: a picture, and the share of each
-        pixel that things cover.
+        pixel that things and lanterns cover.
         """
         s = scenes.to(self.sprites.device)
-        picture = torch.empty(len(s.thing), 3, SIZE, SIZE, device=self.sprites.device)
+        device = self.sprites.device
+        drawn = torch.empty(len(s.thing), 4, SIZE, SIZE, device=device)
+        axis = (torch.arange(SIZE, device=device) + 0.5) * (2 / SIZE) - 1
         for rows in ((s.thing == 0).nonzero()[:, 0], s.thing.nonzero()[:, 0]):
             if len(rows):
-                picture[rows] = lanterns.render(s.back.rows(rows), SIZE)
-        cover = torch.zeros_like(picture[:, :1])
-        axis = (torch.arange(SIZE, device=picture.device) + 0.5) * (2 / SIZE) - 1
-        x, y = axis.view(1, 1, 1, SIZE), axis.view(1, 1, SIZE, 1)
+                part = s.rows(rows)
+                x = axis.view(1, 1, 1, SIZE).expand(len(rows), 1, SIZE, SIZE)
+                y = axis.view(1, 1, SIZE, 1).expand(len(rows), 1, SIZE, SIZE)
+                lanterns = bool(part.thing[0] == 0)
+                drawn[rows] = _lanterns(part, x, y) if lanterns else self._things(part, x, y)
+        return drawn.clamp(0, 1)
+
+    def _things(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
+        wet = edge(column(s.horizon) - y, SIZE) * column(s.place == 0)
+        colour, cover = land(s, x, y, SIZE)
+        dry = cover * column(s.place != 0)
+        picture = mix(sky(s, x, y, SIZE), colour, dry)
+        lake = sky(s, *mirrored(s, x, y), SIZE, stars=False) * lake_light(s, x, y)
+        picture = mix(picture, lake * _shore(s, y), wet)
+        picture = _film(picture * (1 - self._shadows(s, x, y) * dry))
+        crest, bend = ripples(s, x, y)
         for i in range(MOST_THINGS):
-            rows = (s.side[:, i] > 0).nonzero()[:, 0]
-            if len(rows):
-                drawn, alpha = self._thing(s, rows, i, x, y, picture[rows])
-                picture[rows], cover[rows] = drawn, torch.maximum(cover[rows], alpha)
-        return torch.cat((picture, cover), 1).clamp(0, 1)
+            self._reflect(s, i, x, y, crest, bend, picture, wet)
+        cover = torch.zeros_like(x)
+        for i in range(MOST_THINGS):
+            sprite = self._smooth(s, i, x, y)
+            alpha = sprite[:, 3:]
+            # Light comes from above, so the lower part of a sprite gets less of it.
+            side = column(s.side[:, i].clamp(min=0.05))
+            height = (y - column(s.foot[:, i, 1])) / side
+            shade = 1 - 0.16 * (height + 0.5).clamp(0, 0.5)
+            picture = picture * (1 - alpha) + 0.97 * sprite[:, :3] * shade
+            cover = cover + alpha * (1 - cover)
+        return torch.cat((picture, cover), 1)
 
-    def _thing(
-        self, s: Scenes, rows: Tensor, i: int, x: Tensor, y: Tensor, under: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Draw sprite i of some scenes over pictures [R, 3, H, W]. Return these and its opacity."""
-        side, foot, ground = s.side[rows, i], s.foot[rows, i], _column(s.ground[rows])
-        place = s.back.place[rows]
-        lake = _column((place == 0).float())
-        across, down = x - _column(foot[:, 0]), y - ground
-        # A soft shadow on land, a rippled mirror on the lake.
-        width = _column(0.42 * side)
-        dark = torch.exp(-((across / width) ** 2) - (down / 0.06) ** 2)
-        under = under * (1 - 0.5 * dark * (1 - lake))
-        below = down.clamp(min=0)
-        ripple = torch.sin(_column(s.back.phase[rows, 6]) + 58 * below / (0.5 + below))
-        mirrored_x = x + 0.05 * below.sqrt() * ripple
-        mirrored_y = ground - 1.15 * below - 0.02 * ripple * below.sqrt()
-        mirror = self._sample(s, rows, side, foot, mirrored_x, mirrored_y)
-        strength = lake * (below > 0) * 0.55 * torch.exp(-1.1 * below)
+    def _shadows(self, s: Scenes, x: Tensor, y: Tensor) -> Tensor:
+        """Return the share of the ground's light that sprites block, [B, 1, H, W] in [0, 1]."""
+        lit = torch.ones_like(x)
+        for i in range(MOST_THINGS):
+            side, there = s.side[:, i], s.side[:, i] > 0
+            middle, half = self.contact[s.thing - 1].unbind(-1)
+            across = x - column(s.foot[:, i, 0] + middle * side)
+            down = y - column(s.ground[:, i])
+            lift = s.ground[:, i] - s.foot[:, i, 1]
+            wide = (half * side * 1.12).clamp(min=0.07)
+            flat = column((0.22 * wide).clamp(0.025, 0.06))
+            near = torch.exp(-((across / column(wide)) ** 4) - (down / flat) ** 2)
+            broad = (x - column(s.foot[:, i, 0])) / column(0.52 * side + 0.05)
+            soft = torch.exp(-(broad**2) - (down / 0.11) ** 2)
+            touching = there * torch.exp(-((lift / 0.05) ** 2))
+            below = there * torch.where(lift > 0.05, 0.30, 0.38)
+            lit = lit * (1 - 0.62 * column(touching) * near) * (1 - column(below) * soft)
+        return 1 - lit
+
+    def _reflect(
+        self,
+        s: Scenes,
+        i: int,
+        x: Tensor,
+        y: Tensor,
+        crest: Tensor,
+        bend: Tensor,
+        picture: Tensor,
+        wet: Tensor,
+    ) -> None:
+        """Draw the reflection of sprite i of every scene in the lake, into `picture`."""
+        ground = column(s.ground[:, i])
+        below = (y - ground).clamp(min=0)
+        root = below.sqrt()
+        sprite = self._sprite(
+            s, i, x + 0.09 * root * bend, ground - 1.15 * below - 0.03 * crest * root
+        )
         tint = torch.tensor([0.74, 0.82, 0.92], device=x.device).view(1, 3, 1, 1)
-        under = under * (1 - mirror[:, 3:] * strength) + mirror[:, :3] * tint * strength
-        sprite = self._sample(s, rows, side, foot, x, y)
-        alpha = sprite[:, 3:]
-        return under * (1 - alpha) + 0.97 * sprite[:, :3], alpha
+        dim = 0.97 * tint * (0.86 + 0.14 * crest * (root * 2).clamp(max=1))
+        strength = wet * (below > 0) * 0.62 * torch.exp(-1.1 * below)
+        picture.mul_(1 - sprite[:, 3:] * strength).add_(sprite[:, :3] * dim * strength)
 
-    def _sample(
-        self, s: Scenes, rows: Tensor, side: Tensor, foot: Tensor, x: Tensor, y: Tensor
-    ) -> Tensor:
-        """Read sprites at points (x, y) -> [R, 4, H, W], colours multiplied by opacity."""
+    def _smooth(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean of `_sprite` at four points of each pixel."""
+        step = 0.5 / SIZE
+        near = [(dx, dy) for dx in (-step, step) for dy in (-step, step)]
+        return torch.stack([self._sprite(s, i, x + dx, y + dy) for dx, dy in near]).mean(0)
+
+    def _sprite(self, s: Scenes, i: int, x: Tensor, y: Tensor) -> Tensor:
+        """Sample sprite i of every scene at points -> [B, 4, H, W], colours multiplied by
+        opacity.
+        """
+        found = x.new_zeros(len(x), 4, *x.shape[2:])
+        rows = (s.side[:, i] > 0).nonzero()[:, 0]
+        if not len(rows):
+            return found
+        side, foot = column(s.side[rows, i]), s.foot[rows, i]
         scale = 2 * (SPRITE - 2 * MARGIN) / SPRITE
-        across = scale * (x - _column(foot[:, 0])) / _column(side)
-        down = 1 - 2 * MARGIN / SPRITE + scale * (y - _column(foot[:, 1])) / _column(side)
-        grid = torch.cat(torch.broadcast_tensors(across, down), 1).permute(0, 2, 3, 1)
-        # Half the sprite's resolution is about that of the picture.
-        sprites = F.avg_pool2d(self.sprites[s.thing[rows] - 1].float() / 255, 2)
-        return F.grid_sample(sprites, grid, align_corners=False)
+        across = scale * (x[rows] - column(foot[:, 0])) / side
+        down = 1 - 2 * MARGIN / SPRITE + scale * (y[rows] - column(foot[:, 1])) / side
+        grid = torch.cat((across, down), 1).permute(0, 2, 3, 1)
+        sprites = self.sprites[s.thing[rows] - 1].float() / 255
+        found[rows] = F.grid_sample(sprites, grid, align_corners=False)
+        return found
 
 
-def _column(value: Tensor) -> Tensor:
-    return value[:, None, None, None]
+def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> Tensor:
+    wet = edge(column(s.horizon) - y, SIZE) * column(s.place == 0)
+    lantern, covered, glow = paper_lanterns(s, x, y, SIZE)
+    colour, cover = land(s, x, y, SIZE)
+    picture = sky(s, x, y, SIZE) + 0.55 * glow
+    picture = mix(picture, colour + glow * (0.25 + colour), cover * column(s.place != 0))
+    at = mirrored(s, x, y)
+    other, other_covered, other_glow = paper_lanterns(s, *at, SIZE)
+    lake = mix(
+        sky(s, *at, SIZE, stars=False) + 0.55 * other_glow, 0.62 * other, 0.85 * other_covered
+    )
+    picture = mix(picture, lake * lake_light(s, x, y) * _shore(s, y) + 0.10 * other_glow, wet)
+    return torch.cat((_film(mix(picture, lantern, covered)), covered), 1)
+
+
+def _shore(s: Scenes, y: Tensor) -> Tensor:
+    """Return the light that a dark line below the horizon leaves."""
+    return 1 - 0.45 * torch.exp(-(((y - column(s.horizon)) / 0.02) ** 2))
+
+
+def _film(light: Tensor) -> Tensor:
+    """Return a film's curve of light: it rolls off softly instead of clipping."""
+    return (1 - torch.exp(-1.55 * light.clamp(min=0))) ** 0.85
 
 
 def contact_sheet(images: Tensor, columns: int) -> Image.Image:
