@@ -269,6 +269,22 @@ def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:
     assert not any(isinstance(value, list) for value in entry.values())
 
 
+def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -> None:
+    pictures, record = client.predict(
+        "a red lantern", methods=["vanilla", "sjd"], repeats=3, api_name="/compare"
+    )
+    assert set(pictures) == {"vanilla", "sjd"}
+    told = record["repeats"]["sjd"]
+    gain = told["speedup"]
+    assert len(told["decode_seconds"]) == 3
+    assert told["decode_seconds"][0] == record["methods"]["sjd"]["decode_seconds"]
+    assert 0 < gain["lowest"] <= gain["median"] <= gain["highest"]
+    once = client.predict("a red lantern", methods=["sjd"], api_name="/compare")[1]
+    assert "repeats" not in once
+    with pytest.raises(AppError, match="repeats must be a whole number between 1 and 20, got 21"):
+        client.predict("a red lantern", methods=["sjd"], repeats=21, api_name="/compare")
+
+
 def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     drawn = client.predict(
         "a red lantern",
@@ -400,6 +416,7 @@ def test_documentation(server: str) -> None:
         *(name for name in KNOBS if name not in for_others),
         "settings",
         "details",
+        "repeats",
     ]
     for endpoint in (compare, endpoints["/draw"]):
         lines = endpoint["description"].splitlines()

@@ -84,6 +84,10 @@ def test_programs_draw_by_mcp(served: str) -> None:
     assert numbers["warning"].startswith(
         "The picture does not show the prompt. This model draws only lanterns"
     )
+    raced = ask(served, "compare", {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"]})
+    record = ast.literal_eval(raced.content[-1].text)
+    assert record["methods"]["eagle1"]["speedup"] > 0
+    assert "token_ids" not in record["methods"]["eagle1"]
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
 

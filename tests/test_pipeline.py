@@ -168,6 +168,15 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
     assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
 
 
+def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:
+    events = pipe.compare("a lantern", ["vanilla", "sjd"], repeats=3)
+    drawn = [event for _, event in events if isinstance(event, Generation)]
+    assert sorted(one.method for one in drawn) == ["sjd"] * 3 + ["vanilla"] * 3
+    assert len({tuple(one.tokens) for one in drawn if one.method == "sjd"}) == 1
+    with pytest.raises(ValueError, match="repeats must be a whole number between 1 and 20, got 0"):
+        pipe.compare("a lantern", repeats=0)
+
+
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     for method, named, nodes in (
         ("eagle2", "paper", 59),

@@ -35,7 +35,7 @@ from lantern_demo.prompt_words import USUAL, warning
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
-from lantern_demo.settings.knobs import KNOBS, MAX_LANTERN_K, lists_settings
+from lantern_demo.settings.knobs import KNOBS, MAX_LANTERN_K, lists_settings, repeats_of
 from lantern_demo.settings.settings import (
     Choice,
     Settings,
@@ -215,22 +215,24 @@ class Pipeline:
 
     @lists_settings
     def compare(
-        self, prompt: str, methods: list[str] | None = None, **settings: Any
+        self, prompt: str, methods: list[str] | None = None, *, repeats: int = 1, **settings: Any
     ) -> Generator[tuple[str, Event], None, None]:
         """Race methods on this device, each warmed up before the first is timed.
 
         Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it
         raised. Without methods the available default ones run. Raises ValueError at the call for
         bad input. If memory does not hold all methods at once, they start again one after the
-        other, with steps counted from 0.
+        other, with steps counted from 0. With `repeats` the same race runs so often, and each
+        yields its events.
         """
-        events = self.race(self.request(prompt, methods, **settings))
+        request, races = self.request(prompt, methods, **settings), repeats_of(repeats)
 
         def without_warm_up() -> Generator[tuple[str, Event], None, None]:
-            with closing(events):
-                for method, event in events:
-                    if event is not None:
-                        yield method, event
+            for _ in range(races):
+                with closing(self.race(request)) as events:
+                    for method, event in events:
+                        if event is not None:
+                            yield method, event
 
         return without_warm_up()
 

@@ -9,11 +9,12 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from itertools import pairwise
 from math import isqrt
+from statistics import median
 from typing import Annotated, Any
 
 import torch
@@ -396,6 +397,27 @@ def _compare(entries: dict[str, dict[str, Any]]) -> None:
         entry.pop("speedup", None)
         if vanilla is not None:
             entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"lowest": min(values), "median": median(values), "highest": max(values)}
+
+
+def summary_of(races: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Summarise several races of one comparison, each the decode seconds of its methods.
+
+    Return by method all its decode seconds, and its speedups over vanilla's of the same race:
+    lowest, median, highest; None without vanilla.
+    """
+    methods = [name for name in METHODS if any(name in race for race in races)]
+    found = {}
+    for name in methods:
+        gains = [race["vanilla"] / race[name] for race in races if {"vanilla", name} <= {*race}]
+        found[name] = {
+            "decode_seconds": [race[name] for race in races if name in race],
+            "speedup": _spread(gains) if gains else None,
+        }
+    return found
 
 
 def trees_of(record: dict[str, Any]) -> dict[str, Any]:

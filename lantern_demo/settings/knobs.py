@@ -20,6 +20,7 @@ from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
 
 DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
+MOST_REPEATS = 20  # of a comparison
 # of a dynamic tree: levels below the first drafts, and nodes with the root
 MAX_DEPTH, MAX_NODES = 8, 128
 MAX_LANTERN_K = 1000  # columns of the neighbour table
@@ -281,6 +282,11 @@ def by_readers() -> dict[tuple[str, ...], list[str]]:
 def short_name(name: str) -> str:
     """Return the name of a knob where its method is known."""
     return KNOBS[name].short or name
+
+
+def repeats_of(value: Any) -> int:
+    """Return a requested number of races as int. Raises ValueError naming the allowed range."""
+    return int(Limit(1, MOST_REPEATS, whole=True).check("repeats", value))
 
 
 def seed_of(value: Any) -> int:

@@ -19,9 +19,10 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS, default_method
 from lantern_demo.models.device import device_name
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.runs.record import merge_records
-from lantern_demo.runs.stats import MethodFailed
-from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import merge_records, summary_of
+from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
@@ -121,8 +122,11 @@ def _compare(service: Service) -> Callable[..., Any]:
                 marked default there.
             {usual}
             settings: Settings of the other methods, by name. {others}
-            details: Whether the record has every token and step, which a language model should not
-                read; by default it has.
+            details: Whether the record has every token and step. By default it has, but not for a
+                language model that calls by MCP.
+            repeats: How often the same race runs, 1 to {most}; by default once. Pictures and record
+                are the first race's, and the record's `repeats` has the seconds of all races and
+                the lowest, median and highest speedup of each method.
 
         Returns:
             pictures: PNG files by method id.
@@ -130,16 +134,28 @@ def _compare(service: Service) -> Callable[..., Any]:
                 draw the prompt (else null). Each method has its stats, token ids and, where vanilla
                 ran, its speedup.
         """
-        given = dict(zip([*usual, "settings", "details"], values, strict=False))
-        settings, details = given.pop("settings", None), given.pop("details", None)
-        for pictures, record in answers(service, prompt, model, methods, given, settings):
-            yield pictures, _brief(record) if details is False else record
+        given = dict(zip([*usual, *more], values, strict=False))
+        settings, details, repeats, caller = (given.pop(name, None) for name in more)
+        whole = not _by_mcp(caller) if details is None else details
+        for pictures, record in answers(service, prompt, model, methods, given, settings, repeats):
+            yield pictures, record if whole else _brief(record)
 
     hints = get_type_hints(Settings)
-    more = {name: hints[name] | None for name in usual}
-    more |= {"settings": dict[str, Any] | None, "details": bool | None}
+    more = {
+        "settings": dict[str, Any] | None,
+        "details": bool | None,
+        "repeats": int | None,
+        "caller": gr.Request,
+    }
     lines = "\n            ".join(f"{name}: {_told(service, name)}" for name in usual)
-    return _for_gradio(compare, tuple[dict, dict], more, usual=lines, others=others)
+    words = {"usual": lines, "others": others, "most": str(MOST_REPEATS)}
+    spelt = {name: hints[name] | None for name in usual} | more
+    return _for_gradio(compare, tuple[dict, dict], spelt, **words)
+
+
+def _by_mcp(caller: gr.Request | None) -> bool:
+    """Return whether a language model calls, which should not read thousands of numbers."""
+    return caller is not None and caller.headers.get("x-gradio-user") == "mcp"
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +277,7 @@ def answers(
     methods: Any,
     named: dict[str, Any],
     settings: Any = None,
+    repeats: Any = None,
 ) -> Generator[tuple[dict, dict], None, None]:
     """Yield the answers of a comparison.
 
@@ -274,58 +291,63 @@ def answers(
                 f"{twice[0]} is given twice; it must be a parameter or in settings, not both"
             )
         request = service.request(prompt, model, methods, named | more)
+        races = 1 if repeats is None else repeats_of(repeats)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
-    images: dict[str, Any] = {}
-    records: list[dict[str, Any]] = []
-    failed: dict[str, str] = {}
     try:
-        with (
-            TemporaryDirectory(prefix="lantern-demo-") as folder,
-            closing(service.frames(request, False)) as events,
-        ):
-            for event in events:
-                if isinstance(event, Frame):
-                    # Every time: Gradio notices a lost client only between two answers. Pictures
-                    # come only with the last answer: Gradio would process them again for each.
-                    lanes = event.lanes.items()
-                    told = {
-                        name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds}
-                        for name, at in lanes
-                    }
-                    yield {}, {"progress": told}
-                elif isinstance(event, MethodFailed):
-                    failed[event.method] = event.message
-                else:
-                    path = saved(write_picture, Path(folder), event)
-                    if path is not None:
-                        images[event.method] = gr.FileData(
-                            path=path, mime_type="image/png"
-                        ).model_dump()
-                    records.append(event.record)
-            if not records:
-                raise gr.Error(
-                    "; ".join(f"{method} failed: {why}" for method, why in failed.items()),
-                    print_exception=False,
-                )
-            record = merge_records(records)
-            unsaved = {
-                name: texts.NOT_SAVED.format(method=name)
-                for name in record["order"]
-                if name not in images
-            }
-            found = {name: images[name] for name in record["order"] if name in images}
-            yield (
-                found,
-                record
-                | {
-                    name: note
-                    for name, note in (("failed", failed), ("not_saved", unsaved))
-                    if note
-                },
-            )
+        with TemporaryDirectory(prefix="lantern-demo-") as folder:
+            found: list[Generation] = []
+            pictures, record = yield from _raced(service, request, Path(folder), found)
+            seconds = [_seconds(found)]
+            for _ in range(races - 1):
+                found = []
+                yield from _raced(service, request, None, found)
+                seconds.append(_seconds(found))
+            yield pictures, record | ({"repeats": summary_of(seconds)} if races > 1 else {})
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("an API call failed")
         raise gr.Error(texts.internal_error(error), print_exception=False) from error
+
+
+def _seconds(found: list[Generation]) -> dict[str, float]:
+    return {one.method: one.stats.decode_seconds for one in found}
+
+
+def _raced(
+    service: Service, request: Request, folder: Path | None, found: list[Generation]
+) -> Generator[tuple[dict, dict], None, tuple[dict, dict]]:
+    """Run one race: yield its progress, fill `found`, and return pictures and record.
+
+    Pictures are written into `folder`; None: none are.
+    """
+    images: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    with closing(service.frames(request, False)) as events:
+        for event in events:
+            if isinstance(event, Frame):
+                # Every time: Gradio notices a lost client only between two answers. Pictures come
+                # only with the last answer: Gradio would process them again for each.
+                yield {}, {"progress": {name: _at(lane) for name, lane in event.lanes.items()}}
+            elif isinstance(event, MethodFailed):
+                failed[event.method] = event.message
+            else:
+                found.append(event)
+                path = None if folder is None else saved(write_picture, folder, event)
+                if path is not None:
+                    file = gr.FileData(path=path, mime_type="image/png")
+                    images[event.method] = file.model_dump()
+    if not found:
+        why = "; ".join(f"{method} failed: {told}" for method, told in failed.items())
+        raise gr.Error(why, print_exception=False)
+    record = merge_records([one.record for one in found])
+    order = record["order"]
+    unsaved = {name: texts.NOT_SAVED.format(method=name) for name in order if name not in images}
+    notes = {"failed": failed, "not_saved": unsaved}
+    record |= {name: note for name, note in notes.items() if note}
+    return {name: images[name] for name in order if name in images}, record
+
+
+def _at(lane: Any) -> dict[str, float]:
+    return {"tokens": lane.committed, "steps": lane.steps, "seconds": lane.seconds}

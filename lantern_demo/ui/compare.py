@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.record import merge_records, summary_of
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
@@ -367,20 +367,17 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     )
     if request is None:
         return
-    speedups: dict[str, list[float]] = {}
+    races: list[dict[str, float]] = []
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
-        seconds = {}
+        races.append({})
         with closing(service.frames(request, False)) as events:
             for event in events:
                 yield {told: gr.skip()}  # a run can be stopped only between two answers
                 if isinstance(event, Generation):
-                    seconds[event.method] = event.stats.decode_seconds
-        for method, took in seconds.items():
-            if method != "vanilla" and "vanilla" in seconds:
-                speedups.setdefault(method, []).append(seconds["vanilla"] / took)
-        yield {w.table: table(record, speedups)}
+                    races[-1][event.method] = event.stats.decode_seconds
+        yield {w.table: table(record, summary_of(races))}
     yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
 
 

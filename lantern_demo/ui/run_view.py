@@ -199,16 +199,16 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
 
 
 def table(
-    record: dict[str, Any], repeated: dict[str, list[float]] | None = None
+    record: dict[str, Any], repeated: dict[str, dict[str, Any]] | None = None
 ) -> list[list[Any]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
-    repeated: the speedups of further runs by method, whose median and range replace the one.
+    repeated: the `record.summary_of` further races, whose median and range replace the speedup.
     """
     settings, vanilla = Settings(**record["settings"]), record["methods"].get("vanilla")
     alone = None if vanilla is None else sum(_parts(vanilla))
     return [
-        _row(entry, settings, alone, (repeated or {}).get(name, []))
+        _row(entry, settings, alone, (repeated or {}).get(name, {}).get("speedup"))
         for name, entry in record["methods"].items()
     ]
 
@@ -220,13 +220,16 @@ def _parts(entry: dict[str, Any]) -> list[float]:
 
 
 def _row(
-    entry: dict[str, Any], settings: Settings, alone: float | None, repeated: list[float]
+    entry: dict[str, Any],
+    settings: Settings,
+    alone: float | None,
+    repeated: dict[str, float] | None,
 ) -> list[Any]:
     rule, parts = rule_values(entry, settings), _parts(entry)
     gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
     if repeated:
-        low, middle, high = min(repeated), median(repeated), max(repeated)
-        gain = f"{texts.times(middle)} ({low:.2f}\u2013{high:.2f})"
+        spread = f"{repeated['lowest']:.2f}\u2013{repeated['highest']:.2f}"
+        gain = f"{texts.times(repeated['median'])} ({spread})"
     bounds = [f"{rule[name]:g}" for name in ("delta", "lambda") if name in rule]
     return [
         LABELS[entry["method"]],
