@@ -95,6 +95,18 @@ def test_five_lanes_are_on_the_first_screen(
     faults_of(tab, f"{width} px wide")
 
 
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (768, 1024), (1440, 900), (1920, 1080)])
+def test_nothing_moves_while_the_page_loads_and_replays(
+    tab: Page, server: str, width: int, height: int
+) -> None:
+    tab.set_viewport_size({"width": width, "height": height})
+    open_page(tab, server)
+    tab.wait_for_function("document.querySelectorAll('.lane[data-done]').length === 5")
+    moved = shifts(tab)
+    assert sum(value for value, _ in moved) < 0.03, moved
+    assert fits(tab)
+
+
 def test_axe_finds_nothing_serious(tab: Page, server: str) -> None:
     """On a screen and a phone, light and dark. A planted fault is found."""
     open_page(tab, server)

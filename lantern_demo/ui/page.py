@@ -192,6 +192,17 @@ def wait_for_model(page: gr.Blocks) -> None:
     page.lantern_service.wait()
 
 
+# What would move while Gradio builds the page: its width, its sign of loading, its footer.
+UNMOVED = """body .main.fillable {
+  max-width: max(1300px, 80vw) !important; padding: 10px clamp(12px, 3vw, 32px) !important;
+}
+@media (min-width: 1920px) {
+  body .main.fillable { max-width: 1920px !important; padding-inline: 224px !important; }
+}
+body .main > .wrap.translucent { visibility: hidden; }
+body:not(.staged) footer { visibility: hidden; }"""
+
+
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made.
 
@@ -205,8 +216,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css="\n".join(map(sent, STYLES)),
-        # it runs before the page's components are there
-        head=f"<script>{shared_scripts()}</script>",
+        # they count before the page's components are there
+        head=f"<style>{UNMOVED}</style><script>{shared_scripts()}</script>",
         footer_links=["api", "gradio"],
         ssr_mode=False,
         show_error=False,
