@@ -48,7 +48,8 @@ def main() -> None:
 
     print("LANTERN++ at looser and looser bounds:")
     for bound in (1.0, 2.0, 5.0, 10.0):
-        stats = pipe.generate(PROMPT, method="lantern++", seed=7, lanternpp_lambda=bound).stats
+        settings = {"lanternpp_lambda": bound, "noise": "independent"}
+        stats = pipe.generate(PROMPT, method="lantern++", seed=7, **settings).stats
         print(
             f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed "
             f"{stats.changed:.3f}"

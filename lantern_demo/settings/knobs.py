@@ -159,7 +159,7 @@ class Knobs:
         "Random numbers",
         "shared: vanilla and the exact methods draw with the same noise for each token, so exact "
         "ones draw vanilla's picture. independent: each draws by its paper's rejection sampling, "
-        "as LANTERN and LANTERN++ always do.",
+        "as LANTERN and LANTERN++ do.",
         choices=NOISE,
     )
     lantern_k: int = knob(

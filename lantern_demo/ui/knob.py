@@ -82,8 +82,10 @@ def explore(
         if name not in EXPLORED:
             raise ValueError(f"the setting must be one of {', '.join(EXPLORED)}, got {name!r}")
         method, given = method_of_knob(name), values | {"seed": seed_of(seed)}
+        # At a bound that relaxes nothing the method would share vanilla's noise.
+        alike = {method: {"noise": "independent"}}
         return [
-            service.request(prompt, model, drawn, given | {name: value})
+            service.request(prompt, model, drawn, given | {name: value}, alike)
             for value, drawn in zip(
                 KNOBS[name].explored,
                 [["vanilla", method]] + [[method]] * (len(KNOBS[name].explored) - 1),

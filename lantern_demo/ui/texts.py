@@ -89,7 +89,8 @@ OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. "
-    "So what differs is what the method's speed cost."
+    "From the first look-alike on the two pictures go separate ways: compare their steps, and how "
+    "well each shows the prompt."
 )
 TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
 TWIN_BUSY = "Drawing the twin."
@@ -304,6 +305,8 @@ WEB: dict[str, Any] = {
     "oneStep": "1 step",
     "someSteps": "{steps} steps",
     "slower": "{times} slower",
+    "fewer": "fewer steps",
+    "slow": "{seconds}, slower",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
     "pieces": "{committed} of {total} pieces",
     "pills": {
@@ -325,7 +328,7 @@ WEB: dict[str, Any] = {
     "asFast": "{times} as fast",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "clock": "Clock of the replay",
-    "clocks": {"steps": "Steps", "seconds": "Seconds here"},
+    "clocks": {"steps": "Steps", "seconds": "Seconds"},
     "controls": "Replay",
     "play": "\u25b6 Replay",
     "pause": "\u275a\u275a Pause",

@@ -92,12 +92,15 @@ function tellScore(one, vanilla, { kind, now, arrived }) {
   const value = gain(data, vanilla, kind);
   one.root.toggleAttribute("data-done", done);
   one.root.toggleAttribute("data-first", done && arrived.indexOf(one) === 0 && arrived.length > 1);
-  one.place.textContent =
-    done && arrived.length > 1 ? (WORDS.places[arrived.indexOf(one)] ?? "") : "";
+  const place = done && arrived.length > 1 ? (WORDS.places[arrived.indexOf(one)] ?? "") : "";
+  const fewer = done && kind === "steps" && value > 1 ? el("span", {}, WORDS.fewer) : "";
+  one.place.replaceChildren(fewer, fewer && place ? " " : "", place);
   one.big.textContent = done && value !== null ? ratio(value) : spent[kind](Math.min(now, end));
   one.big.toggleAttribute("data-slow", done && value !== null && value < 0.995);
-  const facts = [counted(step), seconds(data.milliseconds[step])];
+  const spentHere = seconds(data.milliseconds[step]);
+  const slow = done && kind === "steps" && (gain(data, vanilla, "seconds") ?? 1) < 0.995;
+  const facts = [counted(step), slow ? say(WORDS.slow, { seconds: spentHere }) : spentHere];
   if (!done || value === null) facts.splice(kind === "steps" ? 0 : 1, 1);
-  const told = facts.map((fact, i) => el("span", {}, i ? ` \u00b7 ${fact}` : fact));
+  const told = facts.map((fact, i) => el("span", {}, fact, facts[i + 1] ? " \u00b7 " : ""));
   one.small.replaceChildren(...told);
 }
