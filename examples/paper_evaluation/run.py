@@ -7,7 +7,8 @@
 All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always
 runs too. The folder --out holds the pictures by method and their tokens in drawn-*.jsonl.
 manifest.json describes the run. coco5k.json and coco5k.md have the scores. An interrupted command
-continues when it is run again.
+continues when it is run again. `torchrun --nproc-per-node N` in the place of `python` shares the
+drawing among N processes, each on its own GPU or on the processor.
 
 coco5k: one picture for the longest caption of each of 5,000 images of MS-COCO 2017 val, in the
 order of their ids. From a text file it uses the first 5,000 lines. geneval: four pictures for each
@@ -33,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.paper_evaluation import scorers
 from examples.quality import drawing
 from examples.quality.points import Point, points_of
+from examples.ranks import place_of
 from lantern_demo.bench.report import add_model, at_least, now, number, table, write
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.disk_cache import put, replacing
@@ -171,12 +173,11 @@ def parser() -> argparse.ArgumentParser:
         "--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)"
     )
     p.add_argument("--tree", default="paper", help="draft tree of all points (default: paper)")
-    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing")
     return p
 
 
-def evaluated(args: argparse.Namespace) -> Report:
-    """Draw, score and return the report.
+def evaluated(args: argparse.Namespace) -> Report | None:
+    """Draw, score and return the report, None where another process of torchrun scores.
 
     Raises ValueError for invalid arguments, OSError for a missing file.
     """
@@ -189,7 +190,8 @@ def evaluated(args: argparse.Namespace) -> Report:
             "asks for fewer"
         )
     prompts = prompts[:wanted]
-    pipe = load(args.model, args.device, args.dtype)
+    place = place_of(args.device)
+    pipe = load(args.model, str(place.device), args.dtype)
     points = points_of(pipe, args.methods, args.tree)
     others = [point.name for point in points if point.group != "main"]
     for name in args.candidates:
@@ -216,8 +218,9 @@ def evaluated(args: argparse.Namespace) -> Report:
     put(args.out / "captions.json", json.dumps(captions) + "\n")
     jobs = drawing.jobs_of(points, counts, captions)
     file = drawing.file_of(args.out, identity)
-    records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
-    drawn = drawing.by_point(records, jobs)
+    drawn = drawing.draw(pipe, jobs, file, place)
+    if drawn is None:
+        return None
 
     found, missing = scorers.at_hand(protocol.scorers, args.real, pipe.device)
     rows = []
@@ -293,6 +296,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         report = evaluated(args)
     except (OSError, ValueError) as error:
         parser().error(str(error))
+    if report is None:
+        return
     text = markdown(report)
     print(text)
     print(f"wrote {', '.join(map(str, write(args.out / f'{args.protocol}.json', report, text)))}")

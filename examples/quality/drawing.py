@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +15,11 @@ from tqdm import tqdm
 
 import lantern_demo
 from examples.quality.points import Point
-from lantern_demo.bench.report import digest_of, spread
+from examples.ranks import Place, wait_for_all
+from lantern_demo.bench.report import digest_of
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.disk_cache import put
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import method_of
 
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
@@ -29,7 +29,7 @@ AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 Counts = dict[str, int]  # how many pictures, by point; 0 for absent points
 # of a picture: its point, its number there, its tokens and how many steps they took
 Record = dict[str, Any]
-Model = tuple[str, str, str]  # id, device and format of the model that a process loads
+Key = tuple[str, int]  # of a picture: its point and its number there
 
 
 class Job(NamedTuple):
@@ -83,37 +83,55 @@ def file_of(folder: Path, identity: Record) -> Path:
 
 
 def draw(
-    pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1
-) -> list[Record]:
-    """Draw the jobs that `file` lacks and return all its records.
+    pipe: Pipeline, jobs: list[Job], file: Path, place: Place
+) -> dict[str, list[Record]] | None:
+    """Draw this process's share of the jobs, and return the pictures by point, in their order.
 
-    One process draws with `pipe`, several load `model` themselves. Each picture is saved
-    immediately, so that an interrupted command can continue. If `file` is None, nothing is saved.
+    Each picture is saved immediately, in `file` or in the part of this rank beside it. A command
+    that is run again draws only what all parts lack, with any number of processes. Rank 0 waits for
+    the others, merges the parts into `file` and returns the pictures; the others return None.
     """
-    records: list[Record] = []
-    if file is not None and file.exists():
-        whole = file.read_text(encoding="utf-8").split("\n")[:-1]  # without a truncated last line
-        records = [json.loads(line) for line in whole]
-    done = {(record["point"], record["picture"]) for record in records}
-    left = [job for job in jobs if (job.point.name, job.picture) not in done]
-    call = partial(picture_of, pipe) if processes == 1 else partial(_drawn_by, model)
-    if file is not None:
-        put(file, "".join(json.dumps(record) + "\n" for record in records))
-    for record in tqdm(spread(call, left, processes), desc="pictures", total=len(left)):
-        records.append(record)
-        if file is not None:
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(record) + "\n")
-    return records
+    done = pictures_in(file)
+    part = file.with_stem(f"{file.stem}-{place.rank}") if place.rank else file
+    put(part, "".join(f"{line}\n" for line in lines_of(part)))
+    left = [
+        job for job in jobs if job.picture % place.world == place.rank and key_of(job) not in done
+    ]
+    for job in tqdm(left, desc="pictures", disable=place.rank > 0):
+        with part.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(picture_of(pipe, job)) + "\n")
+    wait_for_all(place)
+    if place.rank:
+        return None
+    found = pictures_in(file)
+    put(file, "".join(json.dumps(record) + "\n" for record in found.values()))
+    for other in parts_of(file):
+        if other != file:
+            other.unlink()
+    drawn: dict[str, list[Record]] = {}
+    for job in jobs:
+        drawn.setdefault(job.point.name, []).append(found[key_of(job)])
+    return drawn
 
 
-@lru_cache(maxsize=1)
-def _loaded(model: Model) -> Pipeline:
-    return load(*model, threads=1)
+def key_of(job: Job) -> Key:
+    return job.point.name, job.picture
 
 
-def _drawn_by(model: Model, job: Job) -> Record:
-    return picture_of(_loaded(model), job)
+def parts_of(file: Path) -> list[Path]:
+    """Return a file of pictures and the parts beside it, as far as they exist."""
+    return list(file.parent.glob(f"{file.stem}*.jsonl"))
+
+
+def lines_of(part: Path) -> list[str]:
+    """Return the lines of a part, none if it is absent, without a truncated last one."""
+    return part.read_text(encoding="utf-8").split("\n")[:-1] if part.exists() else []
+
+
+def pictures_in(file: Path) -> dict[Key, Record]:
+    """Return all pictures of a file and its parts, by point and number."""
+    records = [json.loads(line) for part in parts_of(file) for line in lines_of(part)]
+    return {(record["point"], record["picture"]): record for record in records}
 
 
 @torch.inference_mode()
@@ -130,12 +148,3 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
         "tokens": last.tokens,
         "steps": last.steps,
     }
-
-
-def by_point(records: list[Record], jobs: list[Job]) -> dict[str, list[Record]]:
-    """Return the pictures of these jobs by point, in their order."""
-    found = {(record["point"], record["picture"]): record for record in records}
-    drawn: dict[str, list[Record]] = {}
-    for job in jobs:
-        drawn.setdefault(job.point.name, []).append(found[job.point.name, job.picture])
-    return drawn

@@ -6,8 +6,8 @@ Every method draws the same prompts with the same seeds at the model's preset se
 ones do so again with one knob moved at a time. The gain in speed is measured in rounds, as in
 `python -m lantern_demo.bench speed`. The loss of quality is measured against pictures that vanilla
 draws with other seeds. The folder --out then holds front.json, front.md and the pictures as token
-ids. An interrupted command continues from these ids. With --processes N, N processes share the
-drawing.
+ids. An interrupted command continues from these ids. `torchrun --nproc-per-node N` in the place of
+`python` shares the drawing among N processes, each on its own GPU or on the processor.
 
 The files beside this one:
 
@@ -40,6 +40,7 @@ from examples.quality.points import Point, points_of
 from examples.quality.report import Report, markdown
 from examples.quality.scenes import SEEDS, load_classifier_of, truth
 from examples.quality.tvd import picture_tvd
+from examples.ranks import place_of
 from lantern_demo.bench.report import add_model, at_least, machine_of, now, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
@@ -82,9 +83,6 @@ def parser() -> argparse.ArgumentParser:
         "--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)"
     )
     p.add_argument(
-        "--processes", type=at_least(1), default=1, help="that share the drawing (default: 1)"
-    )
-    p.add_argument(
         "--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)"
     )
     return p
@@ -109,8 +107,8 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
     return {**done, "tvd": tvd}
 
 
-def run(args: argparse.Namespace) -> Report:
-    """Draw, measure and return the report.
+def run(args: argparse.Namespace) -> Report | None:
+    """Draw, measure and return the report, None where another process of torchrun measures.
 
     Raises ValueError for invalid arguments, such as pictures that are not whole captions, and
     RuntimeError if a method fails."""
@@ -119,7 +117,8 @@ def run(args: argparse.Namespace) -> Report:
             raise ValueError(
                 f"--{name} must be a multiple of {SEEDS} and not {SEEDS} itself, got {count}"
             )
-    pipe = load(args.model, args.device, args.dtype)
+    place = place_of(args.device)
+    pipe = load(args.model, str(place.device), args.dtype)
     scenes = truth(max(args.pictures, args.sweep_pictures))
     classifier = load_classifier_of(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
@@ -130,8 +129,9 @@ def run(args: argparse.Namespace) -> Report:
     identity = drawing.identity_of(pipe, points, {"seeds": SEEDS})
     jobs = drawing.jobs_of(points, counts, scenes.prompts)
     file = drawing.file_of(args.out, identity)
-    records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
-    drawn = drawing.by_point(records, jobs)
+    drawn = drawing.draw(pipe, jobs, file, place)
+    if drawn is None:
+        return None
     pipe.threads.use()  # as its runs do
     contestants: dict[str, Contestant] = {
         p.name: partial(measured, pipe, p) for p in points if p.group != "again"
@@ -160,6 +160,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         report = run(args)
     except ValueError as error:
         parser().error(str(error))
+    if report is None:
+        return
     text = markdown(report)
     files = write(args.out / "front.json", report, text)
     print(text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from examples.ranks import place_of
 from lantern_demo.disk_cache import replacing
-from lantern_demo.models.device import pick_device
 from lantern_demo.paths import user_path
 
 MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate larger steps
@@ -100,31 +99,23 @@ def options(args: argparse.Namespace) -> Options:
 
     Join the process group when started by torchrun.
     """
-    world, rank, local = (
-        int(os.environ.get(k, d))
-        for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0"))
-    )
     if args.muon and not hasattr(torch.optim, "Muon"):
         raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
-    if args.minutes is not None and (world > 1 or not args.minutes > 0):
-        raise SystemExit(
-            "--minutes must be above 0 and is for one process, whose clock is its own; got "
-            f"{args.minutes:g} in {world}"
-        )
     try:
-        device = str(pick_device(args.device))
+        place = place_of(args.device)
     except ValueError as error:
         raise SystemExit(f"--{error}") from None
-    if args.device == "auto" and device == "cuda":
-        device = f"cuda:{local}"
-    if world > 1:
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
+    if args.minutes is not None and (place.world > 1 or not args.minutes > 0):
+        raise SystemExit(
+            "--minutes must be above 0 and is for one process, whose clock is its own; got "
+            f"{args.minutes:g} in {place.world}"
+        )
+    if place.world > 1:
+        dist.init_process_group("nccl" if place.device.type == "cuda" else "gloo")
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     given = {name: getattr(args, name) for name in Options.__dataclass_fields__ if name in args}
-    return Options(**given | {"device": torch.device(device), "rank": rank, "world": world})
+    return Options(**given | place._asdict())
 
 
 def train(

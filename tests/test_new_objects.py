@@ -1,0 +1,106 @@
+"""The check that keeps large files out of the history, on repositories of a few commits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_package import ROOT
+from tiny import ran
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("bash") and shutil.which("git")), reason="needs bash and git"
+)
+
+LARGE = 1_000_001  # bytes
+Call = Callable[..., None]
+
+
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Git in the new repository `tmp_path`, with the settings of no user."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
+
+    def git(*words: object) -> None:
+        subprocess.run(["git", *map(str, words)], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "--initial-branch", "work")
+    return git
+
+
+@pytest.fixture
+def commit(git: Call, tmp_path: Path) -> Call:
+    """Commit files of a size in bytes, None to delete them."""
+
+    def commit(**files: int | None) -> None:
+        for name, size in files.items():
+            file = tmp_path / name
+            if size is None:
+                file.unlink()
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(os.urandom(size))
+        git("add", "--all")
+        git("commit", "--message", "files")
+
+    return commit
+
+
+def check(folder: Path) -> tuple[int, str]:
+    done = ran("bash", ROOT / ".ci" / "new_objects", cwd=folder)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_a_large_file_is_refused_even_if_a_later_commit_deletes_it(
+    git: Call, commit: Call, tmp_path: Path
+) -> None:
+    commit(readme=10)
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    commit(**{"runs/last one.pt": LARGE})
+    assert check(tmp_path)[0] == 1
+    commit(**{"runs/last one.pt": None})
+    code, told = check(tmp_path)
+    assert code == 1 and f"runs/last one.pt: {LARGE} bytes" in told
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert check(tmp_path) == (0, "")  # of the last commit, which only deletes
+    commit(small=LARGE - 1)
+    assert check(tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("lantern_demo/bundled/model/target.safetensors", 0),
+        ("examples/race.webp", 0),
+        ("examples/page.png", 0),
+        ("examples/runs/page.png", 1),
+        ("examples/last.pt", 1),
+        ("old/lantern_demo/bundled/target.safetensors", 1),
+    ],
+)
+def test_only_the_shipped_model_and_pictures_may_be_large(
+    commit: Call, tmp_path: Path, name: str, code: int
+) -> None:
+    commit(readme=10)
+    commit(**{name: LARGE})
+    assert check(tmp_path)[0] == code
+
+
+def test_without_the_main_branch_the_last_commit_counts(
+    git: Call, commit: Call, tmp_path: Path
+) -> None:
+    commit(large=LARGE)
+    assert check(tmp_path)[0] == 1  # the only commit
+    commit(large=None, small=10)
+    assert check(tmp_path) == (0, "")
+    git("clone", "--depth", 1, tmp_path.as_uri(), tmp_path / "clone")
+    assert check(tmp_path / "clone") == (0, "")
