@@ -158,9 +158,7 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", ["eagle1", "lantern"])
 def test_a_drafter_that_fails_below_the_first_level_is_named(
-    method: str,
-    temperature: float,
-    noise: str,
+    method: str, temperature: float, noise: str
 ) -> None:
     """At the second level and at the last one."""
     sampling = Sampling(temperature, cfg_scale=2.0)

@@ -141,9 +141,7 @@ def test_kept_runners_are_those_of_a_runs_own_settings(noise: str, model: Model)
 
 @pytest.mark.parametrize("method", ["eagle1", "lantern"])
 def test_what_a_closed_run_left_does_not_reach_the_next(
-    method: str,
-    model: Model,
-    monkeypatch: pytest.MonkeyPatch,
+    method: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps in flight are never read, and may have left numbers that are not finite. A masked slot
     weighs 0, and 0 times such a number is not finite."""
