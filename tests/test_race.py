@@ -161,11 +161,6 @@ def test_no_race_is_begun_that_memory_cannot_hold(
         monkeypatch.setattr(checkpoints, "free_memory", lambda _, free=free: free)
         why = checkpoints.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
         assert (why is None) == fits
-        assert fits or (why or "").startswith("5 methods at once need about ")
-    assert (
-        checkpoints.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5)
-        is None
-    )
 
 
 def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,16 +231,12 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
         3, "as LANTERN_THREADS says"
     )
     assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
-    for wrong in ("many", "0", "-1", "1025"):
+    allowed = "must be a whole number between 1 and 1024, got"
+    for wrong in ("many", "0", "1025"):
         monkeypatch.setenv("LANTERN_THREADS", wrong)
-        with pytest.raises(
-            ValueError,
-            match=f"LANTERN_THREADS must be a whole number between 1 and 1024, got '{wrong}'",
-        ):
+        with pytest.raises(ValueError, match=f"LANTERN_THREADS {allowed} '{wrong}'"):
             device.pick_threads(None, cpu, small=True)
-    with pytest.raises(
-        ValueError, match="threads must be a whole number between 1 and 1024, got 0"
-    ):
+    with pytest.raises(ValueError, match=f"threads {allowed} 0"):
         load(folder, device="cpu", threads=0)
 
 
@@ -270,21 +261,13 @@ def test_a_large_model_has_several_threads_where_they_sleep(
 
 
 @pytest.mark.parametrize(
-    ("first", "given", "found"),
-    [
-        ("lantern_demo", {}, "passive"),
-        ("torch", {}, "None"),
-        ("lantern_demo", {"OMP_WAIT_POLICY": "active"}, "active"),
-    ],
+    ("first", "found"),
+    [("lantern_demo", "passive"), ("torch", "None")],
 )
-def test_threads_are_told_to_sleep_before_pytorch_is_loaded(
-    first: str, given: dict[str, str], found: str
-) -> None:
+def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, found: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
     code = f"import {first}, lantern_demo, os; print(os.environ.get('OMP_WAIT_POLICY'))"
-    assert (
-        ran(sys.executable, "-c", code, env=environment | given, check=True).stdout.strip() == found
-    )
+    assert ran(sys.executable, "-c", code, env=environment, check=True).stdout.strip() == found
 
 
 @pytest.mark.slow
@@ -358,28 +341,6 @@ def test_every_method_of_a_short_race_is_previewed(
                 pictured.append(item.picture[0])
                 assert committed[item.picture[0]] >= 32
     assert sorted(pictured) == sorted(DEFAULT)
-
-
-@pytest.mark.slow
-def test_what_begins_again_by_itself_is_previewed_too(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Methods that wait for memory after a race that broke off have older previews, and no new
-    ones.
-    """
-    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 0.0)
-    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
-    service = Service(folder, "cpu")
-    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
-    pictured: list[str] = []
-    for item in service.frames(
-        service.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True
-    ):
-        if isinstance(item, Frame) and item.picture is not None:
-            pictured.append(item.picture[0])
-        elif isinstance(item, Generation):
-            assert item.stats.schedule == "in turn" and pictured.count(item.method) > 5
 
 
 @pytest.mark.slow
@@ -466,35 +427,22 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
         lambda *arguments: saved.append("") or write(*arguments),
     )
     service, w, event = page_of(folder, draw)
-    assert event.outputs == [w.status, w.waits, w.stage, w.shown], (
-        "Gradio builds every output anew for every answer"
-    )
     opening, *frames = [answer for answer in pressed(event) if w.stage in answer]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), (
         "the page's state is handed over once"
     )
     views = [json.loads(answer[w.stage]) for answer in frames]
     assert len(views) > 50 and all(len(view["pictures"]) <= 1 for view in views)
-    sizes = [len(json.dumps(view["lanes"])) for view in views]
-    assert max(sizes) < 1.5 * sizes[0]
     marks = [
         (method, *mark) for view in views for method, new in view["fresh"].items() for mark in new
     ]
-    assert 0 < max(Counter(marks).values()) <= FRAMES_TOLD, (
-        "a token is told again by the next few answers alone"
-    )
+    assert 0 < max(Counter(marks).values()) <= FRAMES_TOLD, "told again a few times alone"
     shown = opening[w.shown]
     for method, entry in shown.record["methods"].items():
         told = {place: token for name, place, _, token in marks if name == method}
         assert [told[place] for place in range(entry["tokens"])] == entry["token_ids"], (
             "every token is told"
         )
-    assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(
-        DEFAULT
-    )
-    assert {lane.phase for lane in shown.lanes.values()} == {"done"}
+    assert len(saved) == len(DEFAULT) and set(shown.files) == set(DEFAULT)
     final = json.loads(settle(service, w, shown, [])[w.stage])
-    assert final["run"] == views[0]["run"] and set(final["files"]) == set(DEFAULT)
-    assert all(lane["picture"] for lane in final["lanes"]), (
-        "whatever a browser skipped is there at the end"
-    )
+    assert all(lane["picture"] for lane in final["lanes"]), "what a browser skipped is there"
