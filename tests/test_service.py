@@ -17,8 +17,8 @@ from published import TEXT_ID
 
 from lantern_demo.runs import pipeline
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.ui import compare, texts
 from lantern_demo.ui import service as services
+from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import PROMPT, Frame, Service
 
@@ -83,8 +83,3 @@ def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previe
             previewed.add(frame.picture[0])
         painted |= set(frame.lanes)
     assert painted == previewed == {"vanilla", "eagle1"}
-
-
-def test_the_page_says_what_is_made_ready() -> None:
-    assert compare._made_ready(PROMPT) == texts.READING
-    assert compare._made_ready("eagle1") == "Getting EAGLE-1 ready; this is not timed."

@@ -112,18 +112,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
     opts = run.Options(
-        tmp_path,
-        1000,
-        1,
-        1.0,
-        10,
-        0,
-        500,
-        500,
-        0.9,
-        torch.device("cpu"),
-        False,
-        False,
+        *(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, torch.device("cpu"), False, False),
         minutes=60.0,
     )
     assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
@@ -158,33 +147,10 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(
     monkeypatch.setattr(
         run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3))
     )
-    command(
-        classifier,
-        "--out",
-        tmp_path,
-        "--start-from",
-        BUNDLED / "lantern-scenes",
-        "--batch",
-        4,
-        "--device",
-        "cpu",
-    )
+    words = "--start-from", BUNDLED / "lantern-scenes", "--batch", 4, "--device", "cpu"
+    command(classifier, "--out", tmp_path, *words)
     assert sizes == [(2, 128), (2, 256)]
     assert given[0][1]["accuracy"] > 0.8
-
-
-def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 times the square of the speck times the error, in the mean over pixels; what is wider than
-    a speck has none.
-    """
-    for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
-        dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
-        wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
-        loss = picture.picture_loss(dark, wanted)
-        with monkeypatch.context() as patch:
-            patch.setattr(picture, "specks", lambda pictures: torch.zeros_like(pictures[:, :1]))
-            rest = picture.picture_loss(dark, wanted)
-        assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
 
 
 @pytest.mark.long
@@ -216,29 +182,13 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
     make(tokenizer, "tokenizer", "--codebook", 64, "--free", 1, count=2)
-    make(
-        target,
-        "target",
-        "--tokenizer",
-        runs["tokenizer"],
-        "--scenes",
-        8,
-        "--layers",
-        2,
-        "--dim",
-        64,
-    )
+    sizes = ["--scenes", "8", "--layers", "2", "--dim", "64"]
+    make(target, "target", "--tokenizer", runs["tokenizer"], *sizes)
     make(drafter, "drafter", "--target", runs["target"], "--ffn", 64, "--guided", "--own", 2)
     make(picture, "picture", "--tokenizer", runs["tokenizer"], "--scenes", 1)
     make(classifier, "classifier", batch=2)
-    command(
-        export,
-        *(word for part in runs for word in (f"--{part}", runs[part])),
-        "--out",
-        folder,
-        "--machine",
-        "a test",
-    )
+    parts = [word for part in runs for word in (f"--{part}", runs[part])]
+    command(export, *parts, "--out", folder, "--machine", "a test")
     command(palette, "--model", folder, "--scenes", 1)
     pipe = load(folder, "cpu")
     told, drawn = pipe.networks.trained, pipe.networks.picture
@@ -255,17 +205,8 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
     begun: list[nn.Module] = []
     monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    command(
-        picture,
-        "--tokenizer",
-        folder,
-        "--out",
-        tmp_path / "more",
-        "--scenes",
-        1,
-        "--start-from",
-        folder,
-    )
+    words = "--tokenizer", folder, "--scenes", 1, "--start-from", folder
+    command(picture, "--out", tmp_path / "more", *words)
     assert all(
         torch.equal(weight, drawn.state_dict()[name])
         for name, weight in begun[0].state_dict().items()
