@@ -180,10 +180,8 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     }
     record = client.predict("a red lantern", **asked, api_name="/compare")[1]
     assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
-    assert (
-        record["methods"]["sjd"]["nodes"] == 3
-        and record["methods"]["sjd"]["steps"] == drawn["steps"]
-    )
+    assert record["methods"]["sjd"]["nodes"] == 3
+    assert record["methods"]["sjd"]["steps"] == drawn["steps"]
 
 
 def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(client: Client) -> None:

@@ -130,10 +130,8 @@ def test_transformers_generate_draws_vanillas_greedy_picture(
     monkeypatch.setattr(pipe, "defaults", pipe.settings(temperature=0))
     prompt = "three red round lanterns over a lake at dusk"
     peer = peer_transformers.Peer(pipe)
-    assert (
-        peer(prompt, 0) == pipe.generate(prompt, "vanilla").tokens
-        and peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
-    )
+    assert peer(prompt, 0) == pipe.generate(prompt, "vanilla").tokens
+    assert peer_transformers.timed(peer, prompt, 0)["wall_seconds"] > 0
 
 
 OUT = ["--out", "out.json", "--device", "cpu"]
@@ -217,10 +215,8 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         # random weights accept nothing that means anything
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)
     told = (tmp_path / "gpu.md").read_text(encoding="utf-8")
-    assert (
-        "these numbers say nothing about a GPU" in told
-        and "| lantern-scenes | eagle1 | 8 |" in told
-    )
+    assert "these numbers say nothing about a GPU" in told
+    assert "| lantern-scenes | eagle1 | 8 |" in told
 
 
 @pytest.mark.parametrize(

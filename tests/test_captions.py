@@ -125,18 +125,14 @@ def test_what_is_no_text_encoder_of_this_model(
 ) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(
-        CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"
-    ):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it"):
         read_tokenizer(path)
     write_tokenizer(path)
     content = json.loads(path.read_text(encoding="utf-8")) | {"post_processor": None}
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
-    with pytest.raises(
-        CheckpointError, match=r"says d_model 32, but this model reads features of width 48"
-    ):
+    with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features"):
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):

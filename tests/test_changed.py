@@ -102,17 +102,14 @@ def test_of_children_that_the_prefix_fixes_it_is_the_closed_form() -> None:
     shifts = [
         fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours) for visit in visits
     ]
-    assert (
-        len(shifts) == TOKENS and sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
-    )
+    assert len(shifts) == TOKENS
+    assert sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
     mean = sum(0.5 * float(shift.abs().sum()) for shift in shifts) / len(tokens)
     assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(mean, abs=1e-5)
 
 
 def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(
-        ValueError, match="temperature is 0; a distance between distributions needs one above 0"
-    ):
+    with pytest.raises(ValueError, match="temperature is 0; a distance between distributions"):
         picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
 
 

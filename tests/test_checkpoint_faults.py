@@ -134,9 +134,7 @@ def test_a_missing_part_is_told(tmp_path: Path) -> None:
         (JANUS_7B_ID, janus, "Janus-Pro-7B", "pytorch_model-0000{}-of-00002.bin"),
     ):
         (folder / place / name.format(2)).unlink()
-        with pytest.raises(
-            CheckpointError, match=rf"holds only {name.format(1)}, which are not all of them"
-        ):
+        with pytest.raises(CheckpointError, match=rf"holds only {name.format(1)}, which are not"):
             load(model, device="cpu", folder=folder)
 
 
@@ -164,14 +162,10 @@ def test_a_vocabulary_without_its_marks_is_refused(
     text = json.dumps(content, ensure_ascii=False)
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(
-        CheckpointError, match=f"is not (Anole|Janus-Pro)'s tokenizer: .*{re.escape(says)}"
-    ):
+    with pytest.raises(CheckpointError, match=rf"s tokenizer: .*{re.escape(says)}"):
         read(path)
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(
-        CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"
-    ):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and"):
         read(path)
 
 
@@ -229,13 +223,9 @@ def test_pointers_of_git_in_what_ships_with_the_code(
     for name in ("target/model.safetensors", "palette.safetensors"):
         folder = shutil.copytree(tiny_model, tmp_path / name.partition(".")[0])
         (folder / name).write_bytes(POINTER)
-        with pytest.raises(
-            ValueError, match=rf"{name} is a Git LFS pointer, .*; run `git lfs pull` in its folder"
-        ):
+        with pytest.raises(ValueError, match=rf"{name} is a Git LFS pointer, .*; run `git lfs"):
             load(folder, device="cpu")
     (tmp_path / "1.json.gz").write_bytes(POINTER)
     monkeypatch.setattr(recorded, "FOLDER", tmp_path)
-    with pytest.raises(
-        ValueError, match=r"1.json.gz is a Git LFS pointer, .*; run `git lfs pull` in its folder"
-    ):
+    with pytest.raises(ValueError, match=r"1.json.gz is a Git LFS pointer, .*; run `git lfs"):
         recorded.recorded_runs.__wrapped__()

@@ -162,18 +162,12 @@ def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(
 ) -> None:
     pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
     for mark in marks:
-        with pytest.raises(
-            ValueError,
-            match=rf"prompt must be plain text, and {re.escape(mark)} in it is a mark of the model",
-        ):
+        with pytest.raises(ValueError, match=rf"prompt must be plain text, and {re.escape(mark)}"):
             pipe.generate(f"a red {mark} lantern")
     letters = "a red \u00f8 lantern < 3 > {0}"  # letters may be words of their own
     assert pipe.check_prompt(letters) == letters
     assert len(pipe.generate(words).tokens) == 16
-    with pytest.raises(
-        ValueError,
-        match=rf"prompt has {most + 1} tokens of the model's vocabulary, at most {most} are",
-    ):
+    with pytest.raises(ValueError, match=rf"prompt has {most + 1} tokens of the model's"):
         pipe.generate(f"{words} red")
 
 
@@ -241,9 +235,8 @@ def test_every_method_draws_and_the_record_says_from_what(
     done = {method: event for method, event in runs if isinstance(event, Generation)}
     assert set(done) == set(able) and done["vanilla"].image.size == (64, 64)
     for method, made in done.items():
-        assert (
-            len(made.tokens) == 16 and min(made.tokens) >= 0 and max(made.tokens) < published.VOCAB
-        )
+        assert len(made.tokens) == 16 and min(made.tokens) >= 0
+        assert max(made.tokens) < published.VOCAB
         assert not METHODS[method].lossless or (
             made.tokens == done["vanilla"].tokens and made.stats.changed == 0
         ), method
@@ -281,10 +274,8 @@ def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) ->
     pipe = load(CLASS_ID, device="cpu", folder=class_model)
     alone = [method for method in METHODS.values() if not method.needs_drafter]
     lossless = [method.id for method in alone if method.lossless]
-    assert (
-        pipe.available_methods == [method.id for method in alone]
-        and pipe.default_methods == lossless
-    )
+    assert pipe.available_methods == [method.id for method in alone]
+    assert pipe.default_methods == lossless
     goldfish = pipe.generate("goldfish").tokens
     assert pipe.generate("1").tokens == goldfish != pipe.generate("tench").tokens
     assert {m for m, _ in pipe.compare("goldfish")} == set(lossless)
@@ -294,10 +285,7 @@ def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) ->
         lambda: pipe.stream("goldfish", "eagle2"),
         lambda: pipe.compare("goldfish", ["vanilla", "lantern"]),
     ):
-        with pytest.raises(
-            ValueError,
-            match=f"needs a drafter, and no drafter comes with {CLASS_ID}; train one: {command}",
-        ):
+        with pytest.raises(ValueError, match="needs a drafter, and no drafter comes with"):
             call()
     with pytest.raises(ValueError, match="prompt must be an ImageNet class"):
         pipe.generate("a red lantern", "vanilla")
@@ -331,14 +319,9 @@ def test_a_drafter_trained_here_is_offered(
     done = load(model, device="cpu", folder=folder).generate(prompt, "lantern++")
     assert done.record["model"]["sources"]["drafter"] == {"local": model, "trained": True}
     checkpoints.save_drafter(tmp_path / "other", kind(replace(config, vocab=32)))
-    with pytest.raises(
-        ValueError, match="says vocab 32, but the target has 64: it is another model's drafter"
-    ):
+    with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another"):
         load(model, device="cpu", folder=folder, drafter=tmp_path / "other")
-    with pytest.raises(
-        ValueError,
-        match=r"drafter must be a folder with pytorch_model.bin or model.safetensors, got '.*none'",
-    ):
+    with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or"):
         load(model, device="cpu", folder=folder, drafter=tmp_path / "none")
 
 
@@ -346,15 +329,9 @@ def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_mod
     bare = load(
         TEXT_ID, device="cpu", folder=published.write_text_model(tmp_path / "m", drafter=False)
     )
-    with pytest.raises(
-        ValueError,
-        match=r"folder m holds no drafter of llamagen-t2i-256: none of .*n_drafter/.* is there",
-    ):
+    with pytest.raises(ValueError, match=r"folder m holds no drafter of llamagen-t2i-256: none"):
         bare.generate(PROMPT, "eagle1")
-    with pytest.raises(
-        ValueError,
-        match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one",
-    ):
+    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes"):
         load(JANUS_ID, device="cpu", folder=janus_model).generate(PROMPT, "eagle1")
     for model, folder, says in (
         (

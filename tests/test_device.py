@@ -41,9 +41,8 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
     old_driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = unused_gpu()
-    assert (
-        told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
-    )
+    assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told
+    assert torch.__version__ in told
     old_driver.write_text(OPEN, encoding="utf-8")
     assert "driver 575.57.08, " in str(unused_gpu())
     for hidden in ("", "-1"):
@@ -89,17 +88,13 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("mps", "apple", "cuda:x", ""):
-        with pytest.raises(
-            ValueError, match=f"device must be auto, cpu, cuda or cuda:N, got '{name}'"
-        ):
+        with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got"):
             device.pick_device(name)
     with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
         device.pick_device("cuda:1")
     assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
     for large in (True, False):
-        with pytest.raises(
-            ValueError, match="dtype must be one of auto, float32, bfloat16, float16, got 'int8'"
-        ):
+        with pytest.raises(ValueError, match="dtype must be one of auto, float32, bfloat16,"):
             device.pick_dtype("int8", torch.device("cpu"), large)
 
 

@@ -252,9 +252,8 @@ def test_cache_hides_a_prompts_padding_where_it_stays() -> None:
     place = cache.padding.data_ptr()
     for padded in (2, 0, 1):
         cache.start(3, torch.tensor([[True] * 3, [False] * padded + [True] * (3 - padded)]))
-        assert (
-            cache.length == 3 and cache.padded == (padded > 0) and cache.padding.data_ptr() == place
-        )
+        assert cache.length == 3 and cache.padded == (padded > 0)
+        assert cache.padding.data_ptr() == place
         assert cache.padding.isinf().flatten(1).tolist() == [
             [False] * 6,
             [True] * padded + [False] * (6 - padded),

@@ -247,11 +247,8 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     others = "transformers gradio huggingface_hub tokenizers safetensors PIL pandas spaces"
     assert "torch" in decoding and not {*others.split()} & {*decoding}
     assert "transformers" in models and not {"gradio", "gradio_client"} & set(models)
-    assert (
-        "gradio" in app
-        and int(threads[0]) < 8
-        and not any("uvicorn" in name.lower() for name in threads)
-    )
+    assert "gradio" in app and int(threads[0]) < 8
+    assert not any("uvicorn" in name.lower() for name in threads)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -334,32 +331,6 @@ def test_an_installed_package_has_its_files() -> None:
         if package in path.parents and path.suffix != ".py" and path.name != "ruff.toml"
     ]
     assert files and set(files) <= packed
-
-
-def by_the_locale(code: ast.AST) -> list[int]:
-    """The lines of calls that read or write text in the locale's encoding, not always UTF-8."""
-    lines = []
-    for node in ast.walk(code):
-        if not isinstance(node, ast.Call):
-            continue
-        given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
-        method = node.func if isinstance(node.func, ast.Attribute) else None
-        name = method.attr if method else getattr(node.func, "id", "")
-        positional = [getattr(word, "value", "") for word in node.args[0 if method else 1 :]]
-        mode = str(given.get("mode") or positional[:1])
-        image = method is not None and getattr(method.value, "id", "") in ("Image", "tarfile")
-        opens_text = name == "open" and "b" not in mode and not image
-        by_name = name in ("read_text", "write_text") or given.get("text") is True
-        if (opens_text or by_name) and "encoding" not in given:
-            lines.append(node.lineno)
-    return lines
-
-
-def test_text_files_are_read_and_written_as_utf_8() -> None:
-    calls = re.compile(rb"open\(|_text\(|text=True")  # most files have none
-    texts = {path: path.read_bytes() for path in tracked_files() if path.suffix == ".py"}
-    found = {path: by_the_locale(ast.parse(t)) for path, t in texts.items() if calls.search(t)}
-    assert len(found) > 20 and not {path: lines for path, lines in found.items() if lines}
 
 
 def test_files_are_small_enough_for_plain_git() -> None:

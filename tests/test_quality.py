@@ -105,9 +105,8 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
 
 def test_true_scenes_are_what_their_captions_say() -> None:
     some, fewer = scenes.truth(12), scenes.truth(4)
-    assert (
-        len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
-    )
+    assert len(some.prompts) == 12 and len(some.captions) == 6
+    assert fewer.captions == some.captions[:2]
     assert some.groups.tolist() == [i // 2 for i in range(12)]
     for i in range(12):
         wanted = full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})

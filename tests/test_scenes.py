@@ -66,10 +66,8 @@ def test_scenes_are_seeded_in_range_and_of_all_attributes() -> None:
     for name, classes in ATTRIBUTES.items():
         share = torch.bincount(scenes.attributes()[name], minlength=len(classes)) / 600
         # five standard deviations around an even share
-        assert (
-            len(share) == len(classes)
-            and ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all()
-        ), name
+        assert len(share) == len(classes)
+        assert ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all(), name
     assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1) and scenes.radius.max() < 0.35
     assert HORIZON[0] <= scenes.horizon.min() and scenes.horizon.max() <= HORIZON[1]
     for row in range(300):  # lanterns are in the picture, and apart
@@ -82,11 +80,8 @@ def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
     """Not on the batch; a larger one shows the same scene."""
     scenes = sample_scenes(5, 4)
     pictures, large = render(scenes), render(scenes, 256)
-    assert (
-        pictures.shape == (5, 3, SIZE, SIZE)
-        and pictures.dtype == torch.float32
-        and large.shape == (5, 3, 256, 256)
-    )
+    assert pictures.shape == (5, 3, SIZE, SIZE) and pictures.dtype == torch.float32
+    assert large.shape == (5, 3, 256, 256)
     for drawn in (pictures, large):
         assert drawn.isfinite().all() and drawn.min() >= 0 and drawn.max() <= 1
     order = torch.tensor([4, 2])

@@ -62,9 +62,7 @@ def test_a_record_is_read_as_it_was_written(record: dict[str, Any], pipe: Pipeli
     )
     for gone in ("zipar", "opt-tree"):
         named = {**written, "order": [gone], "methods": {gone: written["methods"]["sjd"]}}
-        with pytest.raises(
-            ValueError, match=f"methods: '{gone}' is no method of this program, which has vanilla, "
-        ):
+        with pytest.raises(ValueError, match=f"methods: '{gone}' is no method of this program,"):
             read_record(json.dumps(named).encode())
 
 
@@ -72,10 +70,7 @@ def test_a_record_of_another_version_is_refused(record: dict[str, Any]) -> None:
     patched = ".".join(__version__.split(".")[:2]) + ".77"
     assert parsed({**record, "lantern_demo": patched})["lantern_demo"] == patched
     for other in ("0.1.0", "0.3.0", "1.0.0", "nonsense", ""):
-        with pytest.raises(
-            ValueError,
-            match=f"lantern_demo: the record is of version '{other}', and this program has",
-        ):
+        with pytest.raises(ValueError, match=f"lantern_demo: the record is of version '{other}',"):
             parsed({**record, "lantern_demo": other})
 
 

@@ -177,9 +177,7 @@ def test_lantern_reads_the_models_codebook(
         1,
         34,
     )
-    with pytest.raises(
-        ValueError, match=r"^lantern_neighbours is None, and what is drawn has no codebook"
-    ):
+    with pytest.raises(ValueError, match=r"^lantern_neighbours is None, and what is drawn has no"):
         drawn(models["llama"], drafter, **asked)
 
 
@@ -254,9 +252,7 @@ def test_another_models_drafter_is_refused(
     with pytest.raises(ValueError, match=f"^lantern_drafter is .*{sentence}"):
         drawn(models["llama"], tmp_path, lantern_method="eagle1")
     (tmp_path / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(
-        ValueError, match=r"^lantern_drafter is .*, which cannot be read as \.safetensors"
-    ):
+    with pytest.raises(ValueError, match=r"^lantern_drafter is .*, which cannot be read as"):
         drawn(models["llama"], tmp_path, lantern_method="eagle1")
 
 
@@ -264,7 +260,5 @@ def test_a_cache_that_forgets_is_refused() -> None:
     config = transformers.MistralConfig(
         vocab_size=VOCABULARY, sliding_window=8, head_dim=8, **DECODER
     )
-    with pytest.raises(
-        ValueError, match=r"DynamicSlidingWindowLayer; allowed are layers that keep all positions"
-    ):
+    with pytest.raises(ValueError, match=r"DynamicSlidingWindowLayer; allowed are layers that"):
         drawn(transformers.MistralForCausalLM(config))

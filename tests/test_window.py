@@ -42,10 +42,7 @@ def test_a_window_shares_noise_whatever_is_asked() -> None:
 def test_a_window_of_a_relaxed_rule_is_refused() -> None:
     rule = LanternPlusPlus(2, 3.0)
     method = Method("mine", "Mine", Window, rule, False, "A window and a relaxed rule.")
-    with pytest.raises(
-        ValueError,
-        match=r"method mine drafts from a window, and its rule .* relaxes; it must be exact",
-    ):
+    with pytest.raises(ValueError, match=r"method mine drafts from a window, and its rule"):
         register(method)
     with pytest.raises(ValueError, match=r"rule is .*, which relaxes; Window needs the exact rule"):
         Config(method, 8, rule=rule, tree=Window(4))
