@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 import published
-import pytest
 import torch
 from runs import decode, small
 from torch import Tensor
@@ -106,19 +105,6 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     return target.condition(
         torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True
     )
-
-
-def pictures_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures LlamaGen reads in each pass of training, as a list that grows."""
-    sizes: list[int] = []
-    real = LlamaGen.train_hidden
-
-    def counted(self: LlamaGen, tokens: Tensor, *given: Any) -> Tensor:
-        sizes.append(len(tokens) // 2)
-        return real(self, tokens, *given)
-
-    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
-    return sizes
 
 
 def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:

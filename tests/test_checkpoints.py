@@ -323,28 +323,3 @@ def test_a_drafter_trained_here_is_offered(
         load(model, device="cpu", folder=folder, drafter=tmp_path / "other")
     with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or"):
         load(model, device="cpu", folder=folder, drafter=tmp_path / "none")
-
-
-def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_model: Path) -> None:
-    bare = load(
-        TEXT_ID, device="cpu", folder=published.write_text_model(tmp_path / "m", drafter=False)
-    )
-    with pytest.raises(ValueError, match=r"folder m holds no drafter of llamagen-t2i-256: none"):
-        bare.generate(PROMPT, "eagle1")
-    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes"):
-        load(JANUS_ID, device="cpu", folder=janus_model).generate(PROMPT, "eagle1")
-    for model, folder, says in (
-        (
-            TEXT_ID,
-            tmp_path,
-            r"lacks the target part of .*: none of target/model.safetensors, .*_256.pt is there",
-        ),
-        (TEXT_ID, tmp_path / "nowhere", "folder must be a folder with the published files, got"),
-        (
-            "lantern-scenes",
-            text_model,
-            r"folder is for published models; lantern-scenes has its own",
-        ),
-    ):
-        with pytest.raises(ValueError, match=says):
-            load(model, device="cpu", folder=folder)

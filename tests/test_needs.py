@@ -14,7 +14,6 @@ import transformers
 from published import (
     ANOLE_ID,
     JANUS_ID,
-    PICTURES,
     TEXT_ID,
     write_janus,
     write_text_model,
@@ -25,7 +24,7 @@ from tiny import command
 
 from lantern_demo.models import checkpoints, hub
 from lantern_demo.models.checkpoints import GIB
-from lantern_demo.models.families import FAMILIES, LAYOUTS, blank_network, family_of
+from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import shapes_of
 from lantern_demo.models.tokenizer import blank_tokenizer
@@ -319,22 +318,3 @@ def test_the_table_of_models_is_that_of_the_estimates() -> None:
         if published is not None:
             assert abs(float(row[7]) - published.needs.gpu / GIB) < 0.06, name
             assert (row[8] == "train one") == (published.drafter is None), name
-
-
-def test_every_model_has_a_family_and_every_format_a_layout() -> None:
-    seen = set()
-    for info in FULL.values():
-        if info.published is None:
-            continue
-        family = family_of(info.published.target)
-        seen.add(family.target)
-        assert info.published.drafter is None or type(info.published.drafter) is family.drafter
-        assert (info.published.on_cpu is None) == (family.lean_target is not None)
-        for part, sources in info.published.sources.items():
-            assert all(
-                source.format in LAYOUTS or (part, source.format) == ("text", "words")
-                for source in sources
-            ), info.id
-    assert seen == {family.target for family in FAMILIES.values()}
-    with pytest.raises(TypeError, match="TokenizerSizes is the configuration of no family"):
-        family_of(PICTURES)

@@ -37,17 +37,6 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
     return scenes.load_classifier_of(bundled.info.folder, bundled.device)
 
 
-@pytest.mark.parametrize(("right", "of", "level"), [(0, 10, 0.95), (970, 1000, 0.99)])
-def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(
-    right: int, of: int, level: float
-) -> None:
-    z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004}[level]  # from tables
-    share = numpy.linspace(1e-6, 1 - 1e-6, 400_001)
-    kept = share[numpy.abs(right / of - share) <= z * numpy.sqrt(share * (1 - share) / of)]
-    low, high = intervals.wilson(right, of, level)
-    assert (low, high) == pytest.approx((kept.min(), kept.max()), abs=4e-6)
-
-
 def refused(says: str, call: Any, *values: Any) -> None:
     with pytest.raises(ValueError, match=says):
         call(*values)

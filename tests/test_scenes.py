@@ -118,18 +118,6 @@ def changed(scenes: Scenes, **values: int) -> Scenes:
     )
 
 
-@pytest.mark.parametrize("name", ["colour", "moon"])
-def test_every_attribute_shows(name: str) -> None:
-    """Pictures that differ in one attribute alone differ visibly; the count is part of the geometry
-    and tested above.
-    """
-    base = sample_scenes(1, 6)
-    pictures = [render(changed(base, **{name: value})) for value in range(len(ATTRIBUTES[name]))]
-    for i, picture in enumerate(pictures):
-        for other in pictures[:i]:
-            assert (picture - other).abs().max() > 0.1
-
-
 def test_captions_name_what_is_drawn_and_can_leave_it_unsaid() -> None:
     scenes, rng, words = sample_scenes(60, 8), random.Random(0), set(vocabulary())
     wordings = set()

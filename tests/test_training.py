@@ -16,14 +16,12 @@ from tiny import command, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
-from examples.make_bundled_model.lanterns import SIZE, Scenes, render
-from examples.make_bundled_model.tokenizer import Quantiser
 from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen import LlamaGen
-from lantern_demo.models.registry import BUNDLED, LlamaGenConfig
+from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import vocabulary
 
@@ -51,19 +49,6 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
         [sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(8)]
     )
     assert chi_square_p(torch.bincount(first, minlength=12), probs) > 1e-4
-
-
-def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:
-    torch.manual_seed(0)
-    centres = nn.functional.normalize(torch.randn(4, 8), dim=-1)
-    data = nn.functional.normalize(centres.repeat(50, 1) + 0.02 * torch.randn(200, 8), dim=-1)
-    quantiser = Quantiser(16, 8, decay=0.5)
-    quantiser.start(data)
-    for _ in range(12):
-        book = nn.functional.normalize(quantiser.total, dim=-1)
-        book = quantiser.follow(data, (data @ book.t()).argmax(-1))
-    assert (centres @ book.t()).amax(-1).min() > 0.99
-    assert torch.isfinite(book).all()
 
 
 class Line(nn.Module):
@@ -129,28 +114,6 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
         for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
-
-
-def test_the_classifier_learns_from_pictures_of_both_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is
-    drawn larger and reduced.
-    """
-    sizes, given = [], []
-
-    def drawn(scenes: Scenes, size: int = SIZE) -> Tensor:
-        sizes.append((scenes.count.shape[0], size))
-        return render(scenes, size)
-
-    monkeypatch.setattr(classifier, "render", drawn)
-    monkeypatch.setattr(
-        run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3))
-    )
-    words = "--start-from", BUNDLED / "lantern-scenes", "--batch", 4, "--device", "cpu"
-    command(classifier, "--out", tmp_path, *words)
-    assert sizes == [(2, 128), (2, 256)]
-    assert given[0][1]["accuracy"] > 0.8
 
 
 @pytest.mark.long

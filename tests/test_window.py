@@ -33,12 +33,6 @@ def run(method: str = "sjd", tokens: int = 150, **settings: Any) -> Any:
     return last
 
 
-def test_a_window_shares_noise_whatever_is_asked() -> None:
-    """Its drafts are the target's own draws, which no rule of probabilities judges."""
-    assert Config(METHODS["sjd"], 8, tree=Window(4), noise="independent").noise_used == "shared"
-    assert run(noise="independent").tokens == run("vanilla", noise="shared").tokens
-
-
 def test_a_window_of_a_relaxed_rule_is_refused() -> None:
     rule = LanternPlusPlus(2, 3.0)
     method = Method("mine", "Mine", Window, rule, False, "A window and a relaxed rule.")
