@@ -116,29 +116,16 @@ def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, An
     }
 
 
+FIELDS = "index tokens accepted_length committed kinds tree_tokens parents path"
+
+
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     """All that runners must agree on: everything but times and the engine's name."""
     *steps, last = events
     assert isinstance(last, Decoded)
-    fields = (
-        "index",
-        "tokens",
-        "accepted_length",
-        "committed",
-        "kinds",
-        "tree_tokens",
-        "parents",
-        "path",
-    )
-    rows = [[getattr(step, name) for name in fields] for step in steps]
-    return (
-        rows,
-        last.tokens,
-        last.steps,
-        last.accepted_lengths,
-        last.mean_accepted_length,
-        last.nodes,
-    )
+    rows = [[getattr(step, name) for name in FIELDS.split()] for step in steps]
+    whole = last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
+    return rows, whole
 
 
 # a target, a drafter, and whether steps have the sizes that a GPU captures
@@ -185,13 +172,8 @@ class Model:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
         target, drafter, padded = runner
         own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
-        knobs = {
-            "num_tokens": 16,
-            "seed": 5,
-            "sampling": Sampling(*filters, self.guidance),
-            **own,
-            **changes,
-        }
+        sampling = Sampling(*filters, self.guidance)
+        knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, **own, **changes}
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))
 
 

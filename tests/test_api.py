@@ -165,13 +165,8 @@ def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:
 
 
 def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
-    drawn = client.predict(
-        "a red lantern",
-        method="sjd",
-        seed=9,
-        settings={"window": 3, "temperature": 0.9},
-        api_name="/draw",
-    )[1]
+    given = {"method": "sjd", "seed": 9, "settings": {"window": 3, "temperature": 0.9}}
+    drawn = client.predict("a red lantern", **given, api_name="/draw")[1]
     assert (drawn["method"], drawn["seed"], drawn["changed"]) == ("sjd", 9, 0)
     asked = {
         "methods": ["sjd"],

@@ -254,19 +254,11 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_cell(Cell("later", "shared", "cold"), 5).exact
 
 
+ASKED = "--runs 30 --processes 1 --cases cold top-p --out"
+
+
 def command(out: Path, *more: str) -> list[str]:
-    return [
-        "--runs",
-        "30",
-        "--cases",
-        "cold",
-        "top-p",
-        "--processes",
-        "1",
-        "--out",
-        str(out),
-        *more,
-    ]
+    return [*ASKED.split(), str(out), *more]
 
 
 def test_the_report_says_what_ran_and_what_is_wrong(

@@ -190,33 +190,6 @@ def test_a_refusal_is_one_line(words: list[str], sentence: str, taken: int) -> N
     assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
 
 
-FAILING = """
-import threading, torch
-import app
-from lantern_demo.ui import page
-
-def launch(*_, **__):
-    raise {error}
-
-def compute():
-    x = torch.randn(500, 500)
-    while True:
-        x = torch.tanh(x @ x)
-
-page.build = lambda *_: threading.Thread(target=compute, daemon=True).start()
-page.launch = launch
-app.main()
-"""
-
-
-@pytest.mark.slow
-def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes() -> None:
-    done = ran(sys.executable, "-c", FAILING.format(error="OSError('no room')"), cwd=APP.parent)
-    assert (done.returncode, done.stderr) == (2, "app.py: error: no room\n")
-    done = ran(sys.executable, "-c", FAILING.format(error="RuntimeError('a slip')"), cwd=APP.parent)
-    assert done.returncode == 1 and "RuntimeError: a slip" in done.stderr, "a fault of the program"
-
-
 def test_a_package_that_is_not_installed_is_named() -> None:
     done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
     said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"

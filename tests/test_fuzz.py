@@ -98,19 +98,7 @@ LARGE = [
     "0 1 2 3 4 5 6 7 8 9 " * 13,
 ]
 LARGE += [" ".join(f"{a}{b}" for a in range(10) for b in range(10))]
-NO_TREES = [
-    "0 0",
-    "00",
-    "0 00 0",
-    "\u0660",
-    "0\u00a01",
-    "0,1",
-    "-1",
-    "paper ",
-    "Fit",
-    "0\n1",
-    "[[0]]",
-]
+NO_TREES = ["0 0", "00", "0 00 0", "\u0660", "0\u00a01", "0,1", "-1", "paper ", "0\n1", "[[0]]"]
 TREE_TEXTS = st.one_of(
     st.lists(_WORD, max_size=40).map(" ".join),
     st.lists(_WORD, max_size=12).map(
@@ -340,16 +328,7 @@ def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
     return response
 
 
-PLACES = [
-    "queue/join",
-    "cancel",
-    "reset",
-    "component_server",
-    "upload",
-    "stream/x",
-    "run/compare",
-    "run/nothing",
-]
+PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "run/compare"]
 PLACES += ["call/compare", "call/v2/compare", "call/draw", "call/v2/models", "call/nothing"]
 
 

@@ -36,12 +36,8 @@ ALL = list(METHODS)
 
 
 def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
-    settings = {
-        "sampling": Sampling(cfg_scale=2.0),
-        "neighbours": NEIGHBOURS,
-        **SETTINGS[name],
-        **changes,
-    }
+    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS}
+    settings |= SETTINGS[name] | changes
     return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, seed=seed, **settings)
 
 
@@ -212,15 +208,7 @@ def test_values_out_of_range_are_refused_where_they_are_given(
 
 def test_missing_drafter() -> None:
     with pytest.raises(ValueError, match="drafter is None; method eagle1 needs one"):
-        decode(
-            TARGET,
-            None,
-            PREFIX,
-            num_tokens=4,
-            method=METHODS["eagle1"],
-            sampling=Sampling(),
-            tree=STATIC,
-        )
+        decode(TARGET, None, PREFIX, num_tokens=4, method=METHODS["eagle1"], tree=STATIC)
 
 
 def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:

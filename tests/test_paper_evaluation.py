@@ -212,23 +212,3 @@ def test_precision_and_recall_ask_every_ball() -> None:
             inside(real, made, k),
             inside(made, real, k),
         )
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (["coco5k", "--pictures", "9"], "holds 8 captions, 9 were asked for"),
-        (["geneval"], "line 1, must be a JSON object with a prompt"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_in_a_sentence(
-    folder: Path,
-    tmp_path: Path,
-    captions: Path,
-    given: list[str],
-    says: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        evaluate(given[0], folder, tmp_path / "out", captions, *given[1:])
-    assert stopped.value.code == 2 and says in capsys.readouterr().err

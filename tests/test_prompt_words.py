@@ -117,9 +117,11 @@ def test_only_a_model_of_few_words_warns(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
         assert info.published is None or warning(info, "a cat") is None
-    for text in ("{", "[]", '{"model": {"vocab": {"cat": 1}}}'):
-        (tmp_path / "words.json").write_text(text, encoding="utf-8")
-        info = info_of(tmp_path)
+    for number, text in enumerate(("{", "[]", '{"model": {"vocab": {"cat": 1}}}')):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "words.json").write_text(text, encoding="utf-8")
+        info = info_of(folder)
         assert info.vocabulary == (frozenset({"cat"}) if "cat" in text else None)
         assert warning(info, "a cat") is None
 

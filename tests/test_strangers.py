@@ -31,29 +31,11 @@ OUTSIDE = [
     for up in ("../", "../../../../../..", "..%2f", "%2e%2e/")
     for file in ("etc/passwd", "README.md")
 ]
-PATHS = [
-    "files",
-    *(
-        f"{place}{name}"
-        for place in ("", "files/", "docs/", "static/", "assets/", "extras/")
-        for name in NAMES
-    ),
-    *(f"{place}{name}" for place in ("gradio_api/file=", "gradio_api/file/") for name in NAMES),
-    *(f"gradio_api/file={ROOT / name}" for name in NAMES),
-    *(
-        f"{place}{name}"
-        for place in ("", "static/", "assets/", "svelte/", "gradio_api/file=", "recorded/")
-        for name in OUTSIDE
-    ),
-    "gradio_api/file=/etc/passwd",
-    "gradio_api/file=//etc/passwd",
-    "gradio_api/file=\\\\host\\share",
-    *(f"gradio_api/file={ROOT}/{name}" for name in (".git/HEAD", ".ci/run", "app.py")),
-    f"gradio_api/file={os.path.relpath('/etc/passwd', ROOT)}",
-    "gradio_api/file=file:///etc/passwd",
-    "recorded/../../page.py/sweeps",
-    "lantern_demo/bundled/lantern-scenes/config.json",
-]
+FOLDERS = ("", "files/", "static/", "assets/", "svelte/", "gradio_api/file=", "gradio_api/file/")
+ABSOLUTE = ("/etc/passwd", "//etc/passwd", "\\\\host\\share", "file:///etc/passwd")
+ABSOLUTE += (os.path.relpath("/etc/passwd", ROOT), *(f"{ROOT}/{name}" for name in NAMES))
+PATHS = [f"{folder}{name}" for folder in FOLDERS for name in (*NAMES, *OUTSIDE)]
+PATHS += [f"gradio_api/file={path}" for path in (*ABSOLUTE, f"{ROOT}/.git/HEAD", f"{ROOT}/app.py")]
 
 
 def test_no_file_of_the_machine_is_handed_out(server: str) -> None:

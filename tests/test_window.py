@@ -21,15 +21,8 @@ CHAIN = ChainTarget(random_probs(VOCAB, VOCAB, 7).log(), random_probs(VOCAB, VOC
 
 def run(method: str = "sjd", tokens: int = 150, **settings: Any) -> Any:
     tree = {"tree": Window(8)} if method == "sjd" else {}
-    *_, last = decode(
-        CHAIN,
-        None,
-        torch.tensor([0]),
-        num_tokens=tokens,
-        method=METHODS[method],
-        **tree,
-        **settings,
-    )
+    knobs = {"num_tokens": tokens, "method": METHODS[method], **tree, **settings}
+    *_, last = decode(CHAIN, None, torch.tensor([0]), **knobs)
     return last
 
 

@@ -25,14 +25,8 @@ def test_a_space_and_its_visitors(tiny_model: Path, tmp_path: Path) -> None:
     """
     program = Path(__file__).with_name("zero_gpu.py")
     root = program.parent.parent
-    done = ran(
-        sys.executable,
-        program,
-        tiny_model,
-        tmp_path,
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = ran(sys.executable, program, tiny_model, tmp_path, cwd=root, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     space = json.loads(done.stdout.splitlines()[-1])
     assert space["state"] == "ready" and space["device"] == "cuda", (
