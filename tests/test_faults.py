@@ -22,6 +22,7 @@ from tiny import write_tiny_model
 
 from lantern_demo import disk_cache, faults, load
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
@@ -107,6 +108,17 @@ def test_out_of_memory_is_a_sentence(
             "The device ran out of memory; choose a smaller draft tree, a smaller model or another"
         )
     assert caches() == before
+
+
+def test_a_fault_lets_idle_runners_go(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory that they hold may be what the next run lacks."""
+    freed: list[int] = []
+    monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 1)
+    outcomes(pipe, ["vanilla"])
+    assert not freed
+    outcomes(pipe, ["eagle1"])
+    assert freed
 
 
 def test_out_of_memory_in_the_middle_of_a_run_fails_that_run(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from tiny import page_of
@@ -18,15 +15,11 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook, warning
 from lantern_demo.runs.pipeline import info_of
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
-from lantern_demo.settings.knobs import OF_TREES, ON_THE_FORM
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import prompt_of
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.link import query
 from lantern_demo.ui.model_choice import Form
-from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.restore import from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
@@ -225,38 +218,6 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     visitor.fills(filled)
     assert visitor.draws("two blue lanterns")[0] == 7
     assert visitor.draws("two blue lanterns")[0] == 1000
-
-
-@pytest.mark.parametrize(
-    ("changes", "phase", "told"),
-    [
-        ({}, "done", texts.READY_EXAMPLE),
-        (dict.fromkeys(OF_TREES), "done", texts.READY_EXAMPLE),
-        ({"seed": "9"}, "asked", texts.READY_LINK),
-        ({"lanternpp_lambda": "1000"}, "asked", "LANTERN++ lambda must be a number between 1 and"),
-    ],
-)
-def test_a_link_shows_no_recording_but_its_own(
-    demo: tuple[Service, Widgets, Form], changes: dict[str, str | None], phase: str, told: str
-) -> None:
-    """What it asks for in vain is named in the notice and beside its field."""
-    service, w, form = demo
-    record = recorded_runs()[1].record
-    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
-    given = {name: value for name, value in {**asked, **changes}.items() if value is not None}
-    updates = from_link(service, w, form, given) or {}
-    assert told in unescape(updates[w.status])
-    s = form.sentence
-    lists = tuple(updates[part]["value"] for part in s.lists.values())
-    assert prompt_of(s, updates[s.typing], updates[s.prompt]["value"], lists) == record["prompt"]
-    stage = json.loads(updates[w.stage])
-    assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [
-        (method, phase) for method in record["order"]
-    ]
-    assert (w.result in updates) == (phase == "done")
-    assert updates[w.link].startswith(f"?{urlencode({'prompt': record['prompt']})}&")
-    box = updates[form.knobs["lanternpp_lambda"]]
-    assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
 
 
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:

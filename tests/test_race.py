@@ -326,39 +326,6 @@ def test_every_method_of_a_short_race_is_previewed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("slices", "told"),
-    [
-        (1e-9, f"The methods ran one after the other, not as a race: {pipeline.CROWDED}."),
-        # those before are drawn by then
-        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {pipeline.CROWDED}."),
-    ],
-)
-def test_the_page_says_which_methods_did_not_race(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
-) -> None:
-    monkeypatch.setattr(race, "SLICE_SECONDS", slices)
-    _, w, event = page_of(folder, draw)
-    run, begun = Pipeline.run, list[str]()
-
-    def short_of_memory(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
-        begun.append(method.id)
-        if len(begun) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        yield from run(self, method, *rest)
-
-    monkeypatch.setattr(Pipeline, "run", short_of_memory)
-    *states, end = [
-        answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)
-    ]
-    counted = [state for state in states if "methods have finished" in state]
-    assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), (
-        "the last is told where there is time"
-    )
-    assert not any("race" in state for state in states) and told in end
-
-
-@pytest.mark.slow
 def test_a_frame_of_the_page_holds_only_what_is_new(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from small_models import MODELS, model_of, summary
 
 from lantern_demo.decoding import graphs
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.step import Steps
 
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 WAYS: dict[str, dict[str, Any]] = {
@@ -61,3 +64,24 @@ def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.Monkey
         assert summary(of.run(of.joined, method, **how)) == summary(
             of.run(of.modules, method, **how)
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2", "lantern", "lantern++"])
+def test_a_whole_step_is_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `torch.compile`, which a break would refuse, with the sizes of captured steps."""
+    model = model_of("llamagen")
+
+    def tokens() -> list[int]:
+        *_, last = model.run(model.joined, method, num_tokens=8)
+        assert isinstance(last, Decoded)
+        return last.tokens
+
+    wanted = tokens()
+    torch.compiler.reset()
+    whole = torch.compile(Steps.step, backend="eager", fullgraph=True, dynamic=False)
+    with monkeypatch.context() as patch:
+        # a replayed step is not timed from inside either
+        patch.setattr(Steps, "step", lambda self, shape, _: whole(self, shape))
+        assert tokens() == wanted
+    torch.compiler.reset()

@@ -8,19 +8,15 @@ import copy
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from published import TEXT_ID
 
-from lantern_demo.runs import pipeline
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.ui import service as services
 from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn
-from lantern_demo.ui.service import PROMPT, Frame, Service
+from lantern_demo.ui.service import Service
 
 
 def test_one_thread_computes_whichever_asks(
@@ -61,25 +57,3 @@ def test_pictures_of_a_record_say_by_what_they_differ(tiny_service: Service) -> 
     assert _redrawn(service, spoilt, images) == [texts.REDRAWN]
     spoilt["model"]["trained"] = {**record["model"]["trained"], "picture": {"step": 5}}
     assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]
-
-
-def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previews(
-    published_cache: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Frames come as often as they can."""
-    monkeypatch.setattr(services, "FRAME_SECONDS", 0.0)
-    monkeypatch.setattr(services, "PREVIEW_SHARE", 0.0)
-    monkeypatch.setattr(services, "load", partial(pipeline.load, dtype="float32"))
-    service = Service(TEXT_ID, "cpu", folder=text_model)
-    request = service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
-    frames = [item for item in service.frames(request, True) if isinstance(item, Frame)]
-    assert (frames[0].lanes, frames[0].ready) == ({}, PROMPT)
-    painted: set[str] = set()
-    previewed: set[str] = set()
-    for frame in frames:
-        assert frame.ready in (None, PROMPT) or not frame.lanes
-        if frame.picture is not None:
-            assert frame.picture[0] in painted, "cells are painted without waiting for a decoder"
-            previewed.add(frame.picture[0])
-        painted |= set(frame.lanes)
-    assert painted == previewed == {"vanilla", "eagle1"}
