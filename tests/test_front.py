@@ -17,7 +17,6 @@ from examples.quality import drawing, run
 from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.settings import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
@@ -29,23 +28,6 @@ PROMPTS = [
 @pytest.fixture(scope="module")
 def points(pipe: Pipeline) -> list[Point]:
     return points_of(pipe, list(METHODS), "small")
-
-
-def test_points_move_one_knob_at_a_time_and_keep_the_tree(
-    pipe: Pipeline, points: list[Point]
-) -> None:
-    main_points = {p.method: p for p in points if p.group == "main"}
-    assert list(main_points) == pipe.available_methods
-    assert len({p.name for p in points}) == len(points)
-    for point in points:
-        if point.group == "sweep":
-            start = main_points[point.method].settings
-            assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
-            assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
-        method = drawing.method_of(point.method)
-        if point.group in ("main", "sweep") and method.needs_drafter:
-            policy = choice_of(method.drafts, pipe.settings(**point.settings)).policy
-            assert policy == choice_of(method.drafts, pipe.settings(tree="small")).policy
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:

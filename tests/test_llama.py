@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from small_models import model_of
 from torch import Tensor, nn
@@ -51,16 +50,3 @@ def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
     assert part.weight.grad is not None
     wanted = y.detach().sum((0, 1)).expand_as(part.weight)
     torch.testing.assert_close(part.weight.grad, wanted, atol=0.05, rtol=0.02)
-
-
-@pytest.mark.parametrize("name", ["llamagen", "anole", "janus, padded"])
-def test_joined_networks_turn_by_the_same_angles(name: str) -> None:
-    model = model_of(name)
-    slots = torch.tensor([7, 8, 12])
-    for own, joined in zip((model.target, model.drafter), model.joined[:2], strict=True):
-        cache = own.new_cache(2, 16)
-        cache.start(7, torch.arange(7)[None] >= torch.tensor([[0], [3]]))
-        wanted = own.rotation_at(slots, cache)
-        assert torch.equal(
-            torch.view_as_real(joined.rotation_at(slots, cache)).float(), torch.view_as_real(wanted)
-        )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from lantern_demo.models import checkpoints, device
+from lantern_demo.models import device
 from lantern_demo.models.device import free_memory
-from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -93,20 +91,6 @@ def test_free_memory_is_what_the_tightest_group_leaves(case: str, tmp_path: Path
 def test_a_system_without_proc_has_all_its_memory(tmp_path: Path) -> None:
     free = free_memory(CPU, tmp_path)
     assert free is None or free > 100 * MIB
-
-
-def test_what_is_decided_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model and a race are refused that the machine could hold and the group could not."""
-    info, small = (
-        REGISTRY["llamagen-c2i-b-256"],
-        tree(tmp_path / "small", V2.format("/"), at(".", v2(640, 140))),
-    )
-    roomy = tree(tmp_path / "roomy", V2.format("/"), at(".", v2("max", 140)))
-    for root, fits in ((small, False), (roomy, True)):
-        monkeypatch.setattr(checkpoints, "free_memory", partial(free_memory, root=root))
-        unmet = checkpoints.short_of_memory(info.published, CPU, "float32")
-        assert (unmet is None) == fits and (fits or str(unmet).endswith("0.5 GiB are free"))
-        assert (checkpoints.no_room_to_race(info, CPU, "float32", 8) is None) == fits
 
 
 QUOTA = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"

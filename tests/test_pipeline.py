@@ -5,7 +5,6 @@ and stopping.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny import same_picture
@@ -18,7 +17,7 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import describe_run, table
+from lantern_demo.ui.run_view import table
 
 PROMPT = "two red box lanterns over a lake"
 GRID = 4
@@ -77,43 +76,6 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(
     preview = pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7))  # two rows and a half
     assert preview.size == (128, 128)
     assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
-
-
-def test_bad_input_is_refused_at_the_call(pipe: Pipeline) -> None:
-    """`stream` raises before anybody asks for its first event; test_api sends bad values of every
-    kind to the same checks.
-    """
-    for values, says in (
-        ({"prompt": None}, "prompt must be text"),
-        ({"method": "magic"}, "method must be one of vanilla"),
-        ({"cfg_scale": float("nan")}, "cfg_scale must be"),
-        ({"seed": True}, "seed must be"),
-        ({"lanterns": 3}, "unknown setting 'lanterns'"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            pipe.stream(**{"prompt": PROMPT, **values})
-
-
-def dynamic(top_k: int, depth: int, nodes: int) -> dict[str, int]:
-    return {"draft_top_k": top_k, "draft_depth": depth, "draft_nodes": nodes}
-
-
-@pytest.mark.parametrize(
-    ("method", "tree", "told"),
-    [
-        ("vanilla", {}, "no tree"),
-        ("eagle1", {"tree": "0 00 000"}, "static chain of 3"),
-        ("lantern++", {"tree": "0 1 00"}, "static tree of 3 in 2 levels, k 10, lambda 3"),
-        ("lantern", dynamic(1, 2, 3), "dynamic chain of 2, k 100, delta 0.2"),
-        ("eagle2", dynamic(2, 4, 3), "dynamic tree of 2 in up to 2 levels"),
-        ("sjd", {"window": 4}, "window of 4"),
-    ],
-)
-def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -> None:
-    assert (
-        describe_run({"method": method, "tree_settings": tree}, Settings(tree="paper", window=9))
-        == told
-    )
 
 
 def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:
