@@ -196,7 +196,7 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
     make up.
     """
     for case in (parameter.values[0] for parameter in cases(kind)):
-        files = files_of(case, {"lantern": "target", "vq": kind}.get(form, form) + " weights")
+        files = files_of(case, {"lantern": "target", "vq": kind}.get(form, form))
         if released is not None:
             network = released(case)
             wanted, blank = network.state_dict(), blank_network(network.config)
