@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from tiny import page_of
@@ -16,10 +18,13 @@ from lantern_demo.prompt_words import phrasebook, warning
 from lantern_demo.runs.pipeline import info_of
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
 from lantern_demo.settings.knobs import ON_THE_FORM
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
+from lantern_demo.ui.link import query
 from lantern_demo.ui.model_choice import Form
+from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.restore import from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
@@ -226,3 +231,16 @@ def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     begun, answer = visitor.presses("a cat", False, knobs)
     assert begun == {w.waits: False} and list(answer) == [w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
+
+
+@pytest.mark.parametrize(("changes", "phase"), [({}, "done"), ({"seed": "9"}, "asked")])
+def test_a_link_shows_no_recording_but_its_own(
+    visitor: Visitor, changes: dict[str, str], phase: str
+) -> None:
+    service, w, form = visitor.service, visitor.w, visitor.form
+    record = recorded_runs()[1].record
+    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:])) | changes
+    updates = from_link(service, w, form, asked) or {}
+    lanes = json.loads(updates[w.stage])["lanes"]
+    assert {lane["id"]: lane["phase"] for lane in lanes} == dict.fromkeys(record["order"], phase)
+    assert (w.result in updates) == (phase == "done")

@@ -326,6 +326,18 @@ def test_every_method_of_a_short_race_is_previewed(
 
 
 @pytest.mark.slow
+def test_the_page_says_that_the_methods_did_not_race(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
+    service, w, event = page_of(folder, draw)
+    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
+    told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
+    assert not any("race" in state for state in told[:-1])
+    assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
+
+
+@pytest.mark.slow
 def test_a_frame_of_the_page_holds_only_what_is_new(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
