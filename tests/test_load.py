@@ -142,6 +142,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     """One picture is drawn; of the runs that are given up the first tokens were shown, and these
     are its own.
     """
+    monkeypatch.setenv("LANTERN_RUN_SECONDS", "500")
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
     run, seen, drawn = Pipeline.run, [], []
@@ -158,7 +159,6 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     clock = [0.0]
     monkeypatch.setattr(Pipeline, "run", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
-    service._run_seconds = 500
     outcomes, shown = {}, dict[str, dict[int, int]]()
     for item in service.frames(request, False):
         if not isinstance(item, Frame):
