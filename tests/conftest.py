@@ -33,7 +33,6 @@ os.environ["LANTERN_CACHE"] = CACHE.name
 
 LONG = 5.0  # seconds of a test in the fast set
 PROCESSES = 4  # at most; each loads PyTorch and the models anew
-FAST = pytest.StashKey[Counter[Path]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,25 +79,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the fast tests of every file, before any is left out.
-
-    Files with the most slow ones begin first.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files with the most slow tests begin first, before any is left out."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    config.stash[FAST] = Counter({item.path: 0 for item in items})
-    config.stash[FAST].update(
-        item.path for item in items if item.get_closest_marker("slow") is None
-    )
     items.sort(key=lambda item: -slow[item.path])
-
-
-@pytest.fixture
-def fast_tests(request: pytest.FixtureRequest) -> Counter[Path]:
-    """How many tests of every file are in the fast set, of the files that this run was given."""
-    if any("::" in argument for argument in request.config.args):
-        pytest.skip("some tests were chosen one by one")
-    return request.config.stash[FAST]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -21,13 +21,8 @@ def tree_pass(target: Any, tokens: Tensor, depths: Tensor, mask: Tensor, cache: 
 def chain_pass(target: Any, tokens: Tensor, cache: Any) -> Tensor:
     """A target's states [R, n, H] of tokens one behind the other."""
     count = len(tokens)
-    return tree_pass(
-        target,
-        tokens,
-        torch.arange(count),
-        torch.ones(count, count, dtype=torch.bool).tril(),
-        cache,
-    )
+    below = torch.ones(count, count, dtype=torch.bool).tril()
+    return tree_pass(target, tokens, torch.arange(count), below, cache)
 
 
 def step(target: Any, token: Tensor, cache: Any) -> Tensor:

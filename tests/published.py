@@ -75,20 +75,14 @@ JANUS_PICTURES = replace(PICTURES, channels=128)  # at which the library's group
 
 # What the registry knows of them: not what the files say of eps and theta.
 PARTS: dict[str, dict[str, Any]] = {
-    TEXT_ID: {
-        "target": replace(TARGET, eps=1e-5),
-        "drafter": replace(DRAFTER, eps=1e-6),
-    },
+    TEXT_ID: {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6)},
     CLASS_ID: {"target": CLASSES},
     ANOLE_ID: {
         "target": replace(ANOLE, eps=1e-5, rope_base=10000.0),
         "drafter": replace(ANOLE_DRAFTER, eps=1e-5, rope_base=10000.0),
         "tokenizer": ANOLE_PICTURES,
     },
-    JANUS_ID: {
-        "target": replace(JANUS, eps=1e-6, rope_base=10000.0),
-        "tokenizer": JANUS_PICTURES,
-    },
+    JANUS_ID: {"target": replace(JANUS, eps=1e-6, rope_base=10000.0), "tokenizer": JANUS_PICTURES},
 }
 PARTS[JANUS_7B_ID] = PARTS[JANUS_ID]
 

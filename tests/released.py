@@ -1,20 +1,14 @@
 """Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those
-models under this project's names.
-
-The files lie in tests/golden, or in the folder that the environment variable GOLDEN_DIR names. What
-a file holds is told by its header and the names of its tensors, never by its own name or a list
-kept here, so that any folder of such cases can be tested.
+models under this project's names. The files lie in tests/golden.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,39 +32,39 @@ from lantern_demo.models.registry import (
 )
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
-GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
+GOLDEN = Path(__file__).parent / "golden"
 
-# A file is of the first kind all of whose patterns match a name in its header or the name of a
-# tensor (JSON: a key).
-_KINDS = {
-    "llamagen weights": ("tok_embeddings.weight", "output.weight"),
-    "llamagen": ("tf_tokens", "tf_logits"),
-    "target weights": ("model.embed_tokens.weight", "model.cls_embedding.*"),
-    "target": ("t5_embeddings", "tree_tokens"),
-    "drafter weights": ("config", "embed_tokens.weight", "fc.weight"),
-    "dynamic trees": ("weights", "c1_*_draft_tokens"),
-    "static trees": ("weights", "*_tree_candidates"),
-    "greedy acceptance": ("rules", "*.node_of_returned_row"),
-    "sampled acceptance": ("rules", "node_logits", "u"),
-    "acceptance laws": ("rules", "*.accept_counts"),
-    "anole pictures": ("modes", "p*.ids", "*.tokens"),
-    "greedy pictures": ("modes", "*.tokens"),
-    "image tokenizer weights": ("config", "*coder.conv_blocks.*"),
-    "image tokenizer": ("codes", "quantized_of_codes"),
-    "sampling filters": ("logits", "*_probs_t*_k*_p*"),
-    "tables of static trees": ("trees", "topk_per_group"),
-    "cleaned prompts": ("rows",),
-    "anole": ("input_ids", "tree_position_ids_both"),
-    "anole weights": ("target_config", "embed_tokens.weight", "norm.weight"),
-    "anole drafter weights": (
-        "drafter_config",
-        "target_config",
-        "embed_tokens.weight",
-        "fc.weight",
-    ),
-    "chameleon tokenizer weights": ("config", "*coder.mid.attn_1.q.weight"),
-    "chameleon tokenizer": ("codes", "encoder_latent", "indices"),
+# The files of each kind of case.
+_CASES = {
+    "llamagen": "gpt_c2i_a gpt_t2i_a",
+    "target": "lantern_target_a lantern_target_a_fullprompt",
+    "dynamic trees": "drafter_dynamic_a drafter_dynamic_a_small",
+    "static trees": "drafter_static_a drafter_static_a_small",
+    "greedy acceptance": "accept_greedy_a",
+    "sampled acceptance": "accept_sampling_scripted_a accept_sampling_scripted_a_proc",
+    "acceptance laws": "accept_sampling_mc_a",
+    "anole": "anole_a",
+    "anole pictures": "anole_a_e2e",
+    "greedy pictures": "e2e_a e2e_a_fullgrid e2e_a_small_dynamic",
+    "image tokenizer": "vq_a",
+    "chameleon tokenizer": "chameleon_vqgan_a",
+    "sampling filters": "sampling_filters_a",
+    "tables of static trees": "static_trees",
+    "cleaned prompts": "text_cleaning",
 }
+# The weights that they were made with, by kind.
+_WEIGHTS = {
+    "llamagen": "{case}_weights",
+    "target": "lantern_pair_a_target",
+    "drafter": "lantern_pair_a_drafter",
+    "anole": "anole_a_target_weights",
+    "anole drafter": "anole_a_drafter_weights",
+    "image tokenizer": "vq_a_weights_dec vq_a_weights_enc",
+    "chameleon tokenizer": "chameleon_vqgan_a_weights_dec chameleon_vqgan_a_weights_enc",
+}
+NAMED = [name for names in _CASES.values() for name in names.split()]
+NAMED += [f"{name}_weights" for name in _CASES["llamagen"].split()]
+NAMED += [name for kind, names in _WEIGHTS.items() if kind != "llamagen" for name in names.split()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,15 +72,8 @@ class Golden:
     """One golden file."""
 
     path: Path
-    kind: str | None = None  # None: of no kind that is known here
-    # the header, values that are JSON decoded; of a JSON file all of it; None: the file could not
-    # be read
-    about: Any = None
+    about: Any  # the header, values that are JSON decoded; of a JSON file all of it
     keys: tuple[str, ...] = ()
-    problem: str = ""
-
-    def __repr__(self) -> str:
-        return f"<{self.path.name}: {self.kind}>"
 
     @property
     def name(self) -> str:
@@ -106,44 +93,23 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def _read(path: Path) -> Golden:
-    try:
-        if path.suffix == ".json":
-            content = json.loads(path.read_text(encoding="utf-8"))
-            header, keys = (content, tuple(content)) if isinstance(content, dict) else ({}, ())
-        else:
-            with safe_open(path, "pt") as file:
-                header, keys = (
-                    {k: _decoded(v) for k, v in (file.metadata() or {}).items()},
-                    tuple(file.keys()),
-                )
-    except Exception as error:  # any reason will do: the file is reported by a test of its own
-        return Golden(path, problem=f"{type(error).__name__}: {error}")
-    names = {*header, *keys}
-    for kind, patterns in _KINDS.items():
-        if all(any(fnmatchcase(name, pattern) for name in names) for pattern in patterns):
-            return Golden(path, kind, header, keys)
-    return Golden(path, None, header, keys)
-
-
 @lru_cache
-def files() -> tuple[Golden, ...]:
-    """All golden files of the folder, by name.
-
-    Raises NotADirectoryError when there is no such folder.
-    """
-    if not GOLDEN.is_dir():
-        raise NotADirectoryError(f"GOLDEN_DIR must name a folder of golden files, got {GOLDEN}")
-    return tuple(
-        _read(path) for path in sorted(GOLDEN.iterdir()) if path.suffix in (".safetensors", ".json")
-    )
+def golden(name: str) -> Golden:
+    """The file of this name."""
+    path = GOLDEN / f"{name}.json"
+    if path.exists():
+        return Golden(path, json.loads(path.read_text(encoding="utf-8")))
+    path = GOLDEN / f"{name}.safetensors"
+    with safe_open(path, "pt") as file:
+        about = {key: _decoded(text) for key, text in (file.metadata() or {}).items()}
+        return Golden(path, about, tuple(file.keys()))
 
 
 def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
     """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file
-    with each of its parts. A test of none is skipped.
+    with each of its parts.
     """
-    found = [file for file in files() if file.kind == kind]
+    found = [golden(name) for name in _CASES[kind].split()]
     if parts is None:
         return [pytest.param(file, id=file.name) for file in found]
     return [
@@ -167,51 +133,8 @@ def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
 
 
 def weights_of(case: Golden, kind: str) -> list[Golden]:
-    """The weight files of a kind that a case was made with: those that the header names (`weights`,
-    or `pair`, a part of their names), else those of the same `config`, and of several such the ones
-    named most like the case.
-    """
-    found = [file for file in files() if file.kind == kind]
-    if "weights" in case.about:
-        named = re.findall(r"[^\s,+/]+\.safetensors", case.about["weights"])
-        found = [file for file in found if file.path.name in named]
-    elif "pair" in case.about:
-        found = [file for file in found if f"_{case.about['pair']}_" in f"_{file.name}_"]
-        # the pair "a" is not the pair "b_a"
-        found = [
-            file for file in found if len(file.name) == min(len(other.name) for other in found)
-        ]
-    else:
-        found = [file for file in found if file.about.get("config") == case.about.get("config")]
-        found = [
-            file
-            for file in found
-            if _likeness(case, file) == max(_likeness(case, other) for other in found)
-        ]
-    if not found:
-        named = {key: case.about.get(key) for key in ("weights", "pair", "config")}
-        pytest.fail(f"{GOLDEN} has no {kind} for {case.name}; its header says {named}")
-    return found
-
-
-def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
-    """How like a case's name a weight file's (NAME_weights, NAME_weights_PART) is: whether the
-    case's begins with it, how long a beginning they share, how little follows.
-    """
-    name = weights.name.partition("_weights")[0]
-    shared = 0
-    while name[: shared + 1] == case.name[: shared + 1] and shared < len(name):
-        shared += 1
-    return shared == len(name), shared, -len(name)
-
-
-def _only(found: list[Golden], case: Golden) -> Golden:
-    if len(found) != 1:
-        pytest.fail(
-            f"{case.name} could have been made with each of "
-            f"{', '.join(file.name for file in found)}"
-        )
-    return found[0]
+    """The files with the weights of a kind that a case was made with."""
+    return [golden(name) for name in _WEIGHTS[kind].format(case=case.name).split()]
 
 
 def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
@@ -268,7 +191,7 @@ def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
 @lru_cache
 def llamagen(case: Golden) -> LlamaGen:
     """LlamaGen's own transformer of a case."""
-    file = _only(weights_of(case, "llamagen weights"), case)
+    file = weights_of(case, "llamagen")[0]
     c, state = file.about["config"], file.tensors
     config = LlamaGenConfig(
         dim=c["dim"],
@@ -352,7 +275,7 @@ def llamagen_name(name: str) -> str:
 
 def lantern_target(case: Golden) -> LlamaGen:
     """LANTERN's target of a case."""
-    return _target(_only(weights_of(case, "target weights"), case))
+    return _target(weights_of(case, "target")[0])
 
 
 @lru_cache
@@ -382,8 +305,8 @@ _DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024, "c2i": 576}
 def lantern_drafter(case: Golden) -> Drafter:
     """LANTERN's drafter of a case; its prefix is its target's."""
     return _drafter(
-        _only(weights_of(case, "drafter weights"), case),
-        _only(weights_of(case, "target weights"), case),
+        weights_of(case, "drafter")[0],
+        weights_of(case, "target")[0],
     )
 
 
@@ -426,7 +349,7 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie
     in several files.
     """
-    parts = weights_of(case, "image tokenizer weights")
+    parts = weights_of(case, "image tokenizer")
     c = parts[0].about["config"]
     sizes = [
         c[name]
@@ -473,14 +396,14 @@ def anole(case: Golden) -> Anole:
     head = case.tensors["lm_head"][FIRST : FIRST + config.vocab]
     return _loaded(
         Anole(config),
-        {**_only(_of_one_making(case, "anole weights"), case).tensors, "lm_head.weight": head},
+        {**weights_of(case, "anole")[0].tensors, "lm_head.weight": head},
     )
 
 
 @lru_cache
 def anole_drafter(case: Golden) -> AnoleDrafter:
     """Anole's drafter of a case."""
-    state = _only(_of_one_making(case, "anole drafter weights"), case).tensors
+    state = weights_of(case, "anole drafter")[0].tensors
     return _loaded(
         AnoleDrafter(AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in state)),
         state,
@@ -490,7 +413,7 @@ def anole_drafter(case: Golden) -> AnoleDrafter:
 @lru_cache
 def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     """Chameleon's image tokenizer of a case."""
-    parts = weights_of(case, "chameleon tokenizer weights")
+    parts = weights_of(case, "chameleon tokenizer")
     c = parts[0].about["config"]
     d = c["ddconfig"]
     sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [
@@ -510,26 +433,6 @@ def with_levels_turned(state: dict[str, Tensor], levels: int) -> dict[str, Tenso
     """
     turned = lambda found: f"decoder.up.{levels - 1 - int(found[1])}"  # noqa: E731
     return {re.sub(r"^decoder\.up\.(\d+)", turned, name): value for name, value in state.items()}
-
-
-def anole_case(pictures: Golden) -> Golden:
-    """The case whose target and drafter drew pictures: their header names its weights."""
-    weights = _only(weights_of(pictures, "anole weights"), pictures)
-    found = [
-        f
-        for f in files()
-        if f.kind == "anole" and f.about["target_config"] == weights.about["target_config"]
-    ]
-    return _only(found, pictures)
-
-
-def _of_one_making(case: Golden, kind: str) -> list[Golden]:
-    """The weight files that a case's own header was written to as well."""
-    return [
-        f
-        for f in files()
-        if f.kind == kind and f.about["target_config"] == case.about["target_config"]
-    ]
 
 
 def with_32_groups(model: Any) -> Any:

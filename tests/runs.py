@@ -30,17 +30,9 @@ from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, choice_of
 
 # Small draft trees and windows, and bounds that say something among few tokens.
-SMALL = Settings(
-    tree="0 1 2 00 01 10 000",
-    draft_top_k=3,
-    draft_depth=2,
-    draft_nodes=9,
-    window=4,
-    lantern_k=5,
-    lantern_delta=0.2,
-    lanternpp_k=5,
-    lanternpp_lambda=2.0,
-)
+DRAFTS = {"tree": "0 1 2 00 01 10 000", "draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}
+BOUNDS = {"lantern_k": 5, "lantern_delta": 0.2, "lanternpp_k": 5, "lanternpp_lambda": 2.0}
+SMALL = Settings(**DRAFTS, **BOUNDS, window=4)
 
 
 # One method for every kind of drafts, that of none among them: networks do not know by which rule

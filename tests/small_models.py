@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 import published
-import pytest
 import torch
 from runs import decode, small
 from torch import Tensor
@@ -108,19 +107,6 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     )
 
 
-def pictures_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures LlamaGen reads in each pass of training, as a list that grows."""
-    sizes: list[int] = []
-    real = LlamaGen.train_hidden
-
-    def counted(self: LlamaGen, tokens: Tensor, *given: Any) -> Tensor:
-        sizes.append(len(tokens) // 2)
-        return real(self, tokens, *given)
-
-    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
-    return sizes
-
-
 def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
     """What `decode` takes for a method run small, with neighbours among so many tokens."""
     vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
@@ -130,29 +116,16 @@ def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, An
     }
 
 
+FIELDS = "index tokens accepted_length committed kinds tree_tokens parents path"
+
+
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     """All that runners must agree on: everything but times and the engine's name."""
     *steps, last = events
     assert isinstance(last, Decoded)
-    fields = (
-        "index",
-        "tokens",
-        "accepted_length",
-        "committed",
-        "kinds",
-        "tree_tokens",
-        "parents",
-        "path",
-    )
-    rows = [[getattr(step, name) for name in fields] for step in steps]
-    return (
-        rows,
-        last.tokens,
-        last.steps,
-        last.accepted_lengths,
-        last.mean_accepted_length,
-        last.nodes,
-    )
+    rows = [[getattr(step, name) for name in FIELDS.split()] for step in steps]
+    whole = last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
+    return rows, whole
 
 
 # a target, a drafter, and whether steps have the sizes that a GPU captures
@@ -199,13 +172,8 @@ class Model:
         """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
         target, drafter, padded = runner
         own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
-        knobs = {
-            "num_tokens": 16,
-            "seed": 5,
-            "sampling": Sampling(*filters, self.guidance),
-            **own,
-            **changes,
-        }
+        sampling = Sampling(*filters, self.guidance)
+        knobs = {"num_tokens": 16, "seed": 5, "sampling": sampling, **own, **changes}
         return list(decode(target, drafter, self.condition, padded=padded, **knobs))
 
 

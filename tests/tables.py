@@ -96,12 +96,8 @@ class TableDrafter:
     """
 
     def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
-        self.vocab, self.trust, self.guided, self.new_cache = (
-            target.vocab_size,
-            trust,
-            guided,
-            target.new_cache,
-        )
+        self.vocab, self.new_cache = target.vocab_size, target.new_cache
+        self.trust, self.guided = trust, guided
 
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None

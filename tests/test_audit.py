@@ -179,34 +179,23 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
 )
 def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     row = run_cell(cell, runs)
-    assert (
-        row.lossless
-        and row.exact
-        and row.verdict == "at the noise"
-        and row.tvd < 1.3 * row.expected
-    )
+    assert row.lossless and row.exact and row.verdict == "at the noise"
+    assert row.tvd < 1.3 * row.expected
     assert row.accepted == 1.0 if cell.method == "vanilla" else row.accepted > 1.5
 
 
 def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
     for method, noise in (("eagle1", "shared"), ("sjd", "shared")):
         row = run_cell(Cell(method, noise, "guided"), 60)
-        assert (
-            row.exact
-            and row.verdict == "vanilla's own"
-            and row.stretch_p is None
-            and audit.faults([row]) == []
-        )
+        assert row.exact and row.verdict == "vanilla's own" and row.stretch_p is None
+        assert audit.faults([row]) == []
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
-    assert (
-        row.stretch_p < 1e-6
-        and row.tvd > 1.2 * row.expected
-        and row.verdict.startswith("off by 0.")
-    )
+    assert row.stretch_p < 1e-6 and row.tvd > 1.2 * row.expected
+    assert row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
 
 
@@ -265,19 +254,11 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_cell(Cell("later", "shared", "cold"), 5).exact
 
 
+ASKED = "--runs 30 --processes 1 --cases cold top-p --out"
+
+
 def command(out: Path, *more: str) -> list[str]:
-    return [
-        "--runs",
-        "30",
-        "--cases",
-        "cold",
-        "top-p",
-        "--processes",
-        "1",
-        "--out",
-        str(out),
-        *more,
-    ]
+    return [*ASKED.split(), str(out), *more]
 
 
 def test_the_report_says_what_ran_and_what_is_wrong(

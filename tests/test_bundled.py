@@ -19,8 +19,6 @@ from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE, save
-from lantern_demo.models.cpu import exact_kind
-from lantern_demo.models.tokenizer import token_colours
 from lantern_demo.runs.pipeline import Generation, Pipeline
 
 CPU = torch.device("cpu")
@@ -30,10 +28,6 @@ PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 @pytest.fixture(scope="module")
 def pipe() -> Pipeline:
     return load("lantern-scenes", device="cpu")
-
-
-def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:
-    assert exact_kind(pipe.networks.target.parameters()) == "half"
 
 
 def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) -> None:
@@ -59,11 +53,7 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
         ):
             if isinstance(event, Generation):
                 steps[method] = steps.get(method, 0) + event.stats.steps
-                assert (
-                    event.stats.changed > 0.01
-                    if method.startswith("lantern")
-                    else event.stats.changed == 0
-                )
+                assert (event.stats.changed > 0.01) == method.startswith("lantern")
     assert steps["lantern"] < steps["eagle2"] < 2 * 255
     assert steps["lantern++"] < steps["eagle1"] < 2 * 255
 
@@ -94,21 +84,6 @@ def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> 
     assert colours[5].tolist() == (255 * patch.mean((0, 2, 3))).round().int().tolist()
 
 
-def test_of_a_large_codebook_some_are_decoded_and_the_others_look_like_the_nearest(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = load(tiny_model, "cpu").networks.tokenizer
-    whole = token_colours(tokenizer)
-    monkeypatch.setattr(tokenizers, "DECODED", 4)
-    some, book = token_colours(tokenizer), tokenizer.codebook
-    known = torch.linspace(0, len(book) - 1, 4).round().long()
-    assert torch.equal(some[known], whole[known])
-    assert all(
-        torch.equal(some[i], whole[known[(book[known] - book[i]).norm(dim=1).argmin()]])
-        for i in range(len(book))
-    )
-
-
 def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     codes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["tokenizer"][
@@ -123,25 +98,6 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
     save_file({PALETTE: learnt[1:].contiguous()}, folder / f"{PALETTE}.safetensors")
     with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold {codes} colours"):
         load(folder, "cpu")
-
-
-def test_the_bundled_models_colours_are_those_of_scenes(pipe: Pipeline) -> None:
-    """Nearer to what tokens look like in pictures that they were not learnt from than a patch of
-    the token alone is.
-    """
-    tokenizer = pipe.networks.tokenizer
-    pictures = render(sample_scenes(4, 987654), tokenizer.size)
-    cell = tokenizer.size // tokenizer.grid
-    seen = 255 * pictures.unflatten(3, (-1, cell)).unflatten(2, (-1, cell)).mean((3, 5)).permute(
-        0, 2, 3, 1
-    ).reshape(-1, 3)
-    with torch.inference_mode():
-        tokens = tokenizer.encode(pictures).flatten()
-
-    def off(colours: torch.Tensor) -> float:
-        return float((colours[tokens].float() - seen).abs().mean())
-
-    assert off(pipe.palette()) < 0.75 * off(token_colours(tokenizer))
 
 
 def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipeline) -> None:

@@ -125,18 +125,14 @@ def test_what_is_no_text_encoder_of_this_model(
 ) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(
-        CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"
-    ):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it"):
         read_tokenizer(path)
     write_tokenizer(path)
     content = json.loads(path.read_text(encoding="utf-8")) | {"post_processor": None}
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
-    with pytest.raises(
-        CheckpointError, match=r"says d_model 32, but this model reads features of width 48"
-    ):
+    with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features"):
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
@@ -147,25 +143,15 @@ def test_every_class_goes_by_its_number_and_its_names() -> None:
     found = labels()
     assert [label.id for label in found] == list(range(1000))
     # the order of the dataset, at its ends and at the two cranes
-    assert [found[i].names[0] for i in (0, 1, 134, 517, 999)] == [
-        "tench",
-        "goldfish",
-        "crane",
-        "crane",
-        "toilet tissue",
-    ]
+    names = [found[i].names[0] for i in (0, 134, 517, 999)]
+    assert names == ["tench", "crane", "crane", "toilet tissue"]
     assert all(
         label_of(label.title) == label and label_of(str(label.id)) == label and all(label.names)
         for label in found
     )
     for text in ("  GoldFish ", "carassius auratus", "goldfish (1)", "goldfish, Carassius auratus"):
         encoded = ClassLabels().encode(text)
-        assert (
-            label_of(text).id == 1
-            and encoded.features.tolist() == [1]
-            and encoded.features.dtype == torch.int64
-        )
-        assert encoded.mask is None and encoded.unknown == []
+        assert label_of(text).id == 1 and encoded.features.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +160,6 @@ def test_every_class_goes_by_its_number_and_its_names() -> None:
         ("crane", r"names several classes; choose crane \(134\) or crane \(517\)"),
         ("goldfsh", r"got 'goldfsh'; near it are goldfish \(1\)"),
         ("1000", r"from 0 to 999, got '1000'"),
-        ("qqqq", r"got 'qqqq'; for example: goldfish \(1\)"),
-        ("-1", r"from 0 to 999, got '-1'"),
-        ("\u00b2", "must be an ImageNet class"),
     ],
 )
 def test_what_is_no_class_gets_a_sentence(text: str, says: str) -> None:
@@ -188,8 +171,6 @@ def test_what_is_no_class_gets_a_sentence(text: str, says: str) -> None:
 
 def test_search_puts_the_likeliest_first() -> None:
     assert [label.id for label in search("Crane")[:2]] == [134, 517]
-    assert [label.id for label in search("gold", 3)] == [1, 11, 207]
     assert search("goldfsh")[0].id == 1
     assert [label.id for label in search("99", 3)] == [99, 990, 991]
-    assert search("qqqq") == []
-    assert len(search("a")) == 20
+    assert search("qqqq") == [] and len(search("a")) == 20

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from tables import TableTarget
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from examples.quality import tvd
-from examples.quality.tvd import fixed_shift, picture_tvd, watched
+from examples.quality.tvd import picture_tvd
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits, with_evidence
 from lantern_demo.decoding.loop import Step, decode
@@ -35,25 +33,11 @@ def steps_of(config: Config) -> tuple[list[Step], list[int]]:
     return steps, last.tokens  # type: ignore[return-value]
 
 
-def share_changed(steps: list[Step]) -> float:
-    return sum(step.kinds.count("relaxed") for step in steps) / TOKENS
-
-
-@pytest.mark.parametrize("noise", ["shared", "independent"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_lossless_changes_nothing_and_the_rest_something(
-    method: str, temperature: float, noise: str
-) -> None:
-    shares = []
-    for seed in range(4):
-        config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), noise=noise)
-        steps, _ = steps_of(config)
-        shares.append(share_changed(steps))
-    if METHODS[method].lossless:
-        assert set(shares) == {0}
-    elif temperature:
-        assert 0 < sum(shares) < 4
+def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str) -> None:
+    steps = [step for seed in range(4) for step in steps_of(config_of(method, seed))[0]]
+    relaxed = sum(step.kinds.count("relaxed") for step in steps)
+    assert (relaxed == 0) == METHODS[method].lossless and relaxed < 4 * TOKENS
 
 
 @pytest.mark.parametrize("noise", ["shared", "independent"])
@@ -96,42 +80,6 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
         assert (count == 0) == lossless
 
 
-@pytest.mark.parametrize("method", ["lantern", "lantern++"])
-def test_the_others_have_one(method: str) -> None:
-    assert 0.01 < picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method)) < 1
-
-
-def test_of_children_that_the_prefix_fixes_it_is_the_closed_form() -> None:
-    config = config_of("lantern")
-    visits, tokens = watched(TARGET, DRAFTER, PREFIX, config)
-    shifts = [
-        fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours) for visit in visits
-    ]
-    assert (
-        len(shifts) == TOKENS and sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
-    )
-    mean = sum(0.5 * float(shift.abs().sum()) for shift in shifts) / len(tokens)
-    assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(mean, abs=1e-5)
-
-
-def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = config_of("lantern++")
-    few = picture_tvd(TARGET, DRAFTER, PREFIX, config)
-    monkeypatch.setattr(tvd.sampled_shift, "__defaults__", (200,))
-    assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(few, abs=0.02)
-
-
 def test_a_greedy_run_has_no_distance() -> None:
-    with pytest.raises(
-        ValueError, match="temperature is 0; a distance between distributions needs one above 0"
-    ):
+    with pytest.raises(ValueError, match="temperature is 0; a distance between distributions"):
         picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
-
-
-def test_a_wrong_distribution_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the model that reads the picture is another one."""
-    other = TableTarget(12, seed=2)
-    monkeypatch.setattr(tvd, "own_logits", lambda _, *more: own_logits(other, *more))
-    assert picture_tvd(TARGET, None, PREFIX, config_of("vanilla")) > 0.1

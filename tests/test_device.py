@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
-import httpx
 import pytest
 import torch
-from gradio_client import Client
-from tiny import served
 
 from lantern_demo.models import device
 from lantern_demo.models.checkpoints import check
@@ -41,9 +37,8 @@ def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(
     old_driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = unused_gpu()
-    assert (
-        told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
-    )
+    assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told
+    assert torch.__version__ in told
     old_driver.write_text(OPEN, encoding="utf-8")
     assert "driver 575.57.08, " in str(unused_gpu())
     for hidden in ("", "-1"):
@@ -89,42 +84,24 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("mps", "apple", "cuda:x", ""):
-        with pytest.raises(
-            ValueError, match=f"device must be auto, cpu, cuda or cuda:N, got '{name}'"
-        ):
+        with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got"):
             device.pick_device(name)
     with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
         device.pick_device("cuda:1")
     assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
     for large in (True, False):
-        with pytest.raises(
-            ValueError, match="dtype must be one of auto, float32, bfloat16, float16, got 'int8'"
-        ):
+        with pytest.raises(ValueError, match="dtype must be one of auto, float32, bfloat16,"):
             device.pick_dtype("int8", torch.device("cpu"), large)
 
 
-def test_log_page_api_and_health_tell(
-    tiny_model: Path,
-    old_driver: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_the_service_warns(
+    tiny_model: Path, old_driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who asks for the processor gets it without a word."""
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert Service(tiny_model, "cpu").warning is None
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
-    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
-    monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
     told = unused_gpu()
-    with served(tiny_model, "auto") as (url, page):
-        health = httpx.get(f"{url}healthz").json()
-        client = Client(url, verbose=False)
-        offer = client.predict(api_name="/models")
-        arriving = next(fn for fn in page.fns.values() if fn.name == "arrive")
-        shown = list(arriving.fn())[-1]
-    assert health["ready"] and health["warning"] == offer["warning"] == told
-    logged = {
-        record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"
-    }
-    assert told and logged == {told} and "is built without CUDA" in shown
+    for asked, warning in (("cpu", None), ("auto", told)):
+        service = Service(tiny_model, asked)
+        service.wait()  # what it loads draws random numbers, which other tests count on
+        assert service.warning == warning
+    assert told

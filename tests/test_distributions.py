@@ -338,11 +338,7 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
 
 
 def emitted_at(
-    rule: Rule,
-    p: Tensor,
-    q: Tensor,
-    offered: Sequence[bool],
-    neighbours: Tensor,
+    rule: Rule, p: Tensor, q: Tensor, offered: Sequence[bool], neighbours: Tensor
 ) -> tuple[Tensor, float]:
     """The law of the first emitted token, and the chance that it is marked as relaxed, by
     enumeration of the orders in which tokens can be drawn from q. The program draws and judges

@@ -66,8 +66,8 @@ def server() -> Iterator[str]:
         http.shutdown()
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-@pytest.mark.parametrize("exempt", [{}, {"NO_PROXY": "example.com"}, {"no_proxy": "example.com"}])
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
+@pytest.mark.parametrize("exempt", [{}, {"no_proxy": "example.com"}])
 def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
     name: str, exempt: dict[str, str], server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,9 +94,6 @@ REFUSED = [
     ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
     ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number of seconds, got 'soon'"),
     ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
-    ("GRADIO_SERVER_PORT", "70000", f"{NUMBER}, got '70000'"),
-    ("GRADIO_SERVER_NAME", "999.1.1.1", "an IPv4 address or a name of this machine"),
-    ("GRADIO_SERVER_NAME", "a" * 300, "an IPv4 address or a name of this machine"),
     ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address or a name of this machine"),
     ("GRADIO_TEMP_DIR", __file__, "a folder that this user can write to, got "),
 ]
@@ -110,12 +107,6 @@ def test_a_variable_that_is_in_the_way_is_named(name: str, value: str, allowed: 
         environment.prepare(None)
 
 
-@pytest.mark.parametrize("port", [70000, 0, -1])
-def test_a_port_out_of_range_is_refused(port: int) -> None:
-    with pytest.raises(ValueError, match=f"--port must be {NUMBER}, got {port}"):
-        environment.prepare(port)
-
-
 def test_a_port_that_is_taken_is_refused(taken: int) -> None:
     said = f"port {taken} cannot be used, since it is taken; choose another one with "
     with pytest.raises(ValueError, match=f"{said}--port"):
@@ -125,6 +116,8 @@ def test_a_port_that_is_taken_is_refused(taken: int) -> None:
         environment.prepare(None)
     port = free_port()
     assert environment.prepare(port) == port, "the option counts"
+    with pytest.raises(ValueError, match=f"--port must be {NUMBER}, got 70000"):
+        environment.prepare(70000)
 
 
 def test_no_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +180,7 @@ def test_the_page_starts_behind_a_dead_proxy(tiny_model: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--model", "nothing"], "model must be one of .*"),
         (["--port", "taken"], "port .* cannot be used, since it is taken; .*"),
-        (["--port", "-1"], "--port must be .*"),
         (["--threads", "0"], "threads must be a whole number .*"),
     ],
 )
@@ -197,33 +188,6 @@ def test_a_refusal_is_one_line(words: list[str], sentence: str, taken: int) -> N
     done = ran(sys.executable, APP, *[word.replace("taken", str(taken)) for word in words])
     assert done.returncode == 2
     assert re.fullmatch(rf"app\.py: error: {sentence}\n", done.stderr), done.stderr
-
-
-FAILING = """
-import threading, torch
-import app
-from lantern_demo.ui import page
-
-def launch(*_, **__):
-    raise {error}
-
-def compute():
-    x = torch.randn(500, 500)
-    while True:
-        x = torch.tanh(x @ x)
-
-page.build = lambda *_: threading.Thread(target=compute, daemon=True).start()
-page.launch = launch
-app.main()
-"""
-
-
-@pytest.mark.slow
-def test_whatever_the_launch_raises_ends_the_program_while_a_model_computes() -> None:
-    done = ran(sys.executable, "-c", FAILING.format(error="OSError('no room')"), cwd=APP.parent)
-    assert (done.returncode, done.stderr) == (2, "app.py: error: no room\n")
-    done = ran(sys.executable, "-c", FAILING.format(error="RuntimeError('a slip')"), cwd=APP.parent)
-    assert done.returncode == 1 and "RuntimeError: a slip" in done.stderr, "a fault of the program"
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

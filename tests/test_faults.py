@@ -227,9 +227,7 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
     shutil.copytree(folder, mixed)
     shutil.rmtree(mixed / "drafter")
     shutil.copytree(other / "drafter", mixed / "drafter")
-    with pytest.raises(
-        ValueError, match=r"(?s)weights in .*drafter cannot be read, .*: .* has shape"
-    ):
+    with pytest.raises(ValueError, match=r"(?s)weights in .*drafter cannot be read, .*: .* has"):
         load(mixed, device="cpu")  # the weights alone
     config, theirs = (
         json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, other)
@@ -237,10 +235,7 @@ def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path:
     (mixed / "config.json").write_text(
         json.dumps(config | {"drafter": theirs["drafter"]}), encoding="utf-8"
     )
-    with pytest.raises(
-        ValueError,
-        match=r"config.json: its drafter says vocab 32, but the target has 64: it is another",
-    ):
+    with pytest.raises(ValueError, match=r"config.json: its drafter says vocab 32, but the"):
         load(mixed, device="cpu")  # and what goes with them
     (mixed / "config.json").write_text(
         json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}),

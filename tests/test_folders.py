@@ -25,11 +25,8 @@ from tiny import command, served
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
-from lantern_demo.models.llamagen import Drafter
-from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.pipeline import Pipeline, info_of
-from lantern_demo.ui.service import Service
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = "a red lantern over a lake"
@@ -161,16 +158,6 @@ def test_a_drafter_of_lanterns_training_loads(
         assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT, "vanilla").tokens
 
 
-def test_a_drafter_trained_here_keeps_its_configuration(text_model: Path, tmp_path: Path) -> None:
-    """Also where published drafters lie, whose config.json has other fields."""
-    bare = copied(text_model, tmp_path / "bare", PARTS)
-    mine = Drafter(replace(DRAFTER, guided=True, eps=4e-6)).requires_grad_(False).eval()
-    checkpoints.save_drafter(bare / "drafter", mine)
-    found = load(TEXT_ID, device="cpu", folder=bare).networks.drafter
-    published.assert_same(found, mine)
-    assert found.config == mine.config
-
-
 def test_a_drafter_of_a_model_without_a_published_one(
     class_model: Path, janus_model: Path, tmp_path: Path
 ) -> None:
@@ -198,7 +185,6 @@ def test_a_home_folder_is_found(
     tiny_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").symlink_to(text_model)
@@ -206,8 +192,6 @@ def test_a_home_folder_is_found(
     write_drafter(tmp_path / "state_20")
     pipe = load(TEXT_ID, device="cpu", folder="~/mine", drafter="~/state_20")
     assert pipe.networks.sources["drafter"]["local"] == "state_20"
-    command(checkpoints, "--model", TEXT_ID, "--folder", "~/mine")
-    assert f"target: {tmp_path}/mine/target" in capsys.readouterr().out
     assert info_of("~/tiny").folder == tmp_path / "tiny"
     for name, says in (
         ("~/other", "folder must be a folder with the published files, got '~/other'"),
@@ -243,31 +227,6 @@ def test_a_model_without_its_drafter_says_so(
     assert str(tmp_path) not in warning + shown
     told = next(one for one in offer["models"] if one["id"] == TEXT_ID)
     assert told["unavailable_methods"] == DRAFTING
-
-
-def test_what_a_folder_lacks_is_known_before_it_is_loaded(
-    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Service, "_load", lambda *_: None)
-    folder = of_llamagen(text_model, text_model, tmp_path / "mine")
-    for given, missing in ((folder, DRAFTING), (text_model, []), (None, [])):
-        service = Service(TEXT_ID, "cpu", folder=given)
-        assert list(service.unavailable(REGISTRY[TEXT_ID])) == missing
-
-
-@pytest.mark.slow
-def test_the_page_serves_a_folder(
-    text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
-    folder = of_lantern(text_model, text_model, tmp_path / "mine")
-    with served(TEXT_ID, folder=folder) as (url, page):
-        client = Client(url, verbose=False)
-        numbers = client.predict(PROMPT, method="lantern++", api_name="/draw")[1]
-        health = httpx.get(f"{url}healthz").json()
-        note = next(one.value for one in page.blocks.values() if one.elem_id == "model-note")
-    assert (numbers["model"], numbers["method"]) == (TEXT_ID, "lantern++")
-    assert "warning" not in health and "download" not in note and "memory" in note
 
 
 def test_a_folder_that_makes_no_sense_is_refused_at_start(

@@ -19,7 +19,6 @@ from examples.quality.points import FLOOR, Point, points_of
 from examples.ranks import Place
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.settings.settings import choice_of
 
 PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 ALONE = Place(0, 1, torch.device("cpu"))
@@ -31,29 +30,6 @@ PROMPTS = [
 @pytest.fixture(scope="module")
 def points(pipe: Pipeline) -> list[Point]:
     return points_of(pipe, list(METHODS), "small")
-
-
-def test_points_move_one_knob_at_a_time_and_keep_the_tree(
-    pipe: Pipeline, points: list[Point]
-) -> None:
-    main_points = {p.method: p for p in points if p.group == "main"}
-    assert list(main_points) == pipe.available_methods
-    assert len({p.name for p in points}) == len(points)
-    for point in points:
-        if point.group == "sweep":
-            start = main_points[point.method].settings
-            assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
-            assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
-        if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
-            policy = choice_of(
-                drawing.method_of(point.method).drafts, pipe.settings(**point.settings)
-            ).policy
-            assert (
-                policy
-                == choice_of(
-                    drawing.method_of(point.method).drafts, pipe.settings(tree="small")
-                ).policy
-            )
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
@@ -117,29 +93,13 @@ def test_the_whole_command_on_a_small_model(
     judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
-    asked = [
-        "--pictures",
-        "8",
-        "--sweep-pictures",
-        "4",
-        "--rounds",
-        "1",
-        "--methods",
-        *chosen,
-        "--tree",
-        "small",
-    ]
-    run.main(["--model", str(judged_folder), "--device", "cpu", "--out", str(out), *asked])
+    asked = "--pictures 8 --sweep-pictures 4 --rounds 1 --tree small --device cpu --methods"
+    run.main(["--model", str(judged_folder), "--out", str(out), *asked.split(), *chosen])
     report = json.loads((out / "front.json").read_text(encoding="utf-8"))
     by_name = {row["name"]: row for row in report["rows"]}
-    for name in ("vanilla", "eagle1"):
-        assert by_name[name]["speed"]["changed"] == 0 and by_name[name]["speed"][
-            "tvd"
-        ] == pytest.approx(0, abs=1e-6)
-    assert (
-        by_name["lantern"]["speed"]["changed"] > 0.01 and by_name["lantern"]["speed"]["tvd"] > 0.01
-    )
-    assert by_name["vanilla"]["speed"]["tokens_per_step"] == 1
+    speed = {name: row["speed"] for name, row in by_name.items() if row["group"] == "main"}
+    assert speed["eagle1"]["changed"] == 0 and speed["eagle1"]["tvd"] == pytest.approx(0, abs=1e-6)
+    assert speed["lantern"]["changed"] > 0.01 and speed["lantern"]["tvd"] > 0.01
     assert by_name["lantern"]["pictures"] == 8
     assert by_name["lantern delta 0"]["pictures"] == 4
     swept = sum(4 for row in report["rows"] if row["group"] == "sweep")

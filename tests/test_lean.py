@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 import torch
 from passes import begin, commit, node_pass, stable_pass, tree_pass
-from published import anole_networks
 from small_models import (
     MODELS,
-    PADDED,
     STATIC,
     TEXT,
-    condition_of,
     model_of,
     networks,
     prompt_of,
@@ -27,10 +24,9 @@ from small_models import (
 from torch import Tensor
 
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.cpu import KINDS, exact_kind, matmul, packed, supported
+from lantern_demo.models.cpu import KINDS, exact_kind, matmul, supported
 from lantern_demo.models.families import family_of
 from lantern_demo.models.llama import keeps_sums, wide
-from lantern_demo.models.llamagen import LeanTarget
 
 TREE = torch.tensor([0, 1, 1]), torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]]).bool()
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
@@ -160,29 +156,6 @@ def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
         )
 
 
-@pytest.mark.parametrize("family", ["anole", "janus"])
-def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
-    """Its fused model computes in float32 beside it, with the same numbers."""
-    drafter = sequence_networks(family)[1].bfloat16()
-    before = {name: weight.clone() for name, weight in drafter.state_dict().items()}
-    fused = packed(drafter, "plain")
-    cache, condition = fused.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
-    hidden = torch.randn(2, 7, 128)
-    found = begin(fused, hidden, torch.tensor([5]), cache, condition)
-    assert found.dtype == cache.k.dtype == torch.float32
-    assert all(torch.equal(weight, before[name]) for name, weight in drafter.state_dict().items())
-    wide = drafter.float()
-    wanted = begin(wide, hidden, torch.tensor([5]), wide.new_cache(2, 4), condition)
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-
-
-def test_kinds_are_there_where_their_libraries_are() -> None:
-    if "fbgemm" in torch.backends.quantized.supported_engines:
-        assert supported("half")
-    if torch.backends.mkldnn.is_available():
-        assert supported("packed")
-
-
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_kinds_of_products(kind: str) -> None:
     torch.manual_seed(0)
@@ -223,16 +196,6 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
     assert not supported("half")
 
 
-@pytest.mark.parametrize("kind", EXACT)
-def test_exact_kind_draw_the_same_pictures(kind: str) -> None:
-    target = stored(networks(TEXT)[0])
-    outputs = []
-    for of in (target, LeanTarget(target, kind)):
-        cache = of.new_cache(2, 16)
-        outputs.append(of.head(of.prefill(condition_of(target, PADDED), cache)))
-    torch.testing.assert_close(outputs[0], outputs[1], atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     """Close to float32; the rotary tables stay float32."""
@@ -257,16 +220,3 @@ def test_sums_are_kept_where_a_device_can() -> None:
         torch.testing.assert_close(
             found, part(x), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05
         )
-
-
-def test_a_padded_cache_that_is_used_again_counts_positions_anew() -> None:
-    """What a captured step reads stays in its place."""
-    target = anole_networks()[0]
-    kept = target.new_cache(2, 4)
-    place = kept.shift.data_ptr()
-    for padded in (4, 1, 0, 2):
-        real = torch.ones(2, 6, dtype=torch.bool)
-        real[1, :padded] = False
-        kept.start(6, real)
-        assert kept.shift.tolist() == [0, padded] and kept.shift.data_ptr() == place
-        assert kept.positions(torch.tensor([0, 5])).tolist() == [[0, 5], [0, 5 - padded]]

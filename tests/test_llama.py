@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from small_models import model_of
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.llama import Layer, added
 
 
@@ -15,27 +13,6 @@ def operands() -> tuple[Tensor, nn.Linear, Tensor]:
     """States [2, 3, 8], a linear layer and its inputs [2, 3, 16]."""
     torch.manual_seed(0)
     return torch.randn(2, 3, 8), nn.Linear(16, 8, bias=False), torch.randn(2, 3, 16)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_sum_in_place_has_the_same_bits(dtype: torch.dtype) -> None:
-    x, part, y = operands()
-    x, part, y = x.to(dtype), part.to(dtype), y.to(dtype)
-    wanted = added(x, part, y)
-    assert wanted.data_ptr() != x.data_ptr()
-    with torch.inference_mode():
-        found = added(x, part, y)
-    assert found.data_ptr() == x.data_ptr()  # no copy of x
-    assert torch.equal(found, wanted)
-
-
-def test_mixed_precision_counts_without_gradients_too() -> None:
-    x, part, y = operands()
-    y = y.bfloat16()  # as attention and matmuls give it
-    with torch.autocast("cpu", torch.bfloat16):
-        wanted = added(x, part, y)
-        with torch.no_grad():
-            assert torch.equal(added(x, part, y), wanted)
 
 
 def test_rows_that_share_their_vectors_are_added_to_apart() -> None:
@@ -73,31 +50,3 @@ def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
     assert part.weight.grad is not None
     wanted = y.detach().sum((0, 1)).expand_as(part.weight)
     torch.testing.assert_close(part.weight.grad, wanted, atol=0.05, rtol=0.02)
-
-
-@pytest.mark.parametrize("name", ["llamagen", "anole", "janus, padded"])
-def test_joined_networks_turn_by_the_same_angles(name: str) -> None:
-    model = model_of(name)
-    slots = torch.tensor([7, 8, 12])
-    for own, joined in zip((model.target, model.drafter), model.joined[:2], strict=True):
-        cache = own.new_cache(2, 16)
-        cache.start(7, torch.arange(7)[None] >= torch.tensor([[0], [3]]))
-        wanted = own.rotation_at(slots, cache)
-        assert torch.equal(
-            torch.view_as_real(joined.rotation_at(slots, cache)).float(), torch.view_as_real(wanted)
-        )
-
-
-def test_the_bias_of_a_padded_cache_hides_padding_and_invisible_slots() -> None:
-    cache = KVCache(1, 2, 1, 16, 4)
-    cache.start(3, torch.tensor([[True, True, True], [False, True, True]]))
-    visible = torch.tensor([[True] * 4 + [False] * 4, [True] * 3 + [False] * 2 + [True] * 3])
-    bias = cache.bias(visible, 8)
-    assert bias is not None and bias.shape == (2, 1, 2, 8)
-    assert torch.equal(bias[0, 0] == 0, visible) and torch.equal(
-        bias[1, 0, :, 1:], bias[0, 0, :, 1:]
-    )
-    assert bias[1, 0, :, 0].tolist() == [-torch.inf] * 2 and set(bias.flatten().tolist()) == {
-        0.0,
-        -torch.inf,
-    }

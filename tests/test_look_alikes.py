@@ -4,7 +4,6 @@ for.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.look_alikes import AROUND, DRAFTS, KEPT, LIKED, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, DRAFTS, LIKED, LookAlikes
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
@@ -59,11 +58,7 @@ def test_a_place_is_shown(alikes: LookAlikes) -> None:
         "no more than are shown, however many are sent"
     )
     strip = picture_of(found["picture"])
-    assert (
-        isinstance(strip, Image.Image)
-        and strip.width == strip.height * len(found["tokens"])
-        and found["tokens"][0] == 3
-    )
+    assert strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
     assert found["squares"] == len(found["tokens"]) and found["tree"] is None
     assert all(0 <= p <= 1 for _, p in found["liked"])
 
@@ -123,35 +118,8 @@ def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(
         strict=True,
     ):
         assert shows(alikes, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
-    assert [square is None for square in alikes.look(place(tree=TREE))["tree"]] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
-
-
-def test_a_picture_is_decoded_once_however_many_nodes_show_it(
-    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (pipe,) = alikes._service.loaded()
-    calls: list[list[int]] = []
-    decode = pipe.decode_image
-    monkeypatch.setattr(pipe, "decode_image", lambda tokens: calls.append(tokens) or decode(tokens))
-    asked = place(
-        cell=0, drafts=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20}
-    )
-    assert len(alikes.look(asked)["tree"]) == 17
-    assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
-
-
-def test_distributions_of_few_pictures_are_kept(alikes: LookAlikes) -> None:
-    before = alikes._liked.cache_info()
-    for cell in (40, 41):
-        assert "error" not in alikes.look(place(tokens=[9] * TOKENS, cell=cell))
-    after = alikes._liked.cache_info()
-    assert (after.misses - before.misses, after.hits - before.hits, after.maxsize) == (1, 1, KEPT)
+    beyond = [square is None for square in alikes.look(place(tree=TREE))["tree"]]
+    assert beyond == [False, False, False, True, True]
 
 
 def test_nothing_is_decoded_outside_a_lease(
@@ -162,42 +130,23 @@ def test_nothing_is_decoded_outside_a_lease(
 
 
 WRONG: dict[str, list[Any]] = {
-    "cell": [TOKENS, -1, 1.0, True, None, "0", [0], 10**30],
+    "cell": [TOKENS, -1, True, None, "0"],
     "tokens": [
-        *(None, "3" * TOKENS, {"0": 3}, [3] * (TOKENS - 1), [3] * 1_000_000),
-        *([value] * TOKENS for value in (10**9, -1, True, 3.0, [3])),
+        None,
+        "3" * TOKENS,
+        [3] * 1_000_000,
+        *([v] * TOKENS for v in (10**9, -1, True, 3.0)),
     ],
-    "drafts": [None, 1, [10**9], [-1], ["1"], [False], [[1]]],
-    "beside": [None, 9, [10**9], [-1], ["9"], [True]],
-    "settings": [
-        *(
-            None,
-            [],
-            {"seeds": 1},
-            {"seed": -1},
-            {"seed": [1]},
-            {"tree": {"a": 1}},
-            {"tree": ["0"] * 100_000},
-        ),
-        *({"top_k": float("nan")}, {"neighbours": 3}),
-    ],
-    "prompt": [None, 3, "", "x" * 100_000, "\x00", ["a"]],
+    "drafts": [None, [10**9], ["1"], [False]],
+    "beside": [None, [-1]],
+    "settings": [None, {"seeds": 1}, {"seed": [1]}, {"tree": ["0"] * 100_000}],
+    "prompt": [None, "", "x" * 100_000, "\x00"],
     "tree": [
-        *(
-            [],
-            {},
-            "0",
-            {"tokens": [], "parents": [], "at": 0},
-            {"tokens": [3] * 18, "parents": [0] * 18, "at": 0},
-        ),
-        *(TREE | {"at": at} for at in (TOKENS, None, True)),
-        *(
-            TREE | {"parents": parents}
-            for parents in ([0, 0, 0, 1, 4], [0, 0, 0, 1], [0, 0, 0, 1, -1])
-        ),
-        *(TREE | {"tokens": tokens} for tokens in ([10**9] * 5, [[3]] * 5)),
+        *([], {}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
+        *(TREE | changed for changed in ({"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]})),
+        TREE | {"tokens": [10**9] * 5},
     ],
-    "model": [None, "llamagen-t2i-256", "../tiny", ["tiny"], {}],
+    "model": [None, "../tiny", ["tiny"]],
 }
 
 
@@ -206,11 +155,7 @@ def test_what_is_no_place_is_refused_by_a_sentence(alikes: LookAlikes, name: str
     for value in WRONG[name]:
         found = alikes.look(place(**{name: value}))
         assert set(found) == {"error"}, str(value)[:100]
-        assert (
-            found["error"][0].isupper()
-            and found["error"].endswith(".")
-            and len(found["error"]) < 400
-        )
+        assert len(found["error"]) < 400
 
 
 def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
@@ -225,12 +170,8 @@ def test_looking_over_http(server: str) -> None:
     stage = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "stage")
 
     def post(**changes: Any) -> httpx.Response:
-        body = {
-            "session_hash": "by-hand",
-            "component_id": stage,
-            "fn_name": "look",
-            "data": place(),
-        } | changes
+        body = {"session_hash": "by-hand", "component_id": stage, "fn_name": "look"}
+        body |= {"data": place()} | changes
         return httpx.post(f"{server}gradio_api/component_server", json=body, timeout=60)
 
     assert "picture" in post().json()
@@ -247,15 +188,7 @@ def test_finished_runs_are_found_by_their_names_alone() -> None:
     assert runs.get(names[0]) is None, "the oldest goes first"
     found = runs.get(names[3])
     assert found is not None and found.record == shown.record and found.pictures == shown.pictures
-    for other in (
-        "",
-        names[3][:-1],
-        names[3] + " ",
-        names[3].swapcase(),
-        "../" + names[3],
-        "\ud800",
-        "x" * 10**6,
-    ):
+    for other in ("", names[3][:-1], names[3] + " ", "../" + names[3], "\ud800", "x" * 10**6):
         assert runs.get(other) is None
 
 
@@ -266,10 +199,6 @@ def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: 
     kept = w.finished.keep(shown.record, shown.pictures)
     for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):
         updates = from_link(service, w, form, {"run": name}) or {}
-        assert (
-            texts.READY_GONE in updates[w.status] and shown.record["prompt"] not in updates[w.stage]
-        )
-        assert {lane["phase"] for lane in json.loads(updates[w.stage])["lanes"]} == {
-            "asked"
-        } and w.result not in updates
+        assert texts.READY_GONE in updates[w.status] and w.result not in updates
+        assert shown.record["prompt"] not in updates[w.stage]
     assert shown.record["prompt"] in (from_link(service, w, form, {"run": kept}) or {})[w.stage]

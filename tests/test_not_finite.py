@@ -34,13 +34,8 @@ class SpoiltTarget:
     """A target whose logits of the tree are spoilt from its `after`-th forward on."""
 
     def __init__(self, target: Any, spoil: Spoil, after: int) -> None:
-        self.target, self.spoil, self.after, self.forwards, self.next = (
-            target,
-            spoil,
-            after,
-            0,
-            False,
-        )
+        self.target, self.spoil, self.after = target, spoil, after
+        self.forwards, self.next = 0, False
         self.vocab_size = target.vocab_size
         self.new_cache, self.prefill = target.new_cache, target.prefill
 
@@ -60,13 +55,8 @@ class SpoiltDrafter:
     number of its levels whose outputs are not."""
 
     def __init__(self, drafter: Any, spoil: Spoil, after: int, above: int = 0) -> None:
-        self.drafter, self.spoil, self.after, self.passes, self.guided = (
-            drafter,
-            spoil,
-            after,
-            0,
-            drafter.guided,
-        )
+        self.drafter, self.spoil, self.after, self.passes = drafter, spoil, after, 0
+        self.guided = drafter.guided
         self.above, self.level = above, 0
         self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
 
@@ -86,13 +76,8 @@ def runs(
     """What steps of exact and of padded sizes yield, as tokens per step, and what they say at the
     end.
     """
-    knobs = {
-        "num_tokens": 16,
-        "seed": 5,
-        "sampling": Sampling(cfg_scale=2.0),
-        **settings(method),
-        **changes,
-    }
+    knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0)}
+    knobs |= settings(method) | changes
     of, found = of_llamagen(guidance=knobs["sampling"].cfg_scale), []
     for padded in (False, True):
         parts = (
@@ -158,9 +143,7 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", ["eagle1", "lantern"])
 def test_a_drafter_that_fails_below_the_first_level_is_named(
-    method: str,
-    temperature: float,
-    noise: str,
+    method: str, temperature: float, noise: str
 ) -> None:
     """At the second level and at the last one."""
     sampling = Sampling(temperature, cfg_scale=2.0)

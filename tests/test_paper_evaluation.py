@@ -85,17 +85,8 @@ def captions(tmp_path: Path) -> Path:
 
 
 def evaluate(which: str, folder: Path, out: Path, captions: Path, *more: str) -> None:
-    given = [
-        "--model",
-        str(folder),
-        "--device",
-        "cpu",
-        "--out",
-        str(out),
-        "--captions",
-        str(captions),
-    ]
-    run.main([which, *given, "--methods", "lantern++", *more])
+    given = ["--model", str(folder), "--out", str(out), "--captions", str(captions)]
+    run.main([which, *given, "--device", "cpu", "--methods", "lantern++", *more])
 
 
 @pytest.mark.usefixtures("stand_ins")
@@ -107,11 +98,8 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
     asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
     evaluate("coco5k", folder, out, captions, *asked)
     report = json.loads((out / "coco5k.json").read_text(encoding="utf-8"))
-    assert [row["name"] for row in report["rows"]] == [
-        "vanilla",
-        "lantern++",
-        "vanilla again",
-    ] and report["missing"] == []
+    names = [row["name"] for row in report["rows"]]
+    assert names == ["vanilla", "lantern++", "vanilla again"] and report["missing"] == []
     for row in report["rows"]:
         assert set(row["scores"]) == set(scorers.COLUMNS) and row["pictures"] == 8
         assert row["scores"]["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
@@ -121,12 +109,8 @@ def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) ->
     assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
         (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
     ]
-    assert json.loads((out / "captions.json").read_text(encoding="utf-8")) == [
-        p["prompt"] for p in manifest["prompts"]
-    ]
-    assert sorted(file.name for file in (out / "lantern++").iterdir()) == [
-        f"{i:05}.png" for i in range(8)
-    ]
+    files = sorted(file.name for file in (out / "lantern++").iterdir())
+    assert files == [f"{i:05}.png" for i in range(8)]
 
     (out / "lantern++" / "00001.png").unlink()  # it is drawn from its tokens again
     evaluate("coco5k", folder, out, captions, *asked)
@@ -162,11 +146,8 @@ def test_missing_scorers_are_named_and_nothing_is_fetched(
     monkeypatch.setattr("socket.create_connection", no_network)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     found, missing = scorers.at_hand(run.PROTOCOLS["coco5k"].scorers, None, CPU)
-    assert (
-        not found
-        and "FID needs torch_fidelity" in missing[0]
-        and "pip install torch-fidelity" in missing[0]
-    )
+    assert not found and "FID needs torch_fidelity" in missing[0]
+    assert "pip install torch-fidelity" in missing[0]
     assert [one for one in missing if one.startswith("HPSv2 needs hpsv2")]
     assert [
         one
@@ -231,59 +212,3 @@ def test_precision_and_recall_ask_every_ball() -> None:
             inside(real, made, k),
             inside(made, real, k),
         )
-
-
-@pytest.mark.usefixtures("stand_ins")
-def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
-    g = numpy.random.default_rng(0)
-
-    def save(name: str, count: int, colour: int) -> list[Path]:
-        (tmp_path / name).mkdir()
-        noise = g.integers(0, 60, (count, 12, 20, 3), dtype=numpy.uint8)
-        noise[..., colour] += 180
-        for number, one in enumerate(noise):
-            Image.fromarray(one).save(tmp_path / name / f"{number:02}.png")
-        return scorers.real_files(tmp_path / name)
-
-    save("real", 40, 0)
-    files = {"red": save("red", 33, 0), "blue": save("blue", 33, 2)}
-    makers = [scorers.of_distances, scorers.of_manifolds, scorers.of_clip]
-    found, _ = scorers.at_hand(makers, tmp_path / "real", CPU)
-    same, other = (
-        {k: v for score in found for k, v in score(files[name], ["a red one"] * 33).items()}
-        for name in files
-    )
-    assert same["fid"] < 0.01 * other["fid"] and same["kid"] < other["kid"]
-    assert same["precision"] > 0.5 and other["precision"] == other["recall"] == 0
-    assert same["clip"] > 95 and other["clip"] < 30
-    wide = Image.new("RGB", (90, 40), "blue")
-    wide.paste("red", (25, 0, 65, 40))
-    # its centre
-    assert (
-        scorers.prepare(wide, 16) == torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]
-    ).all()
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (["coco5k", "--pictures", "9"], "holds 8 captions, 9 were asked for"),
-        (
-            ["coco5k", "--pictures", "8", "--candidates", "lantern"],
-            "--candidates must name points among vanilla again, lantern++ ",
-        ),
-        (["geneval"], "line 1, must be a JSON object with a prompt"),
-        (["coco5k", "--captions", "nowhere.json"], "nowhere.json"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_in_a_sentence(
-    folder: Path,
-    tmp_path: Path,
-    captions: Path,
-    given: list[str],
-    says: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        evaluate(given[0], folder, tmp_path / "out", captions, *given[1:])
-    assert stopped.value.code == 2 and says in capsys.readouterr().err

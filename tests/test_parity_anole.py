@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from released import (
     Golden,
     anole,
-    anole_case,
     anole_drafter,
     cases,
     close,
+    golden,
     listed_paths,
     parts_like,
     same_neighbours,
@@ -131,7 +131,7 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
 
 
 def models_of(case: Golden, prompt: str) -> tuple[Any, Any, Any]:
-    made = anole_case(case)
+    made = golden("anole_a")
     target = anole(made)
     return (
         target,

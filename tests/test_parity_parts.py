@@ -10,10 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from released import (
+    GOLDEN,
+    NAMED,
     Golden,
     cases,
     close,
-    files,
     image_tokenizer,
     lantern_probabilities,
     listed_paths,
@@ -30,12 +31,10 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.settings.trees import STATIC_TREES
 
 
-@pytest.mark.parametrize("file", files(), ids=lambda file: file.path.name)
-def test_file_is_tested(file: Golden) -> None:
-    if file.about is None:
-        pytest.fail(f"{file.path} could not be read: {file.problem}")
-    if file.kind is None:
-        pytest.skip(f"{file.path.name} is of no kind that the parity tests know")
+def test_every_file_is_tested() -> None:
+    """`state_dict_shapes` is that of test_needs.py."""
+    there = {path.stem for path in GOLDEN.iterdir()}
+    assert there == {*NAMED, "state_dict_shapes"}
 
 
 @pytest.mark.parametrize("file", cases("cleaned prompts"))

@@ -83,14 +83,8 @@ def test_greedy_tokens(case: Golden, scale: str) -> None:
     sampling = Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0)
     for row, tokens in enumerate(wanted.tolist()):
         condition = condition_of(case, row, guided=guided)
-        *_, result = decode(
-            model,
-            None,
-            condition,
-            num_tokens=len(tokens),
-            method=METHODS["vanilla"],
-            sampling=sampling,
-        )
+        knobs = {"method": METHODS["vanilla"], "sampling": sampling}
+        *_, result = decode(model, None, condition, num_tokens=len(tokens), **knobs)
         assert result.tokens == tokens
 
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 import pytest
 from tiny import page_of
 
 from examples.make_bundled_model.lanterns import caption, sample_scenes
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import NOUNS, Phrasebook, Reading, phrasebook, warning
+from lantern_demo.prompt_words import phrasebook, warning
 from lantern_demo.runs.pipeline import info_of
 from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
-from lantern_demo.settings.knobs import OF_TREES, ON_THE_FORM
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import prompt_of
 from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
 from lantern_demo.ui.components import Updates, Widgets
 from lantern_demo.ui.link import query
@@ -43,13 +41,6 @@ def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
     assert {
         word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()
     } <= INFO.vocabulary
-
-
-def test_a_smaller_vocabulary_offers_less() -> None:
-    book = Phrasebook(frozenset({*NOUNS, "red", "scarlet", "one", "at", "night"}))
-    assert book.parts["colour"] == [["red", "scarlet"]] and book.parts["time"] == [["at night"]]
-    assert book.parts["place"] == [] and book.parts["count"] == [["one"]]
-    assert book.read("two blue lanterns at night over a lake").said == {"time": "at night"}
 
 
 def test_full_captions_are_read_and_written_as_they_are() -> None:
@@ -84,46 +75,28 @@ def test_captions_of_every_wording_are_read() -> None:
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        (
-            "A Golden\tLANTERN, near the Hills!",
-            {"count": "one", "colour": "golden", "place": "over the hills"},
-        ),
+        ("A Golden\tLANTERN, near the Hills!", "count one, colour golden, place over the hills"),
         (
             "two sky lanterns under a moonless sky",
-            {"count": "two", "shape": "sky", "moon": "under a moonless sky"},
+            "count two, shape sky, moon under a moonless sky",
         ),
-        ("lanterns under a moonless sky", {"moon": "under a moonless sky"}),
-        ("red lanterns and the moon", {"colour": "red", "moon": "with a full moon"}),
-        ("red lanterns, no moon", {"colour": "red", "moon": "no moon"}),
-        ("a lantern and four more lanterns", {"count": "four"}),
-        ("a pair of lanterns before sunset", {"count": "a pair of", "time": "at sunset"}),
-        ("redder lanterns of the nighttime", {}),
-        ("two\u00a0blue lanterns", {"count": "two", "colour": "blue"}),
-        ("red | lanterns", {"colour": "red"}),
-        ("", {}),
+        ("red lanterns and the moon", "colour red, moon with a full moon"),
+        ("a lantern and four more lanterns", "count four"),
+        ("redder lanterns of the nighttime", ""),
     ],
 )
-def test_what_a_prompt_says(prompt: str, said: dict[str, str]) -> None:
-    assert BOOK.read(prompt).said == said
+def test_what_a_prompt_says(prompt: str, said: str) -> None:
+    found = BOOK.read(prompt).said
+    assert {f"{part} {phrase}" for part, phrase in found.items()} == set(said.split(", ")) - {""}
 
 
 @pytest.mark.parametrize(
     ("prompt", "drawable", "sure", "nearest"),
     [
-        ("a cat", False, False, "three red round lanterns over a lake at dusk"),
-        ("lanterns", False, False, "three red round lanterns over a lake at dusk"),
+        ("\u7ea2\u706f\u7b3c", False, False, "three red round lanterns over a lake at dusk"),
         ("four lanterns", False, False, "four red round lanterns over a lake at dusk"),
         ("two blue cats at night", False, False, "two blue lanterns at night"),
-        ("\u7ea2\u706f\u7b3c", False, False, "three red round lanterns over a lake at dusk"),
-        ("\u0642\u0637\u0629", False, False, "three red round lanterns over a lake at dusk"),
         ("a red lantern", True, False, "one red round lantern over a lake at dusk"),
-        ("a single red lantern", True, False, "a single red round lantern over a lake at dusk"),
-        (
-            "one jade box lantern in a field at dawn",
-            True,
-            True,
-            "one jade box lantern in a field at dawn",
-        ),
         ("two red zebra lanterns by the lake", True, True, "two red lanterns by the lake"),
     ],
 )
@@ -138,30 +111,16 @@ def test_what_is_drawn_and_what_is_offered(
     assert BOOK.nearest(nearest) == nearest
 
 
-def test_a_number_alone_says_too_little() -> None:
-    assert (
-        not Reading(True, {"count": "two"}).drawable and Reading(True, {"moon": "no moon"}).drawable
-    )
-    assert not Reading(False, {"colour": "red"}).drawable
-
-
 def test_only_a_model_of_few_words_warns(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
         assert info.published is None or warning(info, "a cat") is None
-    for name, text in (
-        ("nothing", None),
-        ("broken", "{"),
-        ("other", '{"model": {}}'),
-        ("list", "[]"),
-        ("cats", '{"model": {"vocab": {"cat": 1}}}'),
-    ):
-        folder = tmp_path / name
+    for number, text in enumerate(("{", "[]", '{"model": {"vocab": {"cat": 1}}}')):
+        folder = tmp_path / str(number)
         folder.mkdir()
-        if text is not None:
-            (folder / "words.json").write_text(text, encoding="utf-8")
+        (folder / "words.json").write_text(text, encoding="utf-8")
         info = info_of(folder)
-        assert info.vocabulary == (frozenset({"cat"}) if name == "cats" else None)
+        assert info.vocabulary == (frozenset({"cat"}) if "cat" in text else None)
         assert warning(info, "a cat") is None
 
 
@@ -266,66 +225,22 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     assert visitor.draws("two blue lanterns")[0] == 1000
 
 
-@pytest.mark.parametrize(
-    ("changes", "phase", "told"),
-    [
-        ({}, "done", texts.READY_EXAMPLE),
-        (dict.fromkeys(OF_TREES), "done", texts.READY_EXAMPLE),
-        ({"run": "gone"}, "asked", f"{texts.READY_GONE} {texts.READY_LINK}"),
-        ({"seed": "9"}, "asked", texts.READY_LINK),
-        ({"tree": "paper"}, "asked", texts.READY_LINK),
-        ({"lanternpp_lambda": "1000"}, "asked", "LANTERN++ lambda must be a number between 1 and"),
-    ],
-)
-def test_a_link_shows_no_recording_but_its_own(
-    demo: tuple[Service, Widgets, Form], changes: dict[str, str | None], phase: str, told: str
-) -> None:
-    """What it asks for in vain is named in the notice and beside its field."""
-    service, w, form = demo
-    record = recorded_runs()[1].record
-    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
-    updates = (
-        from_link(
-            service, w, form, {k: v for k, v in {**asked, **changes}.items() if v is not None}
-        )
-        or {}
-    )
-    assert told in unescape(updates[w.status])
-    s = form.sentence
-    lists = tuple(updates[part]["value"] for part in s.lists.values())
-    assert prompt_of(s, updates[s.typing], updates[s.prompt]["value"], lists) == record["prompt"]
-    stage = json.loads(updates[w.stage])
-    assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [
-        (method, phase) for method in record["order"]
-    ]
-    assert (w.result in updates) == (phase == "done")
-    assert updates[w.link].startswith(f"?{urlencode({'prompt': record['prompt']})}&")
-    box = updates[form.knobs["lanternpp_lambda"]]
-    assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
-
-
-def test_unknown_words_are_struck_and_a_short_prompt_is_completed(visitor: Visitor) -> None:
-    """What is drawn is told. A full prompt is drawn as it stands, with no word on it."""
-    _, told = visitor.draws("two red zebra lanterns")
-    assert f"{texts.LEFT_OUT} <s>zebra</s>" in told and visitor.drawn == "two red zebra lanterns"
-    _, told = visitor.draws("four lanterns")
-    assert visitor.drawn == "four red round lanterns over a lake at dusk"
-    assert texts.COMPLETED.format(prompt=visitor.drawn) in told
-    _, told = visitor.draws("two red lanterns")
-    assert texts.LEFT_OUT not in told and "Completed" not in told
-
-
-@pytest.mark.parametrize(
-    ("prompt", "why"),
-    [
-        ("", "The prompt is empty"),
-        ("a cat", "This model draws only lanterns, and the prompt asks for none. Try: three red"),
-    ],
-)
-def test_a_refused_prompt_is_no_run(visitor: Visitor, prompt: str, why: str) -> None:
+def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
     w, knobs = visitor.w, [None] * len(ON_THE_FORM)
-    begun, answer = visitor.presses(prompt, False, knobs)
-    assert begun == {w.waits: False}
-    assert list(answer) == [w.status] and why in answer[w.status]
+    begun, answer = visitor.presses("a cat", False, knobs)
+    assert begun == {w.waits: False} and list(answer) == [w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
+
+
+@pytest.mark.parametrize(("changes", "phase"), [({}, "done"), ({"seed": "9"}, "asked")])
+def test_a_link_shows_no_recording_but_its_own(
+    visitor: Visitor, changes: dict[str, str], phase: str
+) -> None:
+    service, w, form = visitor.service, visitor.w, visitor.form
+    record = recorded_runs()[1].record
+    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:])) | changes
+    updates = from_link(service, w, form, asked) or {}
+    lanes = json.loads(updates[w.stage])["lanes"]
+    assert {lane["id"]: lane["phase"] for lane in lanes} == dict.fromkeys(record["order"], phase)
+    assert (w.result in updates) == (phase == "done")

@@ -5,17 +5,14 @@ is known.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
-import torch.nn.functional as F
 from passes import step
 
-from examples.make_bundled_model.lanterns import render
 from examples.quality import intervals, scenes, tokens
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo import load
@@ -40,20 +37,6 @@ def classifier(bundled: Pipeline) -> AttributeClassifier:
     return scenes.load_classifier_of(bundled.info.folder, bundled.device)
 
 
-@pytest.mark.parametrize(
-    ("right", "of", "level"),
-    [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)],
-)
-def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(
-    right: int, of: int, level: float
-) -> None:
-    z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004}[level]  # from tables
-    share = numpy.linspace(1e-6, 1 - 1e-6, 400_001)
-    kept = share[numpy.abs(right / of - share) <= z * numpy.sqrt(share * (1 - share) / of)]
-    low, high = intervals.wilson(right, of, level)
-    assert (low, high) == pytest.approx((kept.min(), kept.max()), abs=4e-6)
-
-
 def refused(says: str, call: Any, *values: Any) -> None:
     with pytest.raises(ValueError, match=says):
         call(*values)
@@ -69,28 +52,6 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
     refused("there is none in", scenes.load_classifier_of, Path("nowhere"), pipe.device)
 
 
-def test_captions_are_drawn_again_whole_and_alike_in_both_sets() -> None:
-    ours, floor = numpy.array([7, 3, 7, 9, 3, 7]), numpy.array([3, 9, 9, 7])
-    pairs = list(
-        zip(*(intervals.resamples(groups, 50, 1) for groups in (ours, floor)), strict=True)
-    )
-    for first, second in pairs:
-        drawn, again = Counter(first.tolist()), Counter(second.tolist())
-        for caption in (3, 7, 9):
-            times = {drawn[i] for i in (ours == caption).nonzero()[0]} | {
-                again[i] for i in (floor == caption).nonzero()[0]
-            }
-            assert len(times) == 1
-        assert sum(drawn[i] for i in (0, 1, 3)) == 3
-    assert len({tuple(first) for first, _ in pairs}) > 2
-
-
-def test_resamples_spread_a_mean_as_its_standard_error() -> None:
-    values = numpy.random.default_rng(0).normal(size=200)
-    spread = numpy.std([values[index].mean() for index in intervals.resamples(range(200), 2000)])
-    assert spread == pytest.approx(values.std() / math.sqrt(200), rel=0.06)
-
-
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
     """Of right and wrong pictures, three a caption; captions differ in how hard they are."""
     g, held, times = numpy.random.default_rng(5), 0, 100
@@ -104,15 +65,7 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     assert 0.84 * times <= held <= 0.96 * times
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        Sampling(cfg_scale=3.0),
-        Sampling(temperature=0.7, top_k=9, cfg_scale=2.0),
-        Sampling(top_p=0.8),
-        Sampling(temperature=0, cfg_scale=2.0),
-    ],
-)
+@pytest.mark.parametrize("sampling", [Sampling(0.7, 9, cfg_scale=2.0), Sampling()])
 def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sampling) -> None:
     target, encoder = pipe.networks.target, pipe.networks.text
     ids = torch.randint(64, (3, 16), generator=torch.Generator().manual_seed(2))
@@ -141,16 +94,12 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
 
 def test_true_scenes_are_what_their_captions_say() -> None:
     some, fewer = scenes.truth(12), scenes.truth(4)
-    assert (
-        len(some.prompts) == 12 and len(some.captions) == 6 and fewer.captions == some.captions[:2]
-    )
+    assert len(some.prompts) == 12 and len(some.captions) == 6
+    assert fewer.captions == some.captions[:2]
     assert some.groups.tolist() == [i // 2 for i in range(12)]
     for i in range(12):
-        assert (
-            some.prompts[i]
-            == some.captions[i // 2]
-            == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
-        )
+        wanted = full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+        assert some.prompts[i] == some.captions[i // 2] == wanted
     assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
@@ -169,24 +118,9 @@ def test_scenes_are_read_in_batches(
     )
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]})
     assert (wrong["moon"] != right["moon"]).all()
-    assert (
-        wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])
-    ).all()
+    every = numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])
+    assert (wrong[scenes.ALL] == every).all()
     ids = scenes.true_tokens(bundled.networks, some.scenes)
     assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
-    again = scenes.drawn(bundled.networks, ids[:2])
-    size = bundled.info.image_size
-    assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
-    large = scenes.draw_truth(some.scenes, bundled.device, 256)
-    torch.testing.assert_close(
-        large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0
-    )
-    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(
-        some.scenes, bundled.device, 64
-    ).shape == (8, 3, 64, 64)
-    with torch.inference_mode():
-        reduced = classifier(F.interpolate(large, size=128, mode="area"))
-        for name, logits in classifier(large).items():
-            torch.testing.assert_close(logits, reduced[name], atol=1e-4, rtol=0)
     with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
         scenes.read(classifier, images, {})

@@ -52,15 +52,8 @@ def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
 def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     request, root = json.dumps([str(folder), PROMPT, SETTINGS]), Path(__file__).parent.parent
-    done = ran(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        request,
-        cwd=root,
-        env=os.environ | {"PYTHONHASHSEED": "random"},
-        check=True,
-    )
+    environment = os.environ | {"PYTHONHASHSEED": "random"}
+    done = ran(sys.executable, "-c", PROGRAM, request, cwd=root, env=environment, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 

@@ -23,8 +23,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records, parsed, same_decoder
-from lantern_demo.settings.settings import Choice, Settings, choice_of, settings_of
-from lantern_demo.settings.trees import STATIC_TREES
+from lantern_demo.settings.settings import Choice, Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
@@ -63,9 +62,7 @@ def test_a_record_is_read_as_it_was_written(record: dict[str, Any], pipe: Pipeli
     )
     for gone in ("zipar", "opt-tree"):
         named = {**written, "order": [gone], "methods": {gone: written["methods"]["sjd"]}}
-        with pytest.raises(
-            ValueError, match=f"methods: '{gone}' is no method of this program, which has vanilla, "
-        ):
+        with pytest.raises(ValueError, match=f"methods: '{gone}' is no method of this program,"):
             read_record(json.dumps(named).encode())
 
 
@@ -73,10 +70,7 @@ def test_a_record_of_another_version_is_refused(record: dict[str, Any]) -> None:
     patched = ".".join(__version__.split(".")[:2]) + ".77"
     assert parsed({**record, "lantern_demo": patched})["lantern_demo"] == patched
     for other in ("0.1.0", "0.3.0", "1.0.0", "nonsense", ""):
-        with pytest.raises(
-            ValueError,
-            match=f"lantern_demo: the record is of version '{other}', and this program has",
-        ):
+        with pytest.raises(ValueError, match=f"lantern_demo: the record is of version '{other}',"):
             parsed({**record, "lantern_demo": other})
 
 
@@ -89,89 +83,33 @@ def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     assert read["methods"]["vanilla"]["speedup"] == 1, "speedups are computed, not believed"
 
 
+VANILLA, LANTERN = ("methods", "vanilla"), ("methods", "lantern", "events")
 SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("lantern_demo",), None, "lantern_demo: must be text"),
-    (("prompt",), "x" * 1001, "prompt: must have at most 1000 characters"),
     (("prompt",), ["x"], "prompt: must be text"),
+    (("prompt",), "x" * 1001, "prompt: must have at most 1000 characters"),
+    (("device",), "a\x1b[31m", "device: must be text without control characters"),
     (("created",), "yesterday", "created: must be a date and time"),
-    (("device",), {}, "device: must be text"),
     (("order",), ["vanilla"], "order must name the record's methods"),
-    (("order",), [], "order: must have at least 1 item"),
-    (("methods",), [], "methods: must be an object"),
-    (("unknown_words",), [1], "unknown_words.0: must be text"),
     (("settings",), {"seed": 1}, "settings: must be seed, temperature"),
-    (("settings", "guess"), "left", "settings: must be seed, temperature"),
-    (("settings", "seed"), None, "seed must have a value"),
-    (("settings", "temperature"), 9, "temperature must be a number between 0 and 2"),
     (("settings", "tree"), "<img>", "tree must be one of"),
     (("settings", "seed"), float("nan"), "not a JSON file that can be read"),
-    (("methods", "vanilla", "tokens"), 63, "tokens of a square picture"),
-    (
-        ("methods", "vanilla", "token_ids"),
-        [1, 2],
-        "methods.vanilla: token_ids must have 64 entries",
-    ),
-    (
-        ("methods", "vanilla", "token_ids", 0),
-        -1,
-        "methods.vanilla.token_ids.0: must be greater than or equal to 0",
-    ),
-    (("methods", "vanilla", "token_ids", 0), True, "token_ids.0: must be a whole number"),
-    (
-        ("methods", "vanilla", "decode_seconds"),
-        0,
-        "methods.vanilla.decode_seconds: must be greater than 0",
-    ),
-    (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds: must be a number"),
-    (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
-    (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of .*, tree, "),
-    (
-        ("methods", "vanilla", "tree_settings"),
-        {"window": 99},
-        "window must be a whole number between 0 and 64",
-    ),
-    (("methods", "vanilla", "events"), None, "methods.vanilla.events: must be an object"),
-    (("methods", "vanilla", "events", "kinds"), "x" * 64, "kinds must have one of the letters"),
-    (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
-    (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
-    (
-        ("methods", "lantern", "events", "trees", 1, "parents"),
-        [7] * 8,
-        "trees.1: must list parents before their children",
-    ),
-    (
-        ("methods", "lantern", "events", "trees", 1, "path"),
-        [0, 99],
-        "trees.1: must list parents before their children, and a path",
-    ),
-    (
-        ("methods", "lantern", "events", "trials", 1),
-        [[1, 0.5]],
-        "trials must list a node of the tree",
-    ),
-    (
-        ("methods", "lantern", "events", "trials", 1),
-        [[99, 0.5, 0, 0]],
-        "trials must list a node of the tree",
-    ),
-    (("prompt",), "a \ud800", "prompt: must be text without control characters"),
-    (("device",), "a\x1b[31m", "device: must be text without control characters"),
-    (("unknown_words",), ["\x00"], "unknown_words.0: must be text without control characters"),
-    (
-        ("model", "trained"),
-        {"a": {"b": {"c": {"d": {}}}}},
-        "model.trained: must be an object of at most 20000 characters, 4 levels",
-    ),
-    (("model", "sources"), {"a": "x" * 30_000}, "model.sources: must be an object of at most"),
+    ((*VANILLA, "token_ids"), [1, 2], "methods.vanilla: token_ids must have 64 entries"),
+    ((*VANILLA, "token_ids", 0), -1, "token_ids.0: must be greater than or equal to 0"),
+    ((*VANILLA, "decode_seconds"), 10**400, "decode_seconds: must be a number"),
+    ((*VANILLA, "method"), "lantern", "says that it is of 'lantern'"),
+    ((*VANILLA, "tree_settings"), {"window": 99}, "window must be a whole number between 0 and"),
+    ((*VANILLA, "events", "kinds"), "x" * 64, "kinds must have one of the letters"),
+    ((*VANILLA, "events", "committed", 3), 200, "committed must rise"),
+    ((*VANILLA, "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
+    ((*LANTERN, "trees", 1, "parents"), [7] * 8, "trees.1: must list parents before their"),
+    ((*LANTERN, "trees", 1, "path"), [0, 99], "before their children, and a path"),
+    ((*LANTERN, "trials", 1), [[99, 0.5, 0, 0]], "trials must list a node of the tree"),
+    (("model", "trained"), {"a": {"b": {"c": {"d": {}}}}}, "at most 20000 characters, 4 levels"),
     (("versions",), {}, "versions.python: must be given"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "sentence"),
-    SPOILT,
-    ids=lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else "",
-)
+@pytest.mark.parametrize(("path", "value", "sentence"), SPOILT)
 def test_a_spoilt_record_is_refused(
     record: dict[str, Any], path: tuple[Any, ...], value: Any, sentence: str
 ) -> None:
@@ -186,48 +124,20 @@ def test_a_spoilt_record_is_refused(
 
 
 def test_what_is_no_record_is_refused() -> None:
-    for data in (b"", b"[", b"[]", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b"null"):
+    for data in (b"", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b"7", b'{"prompt": "a lantern"}'):
         with pytest.raises(ValueError, match="this is not a run record"):
-            read_record(data)
-    for data in (b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'):
-        with pytest.raises(
-            ValueError,
-            match="this is not a run record, which has lantern_demo, model, prompt, settings, "
-            "order",
-        ):
             read_record(data)
     with pytest.raises(ValueError, match="at most 4 are allowed"):
         read_record(b" " * (MEGABYTES * 2**20 + 1))
 
 
-def test_a_record_of_an_unknown_method_is_refused(record: dict[str, Any]) -> None:
-    vanilla = record["methods"]["vanilla"]
-    with pytest.raises(
-        ValueError, match="methods: 'scd' is no method of this program, which has vanilla, "
-    ):
-        parsed(
-            {
-                **record,
-                "order": ["vanilla", "scd"],
-                "methods": {"vanilla": vanilla, "scd": {**vanilla, "method": "scd"}},
-            }
-        )
-
-
 def test_a_picture_says_what_it_shows(runs: list[Generation], tmp_path: Path) -> None:
     with Image.open(write_picture(tmp_path, runs[2])) as picture:
         told = picture.info
-    assert (told["prompt"], told["seed"], told["method"], told["model"]) == (
-        "a lantern \u706f",
-        "5",
-        "lantern++",
-        "tiny",
-    )
+    said = [told[name] for name in ("prompt", "seed", "method", "model")]
+    assert said == ["a lantern \u706f", "5", "lantern++", "tiny"]
     settings = json.loads(told["settings"])
-    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", (
-        "the tree that ran"
-    )
-    assert told["version"] == runs[2].record["lantern_demo"]
+    assert settings["lantern_k"] == 10 and settings["tree"] == "0 1 2 00 01 10 000", "what ran"
 
 
 def test_the_contact_sheet_holds_every_picture(
@@ -286,50 +196,19 @@ def test_a_link_draws_its_pictures_where_other_trees_are_chosen(
     again, without = drawn(**asked.settings.as_dict()), drawn(seed=5)
     for name, run in runs.items():
         assert again[name].tokens == run.tokens, name
-        assert (
-            again[name].stats.tree_settings
-            == run.stats.tree_settings
-            != without[name].stats.tree_settings
-        )
+        assert again[name].stats.tree_settings == run.stats.tree_settings
     for name in ("lantern", "lantern++"):
         assert without[name].tokens != runs[name].tokens, "the trees matter"
-
-
-def test_a_link_names_a_published_tree(record: dict[str, Any], pipe: Pipeline) -> None:
-    """Its paths would take hundreds of characters.
-
-    A preset may name it: another version may have another preset.
-    """
-    run = copy.deepcopy(record)
-    published = StaticTree(STATIC_TREES["naive_extend_57"])
-    run["methods"]["lantern++"]["tree_settings"] = settings_of(published)
-    for preset in (pipe.defaults, pipe.settings(tree="naive_extend_57")):
-        asked = link.read(dict(parse_qsl(link.query(run, preset)[1:])), "tiny", TINY)
-        assert asked is not None and asked.settings.tree == "naive_extend_57"
-        assert choice_of(StaticTree, asked.settings).policy == published
-    alone = pipe.generate("a lantern", "vanilla", seed=5).record
-    assert "tree" not in link.query(alone, pipe.defaults), "vanilla has none"
 
 
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"tree": "0 " * 3000}, "tree must be one of"),
         ({"tree": "<img src=x>"}, "tree must be one of"),
-        ({"window": "65"}, "window must be a whole number between 0 and 64"),
-        ({"seed": "seven"}, "seed must be a whole number"),
         ({"seed": "1e400"}, "seed must be a whole number"),
-        ({"seed": "true"}, "seed must be a whole number"),
-        ({"temperature": "[1]"}, "temperature must be a number"),
         ({"temperature": "[" * 50_000}, "temperature must be a number"),
-        ({"lanternpp_lambda": "1000"}, "lanternpp_lambda must be a number between 1 and"),
-        (
-            {"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"},
-            "draft_nodes must be at most 7",
-        ),
+        ({"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"}, "must be at most 7"),
         ({"model": "../../etc"}, "model must be one of tiny"),
-        ({"methods": ""}, "method must be one of"),
-        ({"neighbours": "none"}, "neighbours must be one of"),
         ({"methods": "vanilla,scd"}, "method must be one of vanilla, .* got 'scd'"),
         ({"prompt": "x" * 5000}, "prompt has 5000 characters, at most 200 are allowed"),
     ],
@@ -359,22 +238,13 @@ def test_the_view_has_all_that_the_scripts_need(
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text(encoding="utf-8"))[
-        "trained"
-    ]
-    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(
-        texts.EXAMPLES
-    )
+    config = (BUNDLED / "lantern-scenes" / "config.json").read_text(encoding="utf-8")
+    asked = [(run.record["prompt"], run.record["settings"]["seed"]) for run in found]
+    default = [method.id for method in METHODS.values() if method.default]
+    assert asked == list(texts.EXAMPLES)
     for run in found:
-        assert (
-            run.record["order"]
-            == list(run.pictures)
-            == [m.id for m in METHODS.values() if m.default]
-        )
+        assert run.record["order"] == list(run.pictures) == default
         assert run.record["model"]["id"] == "lantern-scenes"
-        assert same_decoder(run.record["model"]["trained"], trained)
+        assert same_decoder(run.record["model"]["trained"], json.loads(config)["trained"])
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
-        assert all(
-            address.startswith("data:image/webp;base64,") for address in run.pictures.values()
-        )
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000

@@ -62,7 +62,5 @@ def test_what_has_no_twin_is_refused(pipe: Pipeline) -> None:
     record = pipe.generate(PROMPT, "lantern", tree="small").record
     with pytest.raises(ValueError, match="method must be a relaxed one, got 'eagle1'"):
         pipe.twin(record, "eagle1")
-    with pytest.raises(
-        ValueError, match=r"method must be one of the record's, lantern, got 'lantern\+\+'"
-    ):
+    with pytest.raises(ValueError, match=r"method must be one of the record's, lantern, got"):
         pipe.twin(record, "lantern++")

@@ -135,13 +135,8 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
 
 def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
-    options = {
-        "capture_output": True,
-        "encoding": "utf-8",
-        "check": False,
-        "timeout": 300,
-    } | options
-    return subprocess.run(list(map(str, command)), **options)
+    options = {"capture_output": True, "encoding": "utf-8", "timeout": 300} | options
+    return subprocess.run(list(map(str, command)), **{"check": False} | options)
 
 
 def command(module: Any, *words: object) -> None:
