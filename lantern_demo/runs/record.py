@@ -407,12 +407,13 @@ def summary_of(races: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]
     """Summarise several races of one comparison, each the decode seconds of its methods.
 
     Return by method all its decode seconds, and its speedups over vanilla's of the same race:
-    lowest, median, highest; None without vanilla.
+    lowest, median, highest; None without vanilla and for vanilla.
     """
     methods = [name for name in METHODS if any(name in race for race in races)]
     found = {}
     for name in methods:
-        gains = [race["vanilla"] / race[name] for race in races if {"vanilla", name} <= {*race}]
+        both = [race for race in races if name != "vanilla" and {"vanilla", name} <= {*race}]
+        gains = [race["vanilla"] / race[name] for race in both]
         found[name] = {
             "decode_seconds": [race[name] for race in races if name in race],
             "speedup": _spread(gains) if gains else None,
