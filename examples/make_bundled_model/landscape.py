@@ -21,14 +21,14 @@ SKY = torch.tensor(
     ]
 )
 CLOUDS = torch.tensor([[0.30, 0.10, 0.06], [0.012, 0.018, 0.035], [0.20, 0.14, 0.10]])
-# Ground colours per place before the light of the hour. The lake's is the tint of its water.
+# Ground colours per place, without the light of the hour. The lake's is the tint of its water.
 GROUND = torch.tensor([[0.62, 0.72, 0.86], [0.14, 0.32, 0.17], [0.34, 0.38, 0.12]])
 DAYLIGHT = torch.tensor([[0.80, 0.56, 0.54], [0.34, 0.44, 0.66], [1.22, 1.12, 0.98]])
 RIDGES = ((-0.30, 0.13, 0.25), (-0.08, 0.10, 0.6), (0.12, 0.06, 1.0))  # lift, swing, nearness
 
 
 class Landscape(Protocol):
-    """What a landscape's drawing reads. The first dimension of every tensor is B."""
+    """The parameters of scenes that this module draws. The first dimension of every tensor is B."""
 
     place: Tensor  # [B] int64, 0 lake, 1 hills, 2 plain
     time: Tensor  # [B] int64, 0 dusk, 1 night, 2 dawn

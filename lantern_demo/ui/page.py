@@ -216,7 +216,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css="\n".join(map(sent, STYLES)),
-        # they count before the page's components are there
+        # Gradio adds the head before the page's components, and `css` after them
         head=f"<style>{UNMOVED}</style><script>{shared_scripts()}</script>",
         footer_links=["api", "gradio"],
         ssr_mode=False,
