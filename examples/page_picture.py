@@ -64,7 +64,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
     sheet = Image.new("RGB", (4 * 406 - 16, 844), "white")
     sheet.paste(picture(page.screenshot()), (0, 0))
-    page.get_by_role("button", name="LANTERN++: look at its tokens").click()
+    page.get_by_role("button", name="LANTERN++: look at its pieces").click()
     page.locator("#stage .patch").first.wait_for()
     page.wait_for_timeout(500)
     sheet.paste(picture(page.screenshot()), (406, 0))

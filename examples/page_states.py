@@ -81,7 +81,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     )
     yield "replay", page
     button(page, "Seconds here").click()
-    page.get_by_role("button", name="LANTERN++: look at its tokens").click()
+    page.get_by_role("button", name="LANTERN++: look at its pieces").click()
     page.locator("#stage .patch").first.wait_for()
     yield "look", page
     button(page, "Next step").click()

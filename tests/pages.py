@@ -219,7 +219,7 @@ def tab_of(page: Page, title: str) -> None:
 
 def look_at(page: Page, method: str) -> None:
     """Open the look at a lane's pieces, or turn it to that lane."""
-    page.get_by_role("button", name=f"{method}: look at its tokens").press("Enter")
+    page.get_by_role("button", name=f"{method}: look at its pieces").press("Enter")
     expect(page.locator("#stage .look-columns")).to_be_visible()
 
 

@@ -102,11 +102,11 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
         seconds[0] / seconds[1]
     )
     assert [row[-4:] for row in table(record)[1:]] == [
-        ["static tree of 7 in 3 levels", "", "", "shared"],
-        ["dynamic tree of 7 in up to 3 levels", "5", "0.2", "independent"],
-        ["static tree of 7 in 3 levels", "10", "3", "independent"],
+        ["", "", "shared", "static tree of 7 in 3 levels"],
+        ["5", "0.2", "independent", "dynamic tree of 7 in up to 3 levels"],
+        ["10", "3", "independent", "static tree of 7 in 3 levels"],
     ]
-    assert texts.TABLE_HEAD[-4:] == ("Tree", "k", "delta or lambda", "Noise")
+    assert texts.TABLE_HEAD[-4:] == ("k", "delta or lambda", "Noise", "Tree")
     assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
 
 

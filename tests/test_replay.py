@@ -265,9 +265,7 @@ def holds(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None
 
 
 def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
-    """Check what is shown of a trial that the model's own draw decided: [the token, where it
-    stands].
-    """
+    """Check what is shown of a trial that the model's own draw decided: [the token]."""
     said = words["cases"][case]["said"]
     assert said.format(*facts) in told
     assert (f"drew {facts[0]}" in told) == ("drew {0}" in said) and (
@@ -340,7 +338,7 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     for cell in (differs, same):
         click_cell(tab, cell)
         expect(
-            row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} at this position")
+            row.get_by_role("img", name=f"Piece {vanilla['tokens'][cell]} in this place")
         ).to_be_visible()
         expect(row.locator(".patch")).to_have_count(1)
         expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
@@ -422,13 +420,13 @@ def test_how_often_a_token_was_drafted(browser: Browser) -> None:
         token: [(draft["token"], draft["passes"]) for draft in drafts]
         for token, drafts in found.items()
     } == DRAFTED
-    assert told[6] == "Drafted once; the draft stood for 2 passes and was accepted."
+    assert told[6] == "Guessed once; the guess stood for 2 steps and was accepted."
     assert (
         told[3]
-        == "Drafted 2 times (30 \u2192 13); the last draft stood for 1 pass and was accepted."
+        == "Guessed 2 times (30 \u2192 13); the last guess stood for 1 step and was accepted."
     )
     assert (
-        told[7] == "Drafted 2 times (50 \u2192 52); the last draft stood for 1 pass "
+        told[7] == "Guessed 2 times (50 \u2192 52); the last guess stood for 1 step "
         "and was refused: the model drew 51 itself."
     )
     assert told[0] == texts.WEB["neverDrafted"]

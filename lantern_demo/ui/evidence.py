@@ -24,11 +24,11 @@ class Explained(NamedTuple):
     """
 
     # of a draft that the exact rule would have refused
-    heading: str = "a draft that only a relaxed rule accepts"
+    heading: str = "a guess that only a relaxed rule accepts"
     because: str = "The method's relaxed rule accepted it."
     only: str = "by the relaxed rule"
     bar: str = (
-        "The dark part of the bar is the model's probability of the draft, the striped one "
+        "The dark part of the bar is the model's probability of the guess, the striped one "
         "what the method adds."
     )
     counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
@@ -37,15 +37,15 @@ class Explained(NamedTuple):
 def explained(rule: Rule) -> Explained:
     """Return the words of a rule."""
     if type(rule) is Rule:
-        return Explained(bar="The bar is the model's probability of the draft.", counts=())
+        return Explained(bar="The bar is the model's probability of the guess.", counts=())
     if not isinstance(rule, Lantern):
         return Explained()
     return Explained(
-        "a draft that its neighbours helped to be accepted",
+        "a guess that its neighbours helped to be accepted",
         "Its neighbours in the codebook lent it their probability, and with that it was accepted.",
         "because its neighbours count with it",
         (
-            "The dark part of the bar is the model's probability of the draft, the striped "
+            "The dark part of the bar is the model's probability of the guess, the striped "
             "one what its neighbours lend."
         ),
         (("its neighbours lend", "{extra}"), ("they may lend at most", budget_of(rule))),
@@ -62,7 +62,7 @@ def budget_of(rule: Lantern) -> str:
 def neighbours_of(rule: Lantern) -> str:
     """Describe which neighbours of a draft count."""
     return (
-        f"its nearest tokens in the codebook, {rule.k} at most, as long as they add up to "
+        f"its nearest pieces in the codebook, {rule.k} at most, as long as they add up to "
         f"no more than {budget_of(rule)}"
     )
 
@@ -86,7 +86,7 @@ class Evidence:
         """
         own, told = ("the model's probability of it", "{own}"), explained(self.rule)
         limit = (
-            "had to reach (the probability of the model's likeliest token)"
+            "had to reach (the probability of the model's likeliest piece)"
             if self.greedy
             else "had to exceed (drawn at random)",
             "{limit}",
@@ -111,7 +111,7 @@ class Evidence:
         """Return all sentences about the rule for the page's script."""
         return {
             "headings": {
-                "e": "a draft that exact decoding accepts",
+                "e": "a guess that exact decoding accepts",
                 "r": explained(self.rule).heading,
                 "t": "drawn by the model",
             },
@@ -124,7 +124,7 @@ class Evidence:
     def sentence(self) -> str:
         """Describe when this rule accepts a draft."""
         if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
-            return "A rule more relaxed than the exact one decides which drafts are accepted."
+            return "A rule more relaxed than the exact one decides which guesses are accepted."
         lent = isinstance(self.rule, Lantern) and self.rule.relaxes
         more = (
             f" Its neighbours add to the model's probability: {neighbours_of(self.rule)}."
@@ -133,11 +133,11 @@ class Evidence:
         )
         if self.greedy:
             return (
-                "A draft is accepted when the model's probability of it reaches that of "
-                f"the likeliest token.{more}"
+                "A guess is accepted when the model's probability of it reaches that of "
+                f"the likeliest piece.{more}"
             )
         return (
-            "A draft is accepted with probability min(1, p/q): p is the model's "
+            "A guess is accepted with probability min(1, p/q): p is the model's "
             "probability of it, q the drafter's." + more
         )
 
@@ -145,33 +145,31 @@ class Evidence:
         """Describe the bar of a trial."""
         bar = explained(self.rule).bar
         return (
-            f"{bar} A draft is accepted when the bar "
+            f"{bar} A guess is accepted when the bar "
             f"{'reaches' if self.greedy else 'passes'} the line."
         )
 
     def because(self) -> dict[str, str]:
         """Explain a token by its letter in the record, as the first, or after refused drafts."""
         if self.greedy:
-            kept = "This draft is the model's likeliest token."
-            alone = "This draft is not the model's likeliest token."
+            kept = "This guess is the model's likeliest piece."
+            alone = "This guess is not the model's likeliest piece."
             refused = (
-                "The drafts tried here were refused, and the model's likeliest token stands here."
+                "The guesses tried here were refused, and the model's likeliest piece stands here."
             )
         else:
-            kept = "Exact decoding accepts this draft too."
-            alone = "Exact decoding would have refused this draft."
-            refused = "The drafts tried here were refused, and the model drew another token itself."
+            kept = "Exact decoding accepts this guess too."
+            alone = "Exact decoding would have refused this guess."
+            refused = (
+                "The guesses tried here were refused, and the model drew another piece itself."
+            )
         return {
-            "first": "The first token: the model draws it itself after reading the prompt.",
+            "first": "The first piece: the model draws it itself after reading the prompt.",
             "e": kept,
-            "r": f"{alone} {self.reason()}",
-            "t": "The model drew this token itself: no draft reached this position.",
+            "r": f"{alone} {explained(self.rule).because}",
+            "t": "The model drew this piece itself: no guess reached this place.",
             "refused": refused,
         }
-
-    def reason(self) -> str:
-        """Return why a changed token was accepted."""
-        return explained(self.rule).because
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
         """Return the trials of a record by step, as [node, case, own, counted, limit].
@@ -218,90 +216,59 @@ class Undrafted(Evidence):
 
     def because(self) -> dict[str, str]:
         own = (
-            "has another likeliest token here"
+            "has another likeliest piece here"
             if self.greedy
-            else "draws another token here, with the same noise"
+            else "draws another piece here, with the same noise"
         )
         return super().because() | {
-            "t": "This method makes no drafts: the model drew this token itself.",
-            "r": f"Given all tokens before it the model {own}.",
+            "t": "This method makes no guesses: the model drew this piece itself.",
+            "r": f"Given all pieces before it the model {own}.",
         }
 
 
 class Compared(Evidence):
     """The sentences for shared noise: a draft is compared with the model's own draw.
 
-    At temperature 0 that is the likeliest token. With LANTERN a draft also stands for the
-    neighbours that may lend to it.
+    At temperature 0 that is the likeliest token.
     """
 
     kept_as = "compared"
 
-    @property
-    def near(self) -> bool:
-        return isinstance(self.rule, Lantern)
-
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
-            ("likes {0} best here", "likes this very token best")
+            ("likes {0} best here", "likes this very piece best")
             if self.greedy
-            else ("drew {0}", "drew this very token")
+            else ("drew {0}", "drew this very piece")
         )
         said = {
-            "refused": f"was refused: the model itself {drew}{{1}}.",
+            "refused": f"was refused: the model itself {drew}.",
             "exact": f"was accepted: the model itself {this} here.",
-            "relaxed": f"was accepted: the model itself {drew}{{1}}.",
+            "relaxed": f"was accepted: the model itself {drew}.",
         }
         return {case: {"said": sentence, "numbers": []} for case, sentence in said.items()}
 
     def sentence(self) -> str:
-        kept = "it is the model's likeliest token" if self.greedy else "the model itself drew it"
-        also = (
-            f", or one of its neighbours. These are {neighbours_of(self.rule)}."
-            if self.near
-            else "."
-        )
-        return f"A draft is accepted when {kept} at its position{also}"
+        kept = "it is the model's likeliest piece" if self.greedy else "the model itself drew it"
+        return f"A guess is accepted when {kept} at its place."
 
     def note(self) -> str:
         return ""
-
-    def reason(self) -> str:
-        which = ", a neighbour of this draft" if self.near else ""
-        return f"The model itself drew another token here{which}, and the draft stands for it."
 
     def because(self) -> dict[str, str]:
         told = super().because()
         if self.greedy:
             return told
-        nor = ", or had it among its neighbours" if self.near else ""
         return told | {
             "e": (
-                "The model itself drew this very token here. After the same tokens vanilla "
+                "The model itself drew this very piece here. After the same pieces vanilla "
                 "draws it too, with the same noise."
             ),
-            "r": self.reason(),
-            "refused": (
-                f"The model drew this token itself, and no draft tried here was the same{nor}."
-            ),
+            "refused": "The model drew this piece itself, and no guess tried here was the same.",
         }
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        node, drawn, near, tokens = trial
-        case = "refused" if near < 0 else "relaxed" if near else "exact"
-        return [node, case, drawn, self.where(near, tokens - 1) if self.near else ""]
-
-    def where(self, near: int, others: int) -> str:
-        """Describe the rank of the model's own draw among the draft's neighbours that count.
-
-        near: its rank from 1, or -1 for none of them. others: the number of these neighbours.
-        """
-        if not others:
-            return ", and the draft has no neighbours that count"
-        if others == 1:
-            return f", which is {'not ' if near < 0 else ''}the draft's one neighbour that counts"
-        place = "none" if near < 0 else f"the {ordinal(near)}"
-        return f", which is {place} of the draft's {others} neighbours that count"
+        node, drawn, near, _ = trial
+        return [node, "refused" if near < 0 else "relaxed" if near else "exact", drawn]
 
 
 def evidence_of(
@@ -322,11 +289,3 @@ def evidence_of(
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
         return Compared(rule, greedy)
     return Evidence(rule, greedy)
-
-
-def ordinal(number: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th, 11th."""
-    ending = (
-        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
-    return f"{number}{ending}"

@@ -155,7 +155,9 @@ class Tabs:
 def add_tabs() -> Tabs:
     with gr.Tabs(elem_id="results"):
         with gr.Tab(texts.NUMBERS_TAB):
-            table = gr.Dataframe(headers=list(texts.TABLE_HEAD), interactive=False, elem_id="table")
+            table = gr.Dataframe(
+                headers=list(texts.TABLE_HEAD), interactive=False, wrap=True, elem_id="table"
+            )
             gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
             repeat = gr.Button(texts.REPEAT, size="md", elem_id="repeat")
             repeated = answer("repeat-told")

@@ -236,14 +236,14 @@ def _row(
         entry["steps"],
         f"{entry['decode_seconds']:.2f}",
         f"{entry['mean_accepted_length']:.2f}",
-        *(f"{part:.2f}" for part in parts),
         f"{sum(parts) / alone:.2f}" if alone else texts.NOT_YET,
         gain,
         texts.changed_of(entry),
-        tree_of(entry, settings),
+        *(f"{part:.2f}" for part in parts),
         f"{rule['k']:g}" if "k" in rule else "",
         "".join(bounds),
         entry["noise"],
+        tree_of(entry, settings),
     ]
 
 

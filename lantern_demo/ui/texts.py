@@ -74,12 +74,13 @@ REPOSITORY = "Code, docs and licence"
 OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_NOTE = (
-    "Times are milliseconds a step. c is a method's step over vanilla's, so that speedup is about "
-    "tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
+    "Times are milliseconds a step. The first piece comes with the prompt, so vanilla takes one "
+    "step less than there are pieces. c is a method's step over vanilla's, so that speedup is "
+    "about tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Steps", "Seconds", "Tokens a step", "Draft ms", "Check ms", "Keep ms", "c"),
-    *("Speedup", "Look-alikes", "Tree", "k", "delta or lambda", "Noise"),
+    *("Method", "Steps", "Seconds", "Tokens a step", "c", "Speedup", "Look-alikes"),
+    *("Draft ms", "Check ms", "Keep ms", "k", "delta or lambda", "Noise", "Tree"),
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
@@ -230,61 +231,61 @@ EXPLORE = "Measure here"
 # The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This piece (token): {what}",
-    "terms": {"e": "exact acceptance", "r": "a look-alike", "t": "the model's own token"},
+    "terms": {"e": "exact acceptance", "r": "a look-alike", "t": "the model's own piece"},
     "lookNote": (
         "Click a piece of the picture, or use the arrow keys. Every lane lights the same piece."
     ),
-    "patchesTitle": "The picture with other tokens at this position",
-    "patchDraft": "refused draft",
-    "patchBoth": "the accepted draft",
+    "patchesTitle": "The picture with other pieces in this place",
+    "patchDraft": "refused guess",
+    "patchBoth": "the accepted guess",
     "patchKept": "the piece drawn",
     "patchVanilla": "vanilla's piece",
     "patchNear": "its neighbours in the codebook",
-    "patchModel": "the model's likeliest tokens",
-    "patchWait": "Decoding the other tokens\u2026",
-    "patchAlt": "Token {token} at this position",
+    "patchModel": "the model's likeliest pieces",
+    "patchWait": "Decoding the other pieces\u2026",
+    "patchAlt": "Piece {token} in this place",
     "chance": "{percent} %",
     "next": "Next step \u203a",
     "phases": {
-        "draft": "1. Draft: {count} tokens ahead.",
-        "verify": "2. Verify: one pass of the model checks all of them at once.",
+        "draft": "1. Guess (draft): {count} pieces ahead.",
+        "verify": "2. Check (verify): one step of the model checks all of them at once.",
         "refused": "Refused: {refused}.",
-        "accept": "3. Accept: adds {count} tokens.",
-        "acceptOne": "3. Accept: adds 1 token.",
+        "accept": "3. Keep (commit): adds {count} pieces.",
+        "acceptOne": "3. Keep (commit): adds 1 piece.",
     },
     "record": "For the record",
     "pick": "Method to look at",
-    "gridRole": "token grid",
-    "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
-    "tokenAt": "Token {token}: row {row}, column {column}",
+    "gridRole": "grid of pieces",
+    "gridLabel": "Pieces of {method}: arrow keys move from one to the next",
+    "tokenAt": "Piece {token}: row {row}, column {column}",
     "prefill": "The model drew it after reading the prompt, in {ms} ms.",
-    "step": "Step {step} of {steps} took {ms} ms and committed {tokens} tokens.",
-    "neverDrafted": "This token was never drafted: it lay beyond the window of every earlier pass.",
-    "draftedOnce": "Drafted once; the",
-    "draftedOften": "Drafted {count} times ({chain}); the last",
-    "stoodOnce": "draft stood for 1 pass",
-    "stood": "draft stood for {passes} passes",
+    "step": "Step {step} of {steps} took {ms} ms and added {tokens} pieces.",
+    "neverDrafted": "This piece was never guessed: it lay beyond the window of every step before.",
+    "draftedOnce": "Guessed once; the",
+    "draftedOften": "Guessed {count} times ({chain}); the last",
+    "stoodOnce": "guess stood for 1 step",
+    "stood": "guess stood for {passes} steps",
     "draftAccepted": "and was accepted.",
     "draftRefused": "and was refused: the model drew {token} itself.",
-    "noDrafts": "Nothing was drafted in this step; the model drew the token itself.",
-    "notKept": "On a GPU the drafts that were tried are not kept.",
-    "draft": "Draft",
+    "noDrafts": "Nothing was guessed in this step; the model drew the piece itself.",
+    "notKept": "On a GPU the guesses that were tried are not kept.",
+    "draft": "Guess",
     "none": "none",
     "overOne": "more than 1",
-    "treeTold": "The draft tree of this step: {nodes} nodes, the root counted. Accepted: {path}.",
-    "treeNote": "Draft tree; the last token before it is at the top.",
+    "treeTold": "The guesses of this step (draft tree): {nodes} nodes with the root. Kept: {path}.",
+    "treeNote": "All guesses of this step (draft tree); the last piece before it is at the top.",
     "treePictures": (
-        "Each node shows the picture at its position with that draft and those above it."
+        "Each node shows the picture in its place with that guess and those above it."
     ),
     "treeSigns": {
-        "root": "the last token before",
-        "accepted": "accepted draft",
-        "refused": "refused draft",
-        "untried": "draft not tried",
+        "root": "the last piece before",
+        "accepted": "kept guess",
+        "refused": "refused guess",
+        "untried": "guess not tried",
         "target": "drawn by the model itself",
-        "chosen": "the chosen token",
+        "chosen": "the chosen piece",
     },
-    "treeNode": "Token {token}: {state}",
+    "treeNode": "Piece {token}: {state}",
 }
 
 # The texts of the page's scripts, which fill in {names}.
@@ -344,10 +345,10 @@ WEB: dict[str, Any] = {
         "done": "Done",
     },
     "lookTitle": "Look at one piece",
-    "open": "{method}: look at its tokens",
+    "open": "{method}: look at its pieces",
     "kinds": {
-        "e": "draft accepted exactly",
-        "r": "changed by the method",
+        "e": "guess that exact decoding accepts",
+        "r": "look-alike",
         "t": "drawn by the model itself",
     },
     **LOOK,
@@ -415,10 +416,6 @@ def loading(title: str, fetched: bool) -> str:
 
 def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
-
-
-def passes(steps: int) -> str:
-    return "1 pass" if steps == 1 else f"{steps} passes"
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:

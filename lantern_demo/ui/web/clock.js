@@ -47,8 +47,9 @@ function headlineAt(now, total, kind) {
   ];
 }
 
-/** Why seconds gain less than steps, in numbers of the method that took the fewest steps. */
+/** Why seconds gain less than steps, in numbers of the method that took the fewest steps; nothing where other programs disturbed them. */
 function reason(lanes) {
+  if (lanes.some((lane) => lane.disturbed)) return "";
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla && lane.steps < (vanilla?.steps ?? 0));
   if (!vanilla || !others.length) return "";

@@ -25,6 +25,7 @@ function tellingStep(one) {
 function endExplaining() {
   explaining?.remove();
   explaining = null;
+  for (const one of state.lanes) one.root.removeAttribute("data-explained");
 }
 
 /** Show the step in four bubbles, one after the other. */
@@ -56,6 +57,7 @@ async function explain() {
   layer.addEventListener("keydown", (event) => event.key === "Escape" && close());
   explaining = layer;
   one.picture.after(layer);
+  one.root.setAttribute("data-explained", "");
   let at = 0;
 
   function close() {

@@ -38,6 +38,7 @@ function laneOf(view, hooks) {
 
 function setPill(one, tone, text, why = "") {
   one.pill.dataset.tone = tone;
+  one.pill.removeAttribute("data-later");
   one.pill.textContent = text;
   one.pill.title = why;
 }
@@ -91,6 +92,7 @@ function tellScore(one, vanilla, { kind, now, arrived }) {
   const step = Math.max(0, countUpTo(data.times, now) - 1);
   const value = gain(data, vanilla, kind);
   one.root.toggleAttribute("data-done", done);
+  one.pill.toggleAttribute("data-later", !done);
   one.root.toggleAttribute("data-first", done && arrived.indexOf(one) === 0 && arrived.length > 1);
   const place = done && arrived.length > 1 ? (WORDS.places[arrived.indexOf(one)] ?? "") : "";
   const fewer = done && kind === "steps" && value > 1 ? el("span", {}, WORDS.fewer) : "";
