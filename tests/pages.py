@@ -92,7 +92,7 @@ def open_page(page: Page, address: str) -> None:
     page.locator("#stage .lane").first.wait_for()
     if "=" in address:
         # the link's form is there
-        expect(page.locator("#status")).not_to_have_text(texts.READY_RECORDED)
+        expect(page.locator("#status")).not_to_contain_text(texts.READY_RECORDED)
     else:
         expect(page.locator("#table")).to_contain_text("LANTERN++")
 

@@ -153,7 +153,10 @@ def test_the_clocks_are_those_of_the_record(shown: Page) -> None:
             expect(card.locator(".place")).to_have_text(
                 re.compile(f"^{unit}1st$" if name == first else f"^{unit}(2nd|3rd|4th|5th)$")
             )
+        pill = shown.locator("#lane-vanilla .pill")
+        expect(pill).to_be_visible()
         scrub(shown, 500)
+        expect(pill).to_be_hidden()
         counts = {"seconds": r"Second \d\.\d\d of \d\.\d\d s\.", "steps": r"Step 127 of 255\."}
         expect(shown.locator(HEADLINE)).to_have_text(re.compile(f"^{counts[kind]}$"))
         scrub(shown, 1000)
@@ -189,6 +192,7 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
         assert why.endswith("So in seconds it is 1.50\u00d7 slower.")
         assert asked("reason(lanes)", vanilla, quick).endswith("it is 2.00\u00d7 as fast.")
         assert asked("reason(lanes)", vanilla) == ""
+        assert asked("reason(lanes)", vanilla, quick | {"disturbed": True}) == ""
 
 
 def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
@@ -219,6 +223,20 @@ def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
     expect(bubble).to_have_count(0)
     expect(opener).to_be_focused()
     expect(shown.locator(HEADLINE)).to_have_text(before)
+
+
+def test_how_it_works_shows_its_pieces_on_a_phone(tab: Page, server: str) -> None:
+    """The small picture of a lane becomes as wide as the page meanwhile."""
+    tab.set_viewport_size({"width": 390, "height": 844})
+    open_page(tab, server)
+    picture = tab.locator("#lane-lanternpp .picture")
+    assert picture.bounding_box()["width"] < 80  # type: ignore[index]
+    tab.get_by_role("button", name=texts.WEB["explain"]["open"]).click()
+    expect(tab.locator("#lane-lanternpp .piece").first).to_be_visible()
+    assert picture.bounding_box()["width"] > 300  # type: ignore[index]
+    tab.keyboard.press("Escape")
+    expect(tab.locator(".explaining")).to_have_count(0)
+    assert picture.bounding_box()["width"] < 80  # type: ignore[index]
 
 
 # -- the look at a piece
