@@ -480,8 +480,8 @@ _ROWS = (
         description=(
             "A small model of the LlamaGen family that ships with this code. It draws paper "
             "lanterns: one to four, in six colours, round, box or sky lanterns, over a lake, hills "
-            "or a plain, at dusk, night or dawn. More than a fifth of its pictures miss something that "
-            "was asked for, mostly the number."
+            "or a plain, at dusk, night or dawn. More than a fifth of its pictures miss something "
+            "that was asked for, mostly the number."
         ),
         folder=BUNDLED / "lantern-scenes",
         image_size=256,
