@@ -60,7 +60,7 @@ def main() -> None:
             (draw(scenes.rows(half[0])), reduced(draw(scenes.rows(half[1]), 2 * SIZE)))
         )
         images = disturb(both, torch.Generator().manual_seed(seed))
-        with torch.autocast(opts.device.type, torch.bfloat16):
+        with run.cast(opts.device):
             logits = model(images)
         wanted = scenes.attributes()
         right = [(logits[k].argmax(-1) == wanted[k]).float().mean() for k in ATTRIBUTES]

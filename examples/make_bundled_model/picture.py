@@ -248,7 +248,7 @@ def main() -> None:
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         tokens, picture = (part.to(opts.device) for part in pairs(step, opts.batch))
-        with torch.autocast(opts.device.type, torch.bfloat16):
+        with run.cast(opts.device):
             output = model.raw(
                 tokenizer.vectors(tokens).contiguous(memory_format=torch.channels_last)
             )

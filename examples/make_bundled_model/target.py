@@ -71,7 +71,7 @@ def scene_tokens(
     """
     draw = torch.compile(render) if compiled else render
     ids, attributes = [], []
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+    with torch.no_grad(), run.cast(device):
         for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
             scenes = sample_scenes(CHUNK, seed + part)
             image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
@@ -147,7 +147,7 @@ def main() -> None:
         model.text.load_state_dict(before.text.state_dict())
         model.target.load_state_dict(before.target.state_dict())
     forward = torch.compile(model) if opts.compile else model
-    cast = torch.autocast(opts.device.type, torch.bfloat16)
+    cast = run.cast(opts.device)
 
     def nll(
         call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor

@@ -157,7 +157,7 @@ def main() -> None:
     # Only the renderer is compiled. With torch 2.13 on a CPU, a compiled VQ network had zero
     # gradients.
     draw = torch.compile(render) if opts.compile else render
-    cast = torch.autocast(opts.device.type, torch.bfloat16)
+    cast = run.cast(opts.device)
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         image = draw(sample_scenes(opts.batch, opts.batch_seed(step)).to(opts.device)).contiguous(

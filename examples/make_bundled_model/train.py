@@ -37,6 +37,7 @@ from examples.make_bundled_model.classifier import disturb
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, read
 from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
 from examples.make_bundled_model.world import PAD, THINGS, Captions
+from examples.train_drafter.run import cast, multiplies_bfloat16
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
@@ -47,9 +48,9 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 SHARES = {
     "tokenizer": 0.14,
     "classifier": 0.05,
-    "scenes": 0.10,
-    "target": 0.38,
-    "guidance": 0.08,
+    "scenes": 0.09,
+    "target": 0.33,
+    "guidance": 0.14,
     "pictures": 0.06,
     "drafter": 0.12,
     "check": 0.03,
@@ -191,16 +192,6 @@ def fit(
     for p, mean in zip(learnt, average, strict=True):
         p.data.copy_(mean)
     run.tell(steps=step)
-
-
-def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies in bfloat16 faster than in float32."""
-    return device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def cast(device: torch.device) -> torch.autocast:
-    """Return the number format of training."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=multiplies_bfloat16(device))
 
 
 class World:

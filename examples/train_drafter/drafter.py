@@ -186,10 +186,11 @@ class Lesson:
     ) -> None:
         """guided: the drafter reads guided states."""
         self.own, self.target, self.opts, self.guided, self.top = own, own.target, opts, guided, top
+        self.rows = own.rows
         self.held_out = own.shard("held-out")  # never trained on
         # the slot of image token 0, whose output stands for image token 1
         self.first = drafter.lead
-        self.cast = torch.autocast(opts.device.type, torch.bfloat16)
+        self.cast = run.cast(opts.device)
         parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
         self.judge, self.passes, self.forward = [
             torch.compile(part) if opts.compile else part for part in parts
@@ -197,14 +198,14 @@ class Lesson:
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
-        """Return the target's hidden states [2B, S + 1, (1 + F) H] of all slots and one more,
-        conditional rows first.
+        """Return the target's hidden states [R, S + 1, (1 + F) H] of all slots and one more,
+        conditional rows first. R is 2 B, or B without guidance.
         """
         with self.cast:
             condition = self.target.condition(
-                *encode_prompts(self.own.encoder, captions, self.opts.device), True
+                *encode_prompts(self.own.encoder, captions, self.opts.device), self.rows == 2
             )
-            ids = tokens.long().to(self.opts.device).repeat(2, 1)
+            ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
             return self.forward(ids, condition.features, condition.mask)[
                 :, -(self.first + 1 + tokens.shape[1]) :
             ]
@@ -212,7 +213,7 @@ class Lesson:
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
         """Map hidden [R, S, H] to guided logits [B, S, V] float32."""
         made = self.target.head(hidden)
-        return made if self.guided else guide(made, scale)
+        return made if self.guided or self.rows == 1 else guide(made, scale)
 
     def score(
         self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor
@@ -234,7 +235,7 @@ class Lesson:
         """
         tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
         hidden, first, dim = (
-            guide(both, scale) if self.guided else both,
+            guide(both, scale) if self.guided and self.rows == 2 else both,
             self.first,
             self.target.config.dim,
         )

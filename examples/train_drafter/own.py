@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from examples.train_drafter.teaching import Teacher
-from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
 from lantern_demo.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 
 PART = 8  # pictures whose states are computed at a time
 
-# token ids [B, N], prompts, and kept states [2B, S, W] of the target
+# token ids [B, N], prompts, and kept states [rows * B, S, W] of the target
 Batch = tuple[Tensor, list[str], Tensor | None]
 
 
@@ -42,7 +42,7 @@ class OwnPictures:
     pictures: int
     size: int
     sampling: Sampling
-    # of n pictures and prompts, [2n, S, W]
+    # of n pictures and prompts, [rows * n, S, W]
     states: Callable[[Tensor, list[str]], Tensor] | None = None
     kind: str = ""  # everything else that `states` depend on
     _read: dict[str, tuple[Tensor, list[str]]] = field(default_factory=dict)
@@ -51,6 +51,11 @@ class OwnPictures:
     @property
     def shards(self) -> int:
         return self.pictures // self.size
+
+    @property
+    def rows(self) -> int:
+        """The target's rows of a picture."""
+        return 2 if self.sampling.cfg_scale != 1 else 1
 
     def available(self, step: int, steps: int) -> int:
         """Return how many shards step number `step` of `steps` draws from: all from the middle of
@@ -81,7 +86,7 @@ class OwnPictures:
         return self._read[name]
 
     def kept(self, number: int) -> Tensor:
-        """Return the kept states [2, size, S, W] bfloat16 of a shard, conditional ones first;
+        """Return the kept states [rows, size, S, W] bfloat16 of a shard, conditional ones first;
         compute them now if they do not exist.
         """
         assert self.states is not None
@@ -94,7 +99,9 @@ class OwnPictures:
                     for i in range(0, self.size, PART)
                 ]
                 with replacing(path) as part:
-                    torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
+                    torch.save(
+                        torch.cat([both.unflatten(0, (self.rows, -1)) for both in made], 1), part
+                    )
             # read when needed
             self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
         return self._kept[number]
@@ -151,15 +158,17 @@ def sample_batch(
     guidance doubles the batch, conditional rows first.
     """
     device, count, b = target.rope.device, target.config.tokens, len(features)
-    cache = target.new_cache(2 * b, count)
-    hidden = target.prefill(target.condition(features, mask, True), cache)
+    rows = 2 if sampling.cfg_scale != 1 else 1
+    cache = target.new_cache(rows * b, count)
+    hidden = target.prefill(target.condition(features, mask, rows == 2), cache)
     g = torch.Generator(device).manual_seed(seed)
     tokens: list[Tensor] = []
     for j in range(count):
-        cond, uncond = target.head(hidden[:, -1:])[:, 0].chunk(2)
-        p = probabilities(uncond + sampling.cfg_scale * (cond - uncond), sampling)
+        logits = target.head(hidden[:, -1:])[:, 0]
+        guided = guide(logits.unflatten(0, (rows, b)), sampling.cfg_scale)
+        p = probabilities(guided, sampling)
         tokens.append(draw(p, torch.rand(b, generator=g, device=device)))
         if j + 1 < count:
             at = torch.tensor([cache.length + j], device=device)
-            hidden = target.forward(tokens[-1].repeat(2)[:, None], at, at, None, cache)
+            hidden = target.forward(tokens[-1].repeat(rows)[:, None], at, at, None, cache)
     return torch.stack(tokens, 1).cpu()

@@ -288,6 +288,16 @@ def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
     return opts.lr * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether a device multiplies in bfloat16 faster than in float32."""
+    return device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def cast(device: torch.device) -> torch.autocast:
+    """Return the number format of training."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=multiplies_bfloat16(device))
+
+
 def average_gradients(parameters: list[nn.Parameter], world: int) -> None:
     """Average gradients over the processes of a torchrun; do nothing for one process."""
     if world == 1:
