@@ -301,7 +301,7 @@ def front_table(numbers: Numbers) -> str:
         nats = [point["nats"]["difference"], *point["nats"]["interval"]]
         told = [
             f"{point['tokens_per_step']:.2f}",
-            f"{point['changed']:.3f}",
+            f"{point['changed']:.1%}".replace("%", " %"),
             f"{point['tvd'] or 0:.3f}",
         ]
         rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])

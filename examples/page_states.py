@@ -120,7 +120,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     yield "numbers", page
     for tab, start, told in (
         (texts.TWIN_TAB, texts.TWIN, "Its exact twin took"),
-        (texts.KNOB_TAB, texts.EXPLORE, "Explored five values"),
+        (texts.KNOB_TAB, texts.EXPLORE, "Five values drawn"),
     ):
         open_tab(page, tab)
         button(page, start).click()

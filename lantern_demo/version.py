@@ -2,4 +2,4 @@
 import it.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -106,7 +106,7 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
         ["5", "0.2", "independent", "dynamic tree of 7 in up to 3 levels"],
         ["10", "3", "independent", "static tree of 7 in 3 levels"],
     ]
-    assert texts.TABLE_HEAD[-4:] == ("k", "delta or lambda", "Noise", "Tree")
+    assert texts.TABLE_HEAD[-4:] == ("k", "delta or lambda", "Random numbers", "Tree")
     assert {len(row) for row in table(record)} == {len(texts.TABLE_HEAD)}
 
 

@@ -92,7 +92,7 @@ def test_a_relaxed_method_stands_beside_its_exact_twin(shown: Page) -> None:
 def test_turn_it_up_draws_one_setting_at_all_its_values(shown: Page) -> None:
     tab_of(shown, texts.KNOB_TAB)
     shown.locator("#explore").click()
-    expect(shown.locator("#explore-told")).to_contain_text("Explored five values")
+    expect(shown.locator("#explore-told")).to_contain_text("Five values drawn")
     values = KNOBS[EXPLORED[0]].explored
     pictures = shown.locator("#explored-pictures img")
     expect(pictures).to_have_count(1 + len(values))

@@ -57,7 +57,7 @@ _OTHERS = (
         Window,
         Rule(),
         True,
-        "No drafter: the model's own drafts from the pass before, exact acceptance.",
+        "No drafter: the model guesses in the step before. Exact acceptance.",
     ),
 )
 

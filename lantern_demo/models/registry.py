@@ -366,7 +366,7 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any], needs: Needs)
         title=f"LlamaGen-{letter}, ImageNet classes, {size} px",
         description=(
             f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet "
-            "classes, named or numbered. Vanilla only, until a drafter is trained for it."
+            "classes, named or numbered. Only Vanilla and SJD run until a drafter is trained."
         ),
         image_size=size,
         grid=size // 16,

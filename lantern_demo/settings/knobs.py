@@ -148,7 +148,7 @@ class Knobs:
     )
     cfg_scale: float = knob(
         3.0,
-        "CFG scale",
+        "Guidance (CFG scale)",
         "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as "
         "the model has it.",
         Limit(1, 20),
@@ -158,14 +158,14 @@ class Knobs:
         "shared",
         "Random numbers",
         "shared: vanilla and the exact methods draw with the same noise for each token, so exact "
-        "ones draw vanilla's picture. independent: each draws by its paper's rejection sampling, "
+        "ones draw vanilla's picture. independent: all but SJD draw by rejection sampling, "
         "as LANTERN and LANTERN++ do.",
         choices=NOISE,
     )
     lantern_k: int = knob(
         100,
         "LANTERN k",
-        "How many neighbours in the codebook may lend their probability to a draft.",
+        "How many neighbours in the codebook may lend their probability to a guess.",
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(Lantern),
         explored=(0, 10, 30, 100, 300),
@@ -199,7 +199,7 @@ class Knobs:
     lanternpp_lambda: float = knob(
         3.0,
         "LANTERN++ lambda",
-        "Neighbours may lend up to lambda - 1 times the draft's own probability; 1 relaxes "
+        "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes "
         "nothing.",
         Limit(1, 40),
         step=0.1,
@@ -213,8 +213,8 @@ class Knobs:
     window: int = knob(
         0,
         "Window (0: default)",
-        "How many places in a row a model without a drafter looks at in one pass, the next one "
-        f"counted; 1 drafts nothing, 0 stands for {DEFAULTS['cpu'].window} on a processor and "
+        "How many places in a row a model without a drafter looks at in one step, the next one "
+        f"counted; 1 guesses nothing, 0 stands for {DEFAULTS['cpu'].window} on a processor and "
         f"{DEFAULTS['cuda'].window} on a GPU.",
         Limit(0, 64, whole=True),
         reads=_drafts_by(Window),

@@ -360,7 +360,8 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     yield {w.waits: False}
     record = result.record
     if record is None or "vanilla" not in record["methods"]:
-        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
+        words = texts.NOTHING_TO_REPEAT if record is None else texts.NO_VANILLA
+        yield {told: status_html(words, "error")}
         return
     request = yield from asked(
         service, told, record["model"]["id"], partial(_same, service, record)

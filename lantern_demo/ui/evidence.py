@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.settings.settings import Settings
@@ -62,7 +63,7 @@ def budget_of(rule: Lantern) -> str:
 def neighbours_of(rule: Lantern) -> str:
     """Describe which neighbours of a draft count."""
     return (
-        f"its nearest pieces in the codebook, {rule.k} at most, as long as they add up to "
+        f"the {rule.k} most similar pieces of the model's list (codebook) at most, and together "
         f"no more than {budget_of(rule)}"
     )
 
@@ -72,10 +73,12 @@ class Evidence:
     """The sentences around a rule's words.
 
     greedy: temperature 0, where the counted probability has to reach that of the likeliest token.
+    sampled: the drafts were drawn from the drafter's distribution, as in a static tree.
     """
 
     rule: Any  # a `Rule`, which decided
     greedy: bool = False
+    sampled: bool = True
 
     kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
 
@@ -113,7 +116,7 @@ class Evidence:
             "headings": {
                 "e": "a guess that exact decoding accepts",
                 "r": explained(self.rule).heading,
-                "t": "drawn by the model",
+                "t": "drawn by the model itself",
             },
             "because": self.because(),
             "rule": self.sentence(),
@@ -126,19 +129,17 @@ class Evidence:
         if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
             return "A rule more relaxed than the exact one decides which guesses are accepted."
         lent = isinstance(self.rule, Lantern) and self.rule.relaxes
-        more = (
-            f" Its neighbours add to the model's probability: {neighbours_of(self.rule)}."
-            if lent
-            else ""
-        )
+        more = f" Its neighbours lend it probability: {neighbours_of(self.rule)}." if lent else ""
         if self.greedy:
             return (
                 "A guess is accepted when the model's probability of it reaches that of "
                 f"the likeliest piece.{more}"
             )
+        if not self.sampled:
+            return f"A guess is accepted with the probability that the model gives it.{more}"
         return (
-            "A guess is accepted with probability min(1, p/q): p is the model's "
-            "probability of it, q the drafter's." + more
+            "A guess is accepted with probability min(1, p/q). Here p is the model's "
+            f"probability of it, q the drafter's.{more}"
         )
 
     def note(self) -> str:
@@ -218,7 +219,7 @@ class Undrafted(Evidence):
         own = (
             "has another likeliest piece here"
             if self.greedy
-            else "draws another piece here, with the same noise"
+            else "draws another piece here, with the same random numbers"
         )
         return super().because() | {
             "t": "This method makes no guesses: the model drew this piece itself.",
@@ -261,7 +262,7 @@ class Compared(Evidence):
         return told | {
             "e": (
                 "The model itself drew this very piece here. After the same pieces vanilla "
-                "draws it too, with the same noise."
+                "draws it too, with the same random numbers."
             ),
             "refused": "The model drew this piece itself, and no guess tried here was the same.",
         }
@@ -288,4 +289,4 @@ def evidence_of(
     # At temperature 0 drafts are compared too, though there is no noise to share.
     if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
         return Compared(rule, greedy)
-    return Evidence(rule, greedy)
+    return Evidence(rule, greedy, method.drafts is not DynamicTree)

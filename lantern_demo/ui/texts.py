@@ -19,8 +19,8 @@ TITLE = "LANTERN: images, drawn faster"
 NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
 HEADLINE = (
     "<h1>The same prompt in fewer steps.</h1>"
-    "<p>An image model paints a picture piece by piece (token by token): 256 pieces, "
-    "one slow step (forward pass) each. These methods <b>guess ahead</b> (draft), and one step "
+    "<p>An image model paints a picture piece by piece (token by token), and each piece takes "
+    "one slow step (forward pass). These methods <b>guess ahead</b> (draft), and one step "
     "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
     "<b>look-alike</b> of what the model wanted.</p>"
 )
@@ -36,7 +36,7 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
-MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 18 GB)."
+MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 15 GiB)."
 CLASS_LABEL = "Class"
 CLASS_INFO = (
     "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
@@ -52,9 +52,12 @@ LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unless locked, drawing again uses a new seed."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 PAPER, RESET = "Paper settings", "Reset to preset"
-PAPER_TOLD = "The papers' draft trees, k, delta and lambda, with independent noise, are filled in."
+PAPER_TOLD = (
+    "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
+    "numbers for each method."
+)
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
-AGAIN = "Run this again and compare tokens"
+AGAIN = "Run this again and compare pieces"
 LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
 KEEP_NOTE = (
@@ -76,11 +79,11 @@ TIMING_TITLE = "How timings are taken"
 TABLE_NOTE = (
     "Times are milliseconds a step. The first piece comes with the prompt, so vanilla takes one "
     "step less than there are pieces. c is a method's step over vanilla's, so that speedup is "
-    "about tokens a step over c. Look-alikes are the tokens that only the relaxed rule accepted."
+    "about pieces a step over c. Look-alikes are the guesses that only the relaxed rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Steps", "Seconds", "Tokens a step", "c", "Speedup", "Look-alikes"),
-    *("Draft ms", "Check ms", "Keep ms", "k", "delta or lambda", "Noise", "Tree"),
+    *("Method", "Steps", "Seconds", "Pieces a step", "c", "Speedup", "Look-alikes"),
+    *("Guess ms", "Check ms", "Keep ms", "k", "delta or lambda", "Random numbers", "Tree"),
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
@@ -90,8 +93,8 @@ OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. "
-    "From the first look-alike on the two pictures go separate ways: compare their steps, and how "
-    "well each shows the prompt."
+    "At the first look-alike, or earlier, the two pictures go separate ways. Compare their steps, "
+    "and how well each shows the prompt."
 )
 TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
 TWIN_BUSY = "Drawing the twin."
@@ -120,21 +123,21 @@ ANY = {
     "moon": "moon or none",
 }
 SOME_FAILED = "Some methods did not finish; their lanes show why."
-REPRODUCED = "Reproduced here: the same tokens in all {methods} methods."
+REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
 OFFER = "Try:"
 COMPLETED = "Completed from the usual parts: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
-  all of them equally. Each draws the tokens that it draws alone. Where memory does not hold all
-  methods, they run one after the other, with a note on the page.
-- The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading
-  the prompt and decoding the picture are timed separately. Previews, files and the network are not
-  timed. Every method is warmed up first.
-- **Steps** depend on the draft tree: one for processors, another for GPUs, both constants. Seconds
-  and speedups depend on the machine. Where a method waited for a processor for more than a tenth of
-  its seconds, the page reports a busy machine.
+  all of them equally. A race changes no picture: each method draws what it would draw alone. Where
+  memory does not hold all methods, they run one after the other, with a note on the page.
+- The clock counts **synchronised device work only**: the first piece, guess, check and keep.
+  Reading the prompt and decoding the picture are timed separately. Previews, files and the network
+  are not timed. Every method is warmed up first.
+- **Steps** depend on the draft tree. Processors have one default tree, GPUs another, and neither
+  changes. Seconds and speedups depend on the machine. Where a method waited for a processor for
+  more than a tenth of its seconds, the page reports a busy machine.
 - **Speedup** is vanilla's decoding time over the method's, in the same run.
 """
 
@@ -144,8 +147,8 @@ READY = "Type a prompt and press Draw."
 READY_RECORDED = "A recording. Draw runs it live."
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
 READY_LOADED = (
-    "The record is shown below. Press \u201cRun this again\u201d to compare its tokens "
-    "with this machine's."
+    "The record is shown below. Press \u201cRun this again and compare pieces\u201d to compare it "
+    "with this machine's run."
 )
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
@@ -158,6 +161,9 @@ NO_ROOM = (
 NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
+NO_VANILLA = (
+    "Repeating gives speedups, so it needs a run with Vanilla. Choose Vanilla in Settings and draw."
+)
 REDRAWN = (
     "The pictures are drawn here from the recorded tokens. Not all are equal to the "
     "byte: another number format or thread count "
@@ -184,16 +190,14 @@ WAITS = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
-NO_LOOK_HERE = (
-    "on this Space the GPU is only lent for runs, so other tokens cannot be shown as pictures"
-)
+NO_LOOK_HERE = "on this Space the GPU is only lent for runs, so other pieces cannot be shown"
 LOOK_LATER = "The device is at work; look again in a moment."
 LOOK_NOT_LOADED = (
-    "the model of this run is not loaded here, so its drafts cannot be shown as pictures"
+    "the model of this run is not loaded here, so its guesses cannot be shown as pictures"
 )
 NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED_SWEEP = "Stopped. The values drawn so far stay."
-STOPPED = "Stopped. The tokens drawn so far stay; press Draw to start again."
+STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 SUITING = "Prompts that suit it: {prompts}."  # Markdown
@@ -207,7 +211,7 @@ NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free 
 REFUSED_RECORD = "This file cannot be shown: {why}."
 REFUSED_LINK = "The link asks for what is not allowed: {why}"
 NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
-EXPLORED = "Explored five values, with seed {seed}."
+EXPLORED = "Five values drawn, with seed {seed}."
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # what a method does, in three words
@@ -222,22 +226,26 @@ KINDS = {
 
 
 EXPLORE_NOTE = (
-    "Measure here redraws your prompt at five values of this setting, and with "
-    "vanilla. All else stays the same."
+    "This redraws your prompt at five values of one setting, and with Vanilla. "
+    "All else stays the same."
 )
 EXPLORE_LABEL = "Setting"
-EXPLORE = "Measure here"
+EXPLORE = "Draw five values"
 
 # The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This piece (token): {what}",
-    "terms": {"e": "exact acceptance", "r": "a look-alike", "t": "the model's own piece"},
+    "terms": {
+        "e": "guess that exact decoding accepts",
+        "r": "look-alike",
+        "t": "drawn by the model itself",
+    },
     "lookNote": (
         "Click a piece of the picture, or use the arrow keys. Every lane lights the same piece."
     ),
     "patchesTitle": "The picture with other pieces in this place",
     "patchDraft": "refused guess",
-    "patchBoth": "the accepted guess",
+    "patchBoth": "the kept guess",
     "patchKept": "the piece drawn",
     "patchVanilla": "vanilla's piece",
     "patchNear": "its neighbours in the codebook",
@@ -268,7 +276,7 @@ LOOK: dict[str, Any] = {
     "draftAccepted": "and was accepted.",
     "draftRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the piece itself.",
-    "notKept": "On a GPU the guesses that were tried are not kept.",
+    "notKept": "On a GPU the record does not name the guesses that were tried.",
     "draft": "Guess",
     "none": "none",
     "overOne": "more than 1",
@@ -316,15 +324,18 @@ WEB: dict[str, Any] = {
         "differ": "{count} of {of} pieces differ",
         "rounding": "Rounding can tip a close choice.",
         "alike": "{count} look-alikes of {of}",
-        "own": "Pieces that the model would not have drawn: a similar one stands for it.",
+        "own": (
+            "Exact decoding would have refused these guesses. They look similar to what the model "
+            "wanted."
+        ),
         "exact": "exact",
         "independent": "exact, with own random numbers",
         "other": "another picture of the same prompt (own random numbers)",
     },
     "reason": (
-        "{method} takes {steps} steps instead of {other}, and one of its steps takes {grown} "
-        "times as long as vanilla's: {own} ms (draft {draft}, check {check}, keep {keep}) "
-        "beside {one} ms. So in seconds it is {fast}."
+        "{method} takes {steps} steps instead of {other}. One of its steps takes {grown} times as "
+        "long as vanilla's: {own} ms (guess {draft}, check {check}, keep {keep}), not {one} ms. So "
+        "in seconds it is {fast}."
     ),
     "asFast": "{times} as fast",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
@@ -338,8 +349,9 @@ WEB: dict[str, Any] = {
     "explain": {
         "open": "How it works",
         "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
+        "guessOwn": "1. Guess. The model itself guessed in the step before, {guesses} pieces.",
         "check": "2. Check. One step of the model checks all guesses at once.",
-        "keep": "3. Keep. {kept} guesses stay and the model adds one piece: {added} in one step.",
+        "keep": "3. Keep. Guesses kept: {kept}. The model adds one piece: {added} in one step.",
         "alike": "Orange: a look-alike. It is similar to the piece that the model wanted.",
         "next": "Next",
         "done": "Done",
@@ -480,19 +492,17 @@ def knobs_of(methods: Sequence[Method]) -> str:
 
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
     if tokens == expected:
-        return f"{label}: the same {len(tokens)} tokens."
+        return f"{label}: the same {len(tokens)} pieces."
     first = next(
         (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b),
         min(len(tokens), len(expected)),
     )
-    return f"{label}: other tokens, from token {first + 1} on."
+    return f"{label}: other pieces, from piece {first + 1} on."
 
 
 def exploring(done: int, total: int) -> str:
     return (
-        "Exploring: drawing with vanilla, then the first value."
-        if not done
-        else f"Exploring: {done} of {total} values drawn."
+        "Drawing Vanilla, then the first value." if not done else f"{done} of {total} values drawn."
     )
 
 

@@ -41,7 +41,7 @@ async function explain() {
   const guesses = data.trees[step].tokens.length - 1;
   const alike = data.kinds.slice(from, to).filter((kind) => kind === "r").length;
   const facts = { method: data.label, guesses, kept: to - from - 1, added: to - from, alike };
-  const captions = [told.guess, told.check, told.keep, ...(alike ? [told.alike] : [])];
+  const captions = [data.window ? told.guessOwn : told.guess, told.check, told.keep, ...(alike ? [told.alike] : [])];
   const cell = 100 / state.grid;
   const box = (token, kind) => {
     const [x, y] = [token % state.grid, Math.floor(token / state.grid)].map((at) => at * cell);
