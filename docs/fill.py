@@ -304,6 +304,7 @@ def front_table(numbers: Numbers) -> str:
             f"{point['changed']:.1%}".replace("%", " %"),
             f"{point['tvd'] or 0:.3f}",
         ]
+        nats = [round(value, 3) + 0.0 for value in nats]  # no -0.000
         rows.append([point["point"], *told, share, "{:+.3f} ({:+.3f} to {:+.3f})".format(*nats)])
     head = ["point", "tokens per pass", "changed", "distance", "prompt found (99 %)"]
     head.append("nats a token, less vanilla's (99 %)")
