@@ -169,6 +169,16 @@ def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
             assert asked == replace(step, judged=asked.judged, compared=asked.compared)
 
 
+def test_a_rule_names_the_drafters_share_only_where_drafts_were_drawn_from_it() -> None:
+    """A dynamic tree takes the likeliest drafts, so that q is 1."""
+    settings = Settings(noise="independent")
+    told = {name: evidence_of(settings, METHODS[name]).sentence() for name in METHODS}
+    assert {name for name, sentence in told.items() if "p/q" in sentence} >= {"eagle1", "lantern++"}
+    for name in ("eagle2", "lantern"):
+        assert "p/q" not in told[name] and "the probability that the model gives it" in told[name]
+    assert "no more than 0.2 (delta)" in told["lantern"]
+
+
 def test_the_recorded_examples_agree_with_themselves() -> None:
     """Where noise is shared, with the model's own draw; else up to their five digits behind the
     point.

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown
+from examples.make_bundled_model.networks import BUNDLED, grown
 from examples.make_bundled_model.scenes import Renderer, sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import (
@@ -97,7 +97,7 @@ def test_things_cover_their_part_of_the_picture() -> None:
 @torch.inference_mode()
 def test_a_grown_target_computes_what_it_did() -> None:
     before = bundled.load(BUNDLED, torch.device("cpu"))
-    deep = grown(before.target, 13, PREFIX).eval()
+    deep = grown(before.target, 13).eval()
     before.target.feature_layers = ()
     encoded = before.text.encode("three red lanterns over a lake at dusk")
     missing = deep.config.prefix - before.target.config.prefix

@@ -251,7 +251,7 @@ def test_one_piece_is_looked_at_in_all_lanes(shown: Page) -> None:
     chosen = shown.get_by_label(texts.WEB["pick"]).locator("option:checked")
     expect(chosen).to_have_text(most)
     details, grid = shown.locator("#stage .look"), shown.locator("#stage canvas.big")
-    expect(details.locator(".about .kind")).to_have_text(texts.WEB["terms"]["r"])
+    expect(details.locator(".about .kind")).to_have_text(texts.WEB["kinds"]["r"])
     shown.get_by_label(texts.WEB["pick"]).select_option(label="EAGLE-1")
     grid.focus()
     grid.press("Home")
@@ -321,7 +321,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
             expect(look.locator("h3").first).to_have_text(
                 f"This piece (token): {words['headings'][kind]}"
             )
-            expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
+            expect(look.locator(".about .kind")).to_have_text(texts.WEB["kinds"][kind])
             why = look.locator(".about p").nth(1).inner_text()
             assert why in words["because"].values()
             rows = lane["trials"][bisect_right(lane["committed"], cell)]

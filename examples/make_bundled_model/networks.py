@@ -42,7 +42,7 @@ class Model(nn.Module):
         words = word_tokenizer(vocabulary())
         self.text = TextEncoder(words, small_t5(words.get_vocab_size()), PREFIX)
         _start_text(self.text, old.text)
-        self.target = grown(old.target, layers, PREFIX)
+        self.target = grown(old.target, layers)
         taps = (layers // 3, 2 * layers // 3)
         sizes = self.target.config
         self.drafter = Drafter(
@@ -90,20 +90,19 @@ def _start_text(text: TextEncoder, old: TextEncoder) -> None:
     text.encoder.load_state_dict(state)
 
 
-def grown(target: LlamaGen, layers: int, prefix: int) -> LlamaGen:
+def grown(target: LlamaGen, layers: int) -> LlamaGen:
     """Return a target of more layers that computes the same.
 
     Copies of blocks follow their originals, with output projections of zero (LLaMA-Pro, arXiv
-    2401.02415).
-    prefix: positions of a caption.
+    2401.02415). The prefix has PREFIX positions.
     """
     before = target.config
-    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": prefix})
+    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": PREFIX})
     deep = LlamaGen(config)
     weights = {k: w for k, w in target.state_dict().items() if not k.startswith("layers.")}
     nothing = weights["cls_embedding.uncond_embedding"]
-    missing = nothing[-1:].expand(max(0, prefix - len(nothing)), -1)
-    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:prefix]
+    missing = nothing[-1:].expand(max(0, PREFIX - len(nothing)), -1)
+    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:PREFIX]
     origins = [i * before.layers // layers for i in range(layers)]
     for i, origin in enumerate(origins):
         silent = i > 0 and origins[i - 1] == origin

@@ -54,8 +54,7 @@ class OwnPictures:
 
     @property
     def rows(self) -> int:
-        """The target's rows of a picture."""
-        return 2 if self.sampling.cfg_scale != 1 else 1
+        return rows_of(self.sampling)
 
     def available(self, step: int, steps: int) -> int:
         """Return how many shards step number `step` of `steps` draws from: all from the middle of
@@ -127,6 +126,11 @@ class OwnPictures:
         )
 
 
+def rows_of(sampling: Sampling) -> int:
+    """Return the target's rows of a picture: two with guidance."""
+    return 2 if sampling.cfg_scale != 1 else 1
+
+
 def encode_prompts(
     encoder: PromptEncoder, prompts: list[str], device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
@@ -158,7 +162,7 @@ def sample_batch(
     guidance doubles the batch, conditional rows first.
     """
     device, count, b = target.rope.device, target.config.tokens, len(features)
-    rows = 2 if sampling.cfg_scale != 1 else 1
+    rows = rows_of(sampling)
     cache = target.new_cache(rows * b, count)
     hidden = target.prefill(target.condition(features, mask, rows == 2), cache)
     g = torch.Generator(device).manual_seed(seed)

@@ -235,11 +235,6 @@ EXPLORE = "Draw five values"
 # The same for a look at a token, sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This piece (token): {what}",
-    "terms": {
-        "e": "guess that exact decoding accepts",
-        "r": "look-alike",
-        "t": "drawn by the model itself",
-    },
     "lookNote": (
         "Click a piece of the picture, or use the arrow keys. Every lane lights the same piece."
     ),

@@ -295,7 +295,7 @@ function storyOf(lane, token, grid, words) {
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
   const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
   const sentences = [
-    el("p", { class: "kind" }, sign(kind), words.terms[kind]),
+    el("p", { class: "kind" }, sign(kind), words.kinds[kind]),
     el("p", {}, because),
     ...tries,
     drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null,
