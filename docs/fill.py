@@ -388,6 +388,7 @@ def inline(numbers: Numbers, path: str) -> str:
         "seconds": "{:.1f} s",
         "ms": "{:.1f} ms",
         "changed": "{:.0%}",
+        "passes": "{:.0f}",
     }
     form = next((form for end, form in forms.items() if last.endswith(end)), "{:.2f}")
     return form.format(value).replace("%", " %")

@@ -4,8 +4,9 @@ Start app.py, then run
 
 python examples/page_picture.py http://127.0.0.1:7860
 
-It writes page.png, phone.png, race.webp and page.json. page.json has the median seconds from Draw
-to the last number, over five races. It needs playwright (pip install playwright) and a Chromium.
+It writes page.png, phone.png, race.webp and page.json. page.json has the seconds from Draw to the
+last number and the speedups that the page shows, over ten races. It needs playwright (pip install
+playwright) and a Chromium.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ WIDTH, HEIGHT = 1280, 1240  # of the saved part
 SHOWN = 960  # pixels wide
 FRAMES, FRAME, REST = 64, 90, 2500  # of the film; ms of a frame, and of the last
 FILM_WIDTH = 800  # pixels
-RACES = 5  # timed ones
+RACES = 10  # timed ones
+LANES = "lanternRun.lanes.map(({ id, speedup, steps }) => ({ id, speedup, steps }))"
 TABS = ("Look-alikes", "Numbers")  # shown on the phone after the race and the look at a piece
 
 
@@ -108,20 +110,31 @@ def film(browser: Browser, url: str, path: Path) -> None:
 
 
 def races(browser: Browser, url: str, path: Path) -> None:
-    """Measure the seconds from Draw to the last number in the browser."""
+    """Measure the seconds from Draw to the last number in the browser, and read the speedups."""
     page, seconds = opened(browser, url, WIDTH, 900), list[float]()
+    lanes = list[dict[str, Any]]()  # of all timed races
     draw = page.get_by_role("button", name="Draw", exact=True)
-    for _ in range(RACES + 1):  # the first one warms up
-        began = time.monotonic()
+    for number in range(RACES + 1):  # the first one warms up
+        shown, began = page.evaluate("lanternRun.run"), time.monotonic()
         draw.click()
         page.locator("#stop:enabled").wait_for()
         page.locator("#stop:disabled").wait_for(state="attached")
         seconds.append(time.monotonic() - began)
-    path.write_text(
-        json.dumps({"race_seconds": median(seconds[1:]), "races": seconds[1:]}) + "\n",
-        encoding="utf-8",
-    )
+        page.wait_for_function("run => lanternRun.run !== run", arg=shown)
+        lanes += page.evaluate(LANES) if number else []
+    names = dict.fromkeys(lane["id"] for lane in lanes)
+    rows = {name: spread([lane for lane in lanes if lane["id"] == name]) for name in names}
+    told = {"race_seconds": median(seconds[1:]), "races": seconds[1:], "rows": rows}
+    path.write_text(json.dumps(told) + "\n", encoding="utf-8")
     print(f"wrote {path}")
+
+
+def spread(lanes: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the median steps and speedup of a method's lanes, and the range of its speedups."""
+    gains = [lane["speedup"] for lane in lanes]
+    ends = {"lowest_speedup": min(gains), "highest_speedup": max(gains)}
+    steps = round(median(lane["steps"] for lane in lanes))
+    return {"steps": steps, "speedup": median(gains), **ends}
 
 
 def opened(browser: Browser, url: str, width: int, height: int) -> Page:

@@ -35,7 +35,8 @@ from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files, texts
-from lantern_demo.ui.compare import FRAMES_TOLD, draw, settle
+from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
+from lantern_demo.ui.components import status_html
 from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Frame, Service
@@ -333,6 +334,18 @@ def test_the_page_says_that_the_methods_did_not_race(
     told = [answer[w.status] for answer in pressed(event) if isinstance(answer.get(w.status), str)]
     assert not any("race" in state for state in told[:-1])
     assert f"one after the other, not as a race: {pipeline.CROWDED}." in told[-1]
+
+
+def test_what_cannot_be_repeated_is_told(folder: Path, pipe: Pipeline) -> None:
+    """Repeating gives speedups, which need a run, and vanilla in it."""
+    _, _, event = page_of(folder, repeat)
+    without_vanilla = Shown(record=pipe.generate(PROMPT, "eagle1").record)
+    for shown, words in (
+        (Shown(), texts.NOTHING_TO_REPEAT),
+        (without_vanilla, texts.NO_VANILLA),
+    ):
+        *_, last = event.fn(shown)
+        assert list(last.values()) == [status_html(words, "error")]
 
 
 @pytest.mark.slow

@@ -239,6 +239,15 @@ def test_how_it_works_shows_its_pieces_on_a_phone(tab: Page, server: str) -> Non
     assert picture.bounding_box()["width"] < 80  # type: ignore[index]
 
 
+def test_how_it_works_says_that_a_model_guesses_for_itself(tab: Page, server: str) -> None:
+    """SJD has no drafter: its guesses are those of the model's own step before."""
+    (lane,) = drawn(tab, server, ["sjd"])
+    tab.get_by_role("button", name=texts.WEB["explain"]["open"]).click()
+    guesses = len(lane["trees"][1]["tokens"]) - 1
+    own = texts.WEB["explain"]["guessOwn"].format(guesses=guesses)
+    expect(tab.locator("#lane-sjd .bubble")).to_contain_text(own)
+
+
 # -- the look at a piece
 
 
