@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -108,13 +109,14 @@ def decode(
 
 def with_padded_steps(events: Iterator[Step | Decoded]) -> Iterator[Step | Decoded]:
     """Yield the events of a run whose steps have the sizes that a GPU captures."""
-    while True:
-        with patch.object(Steps, "exact", False):
-            try:
-                event = next(events)
-            except StopIteration:
-                return
-        yield event
+    with closing(events):
+        while True:
+            with patch.object(Steps, "exact", False):
+                try:
+                    event = next(events)
+                except StopIteration:
+                    return
+            yield event
 
 
 class Behind:

@@ -9,7 +9,7 @@ give the same tokens, up to rounding.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -69,7 +69,7 @@ def decode(
     clock: Clock | None = None,
     runners: Runners | None = None,
     make_parts: Parts = parts_of,
-) -> Iterator[Step | Decoded]:
+) -> Generator[Step | Decoded, None, None]:
     """Decode an image: yield a `Step` per step, and last the `Decoded` result. `clock` may be
     shared with other parts of a run. `runners` keeps captured runners for later runs. `make_parts`
     is `parts_of`, or adds an observer to it. No model is called before the first `next`, and the
@@ -195,7 +195,7 @@ class Run:
 
 def _events(
     make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock
-) -> Iterator[Step | Decoded]:
+) -> Generator[Step | Decoded, None, None]:
     """Yield the steps and the result of a run."""
     run: Run | None = None
     sound = False

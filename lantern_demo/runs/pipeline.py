@@ -359,12 +359,13 @@ class Pipeline:
         outcome: Decoded | None = None
         steps: list[Step] = []
         config, condition = self.prepared(method, settings, read.encoded)
-        for event in self._steps(config, condition, clock):
-            if isinstance(event, Decoded):
-                outcome = event
-            else:
-                steps.append(with_evidence(event))  # outside the clock
-                yield steps[-1]
+        with closing(self._steps(config, condition, clock)) as events:
+            for event in events:
+                if isinstance(event, Decoded):
+                    outcome = event
+                else:
+                    steps.append(with_evidence(event))  # outside the clock
+                    yield steps[-1]
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
@@ -402,12 +403,17 @@ class Pipeline:
 
     def _steps(
         self, config: Config, condition: Condition, clock: Clock
-    ) -> Iterator[Step | Decoded]:
-        """Decode in the thread that asks for the next step. A fault leaves no idle runner."""
+    ) -> Generator[Step | Decoded, None, None]:
+        """Decode in the thread that asks for the next step. A fault leaves no idle runner.
+
+        Closing it closes the run at once: Python 3.12 would wait until nothing names it any more.
+        """
+        run = decode(self.target, self.drafter, condition, config, clock, self._runners)
         try:
-            for event in decode(self.target, self.drafter, condition, config, clock, self._runners):
-                yield event
-                self._go_on()
+            with closing(run):
+                for event in run:
+                    yield event
+                    self._go_on()
         except Exception:
             self.make_room()
             raise
