@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
@@ -20,7 +21,7 @@ from tiny import wait_for
 
 from examples.soak import CASES, FULL, answer, idle, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
-from lantern_demo.ui import limits, log
+from lantern_demo.ui import api, limits, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
 
@@ -133,6 +134,26 @@ def test_whoever_leaves_frees_the_device(
     monkeypatch.undo()
     again = answer(url, join(url, CASE).json()["event_id"])[1]
     assert again["methods"]["vanilla"]["token_ids"] == wanted
+
+
+@pytest.mark.parametrize("endpoint", [api._draw, api._compare])
+def test_a_call_that_is_left_closes_its_run(
+    endpoint: Any, tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while something still names the run, as Python 3.12 does for longer than others."""
+    made, runs = api.answers, []
+
+    def noted(*arguments: Any) -> Any:
+        runs.append(made(*arguments))
+        return runs[-1]
+
+    monkeypatch.setattr(api, "answers", noted)
+    call = endpoint(tiny_service)("a red lantern")
+    next(call)
+    assert tiny_service.busy
+    call.close()
+    assert inspect.getgeneratorstate(runs[0]) == inspect.GEN_CLOSED
+    assert not tiny_service.busy
 
 
 @pytest.mark.slow

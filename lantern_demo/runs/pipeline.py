@@ -326,8 +326,9 @@ class Pipeline:
             return
         config, condition = self.prepared(method, settings, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
-        for _ in self._steps(few, condition, Clock(self.device)):
-            yield method.id, None
+        with closing(self._steps(few, condition, Clock(self.device))) as events:
+            for _ in events:
+                yield method.id, None
         self.decode_image([0] * self.info.tokens)
         self._warm.add(key)
 

@@ -137,8 +137,11 @@ def _compare(service: Service) -> Callable[..., Any]:
         given = dict(zip([*usual, *more], values, strict=False))
         settings, details, repeats, caller = (given.pop(name, None) for name in more)
         whole = not _by_mcp(caller) if details is None else details
-        for pictures, record in answers(service, prompt, model, methods, given, settings, repeats):
-            yield pictures, record if whole else _brief(record)
+        found = answers(service, prompt, model, methods, given, settings, repeats)
+        # else Python 3.12 leaves the run open, and the device occupied, when a client has left
+        with closing(found):
+            for pictures, record in found:
+                yield pictures, record if whole else _brief(record)
 
     hints = get_type_hints(Settings)
     more = {
