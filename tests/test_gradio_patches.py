@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import gradio as gr
 import httpx
 import pytest
+from gradio import utils
 from gradio_client import Client
 from tiny import wait_for
 
@@ -52,6 +55,36 @@ def test_another_version_of_gradio_is_looked_through_first() -> None:
     assert gr.__version__ == patches.CHECKED, (
         "open ui/gradio_patches.py and check each function with the new version"
     )
+
+
+class Noted(functools.partial):  # type: ignore[type-arg]
+    """A handler whose generators are kept in `runs`."""
+
+    runs: ClassVar[list[Any]] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.runs.append(super().__call__(*arguments))
+        return self.runs[-1]
+
+
+def test_a_handler_that_is_left_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while something still names it. What Gradio does around every answer is still done."""
+    monkeypatch.setattr(utils, "function_wrapper", patches.WRAPPER)
+    patches.close_what_is_left()
+    done: list[str] = []
+
+    def handler(first: int) -> Iterator[int]:
+        yield first
+        yield first + 1
+
+    context = done.append, ["before"], done.append, ["after"]
+    wrapped = utils.function_wrapper(Noted(handler), *context)
+    call = wrapped(3)
+    assert next(call) == 3 and done == ["before", "after"]
+    call.close()
+    assert inspect.getgeneratorstate(Noted.runs[0]) == inspect.GEN_CLOSED
+    assert list(wrapped(5)) == [5, 6]
+    assert utils.function_wrapper(lambda: 7, *context)() == 7
 
 
 def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> None:

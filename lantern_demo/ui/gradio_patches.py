@@ -11,11 +11,17 @@ Some dependences are elsewhere. `style.css` names classes of Gradio's own elemen
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import gradio as gr
+from gradio import utils
 
 CHECKED = "6.31.0"
+WRAPPER = utils.function_wrapper
 
 
 def calm_queue(page: gr.Blocks) -> None:
@@ -48,6 +54,32 @@ def drop_lost_messages(page: gr.Blocks) -> None:
             send(event, message)
 
     queue.send_message = send_message
+
+
+def close_what_is_left() -> None:
+    """Let a handler that Gradio leaves, as after Stop, end at once.
+
+    Gradio 6.31 puts every handler into a generator of its own, and closes only that. The one within
+    ends when nothing names it any more. In Python 3.12.0 to 3.12.3 that is never (CPython issue
+    118272), and the run would keep the device. It replaces `utils.function_wrapper`.
+    """
+    utils.function_wrapper = closing_wrapper
+
+
+def closing_wrapper(handler: Callable[..., Any], *about: Any, **more: Any) -> Callable[..., Any]:
+    """Wrap a handler as Gradio does. If it is a generator, closing the wrapper closes it too."""
+    if not inspect.isgeneratorfunction(handler):
+        return WRAPPER(handler, *about, **more)
+
+    @functools.wraps(handler)
+    def wrapper(*arguments: Any, **named: Any) -> Iterator[Any]:
+        def answers() -> Iterator[Any]:
+            yield from running
+
+        with closing(handler(*arguments, **named)) as running:
+            yield from WRAPPER(answers, *about, **more)()
+
+    return wrapper
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:

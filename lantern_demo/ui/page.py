@@ -42,7 +42,7 @@ from lantern_demo.ui.form import (
     reset,
     settings_foot,
 )
-from lantern_demo.ui.gradio_patches import calm_queue, drop_lost_messages
+from lantern_demo.ui.gradio_patches import calm_queue, close_what_is_left, drop_lost_messages
 from lantern_demo.ui.knob import explore, rest
 from lantern_demo.ui.limits import ON_DEVICE, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
@@ -162,6 +162,7 @@ def build(
     page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
     calm_queue(page)
     drop_lost_messages(page)
+    close_what_is_left()
     page.lantern_service = service
     return page
 
