@@ -38,8 +38,8 @@ def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> li
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(3), pytest.param(range(3, 8), marks=pytest.mark.slow)],
-    ids=["few", "48 in all"],
+    [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)],
+    ids=["few", "84 in all"],
 )
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:

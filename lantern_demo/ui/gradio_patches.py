@@ -59,9 +59,10 @@ def drop_lost_messages(page: gr.Blocks) -> None:
 def close_what_is_left() -> None:
     """Let a handler that Gradio leaves, as after Stop, end at once.
 
-    Gradio 6.31 puts every handler into a generator of its own, and closes only that. The one within
-    ends when nothing names it any more. In Python 3.12.0 to 3.12.3 that is never (CPython issue
-    118272), and the run would keep the device. It replaces `utils.function_wrapper`.
+    Gradio 6.31 wraps every handler in a generator, and closes the wrapper. The handler's generator
+    ends when nothing refers to it any more. In Python 3.12.0 to 3.12.3 the closed wrapper still
+    does (CPython issue 118272), and the run would keep the device. It replaces
+    `utils.function_wrapper`.
     """
     utils.function_wrapper = closing_wrapper
 
