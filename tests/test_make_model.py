@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.networks import BUNDLED, grown
+from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out
 from examples.make_bundled_model.scenes import Renderer, sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import (
@@ -97,7 +97,8 @@ def test_things_cover_their_part_of_the_picture() -> None:
 @torch.inference_mode()
 def test_a_grown_target_computes_what_it_did() -> None:
     before = bundled.load(BUNDLED, torch.device("cpu"))
-    deep = grown(before.target, 13).eval()
+    layers = before.target.config.layers
+    deep = grown(before.target, layers + 3, PREFIX).eval()
     before.target.feature_layers = ()
     encoded = before.text.encode("three red lanterns over a lake at dusk")
     missing = deep.config.prefix - before.target.config.prefix
@@ -107,7 +108,14 @@ def test_a_grown_target_computes_what_it_did() -> None:
     old = before.target.train_hidden(tokens, encoded.features, encoded.mask)[:, -256:]
     new = deep.train_hidden(tokens, features, mask)[:, -256:]
     torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
-    assert len(deep.layers) == 13
+    assert len(deep.layers) == layers + 3
+    with left_out(deep, 1):  # the copy of the first block, which computes nothing yet
+        assert len(deep.layers) == layers + 2
+        silent = deep.train_hidden(tokens, features, mask)[:, -256:]
+    torch.testing.assert_close(silent, new)
+    with left_out(deep, 0):
+        assert (deep.train_hidden(tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
+    assert len(deep.layers) == layers + 3
 
 
 def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:

@@ -15,7 +15,15 @@ from tables import chi_square_p
 from tiny import command, trained
 from torch import Tensor, nn
 
-from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
+from examples.make_bundled_model import (
+    blocks,
+    classifier,
+    export,
+    palette,
+    picture,
+    target,
+    tokenizer,
+)
 from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo import load
@@ -119,7 +127,9 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_makers_make_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
     for module, name in (
         (tokenizer, "BATCH"),
@@ -152,6 +162,8 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     parts = [word for part in runs for word in (f"--{part}", runs[part])]
     command(export, *parts, "--out", folder, "--machine", "a test")
     command(palette, "--model", folder, "--scenes", 1)
+    command(blocks, "--model", folder, "--scenes", 4)
+    assert capsys.readouterr().out.count("without block") == 2
     pipe = load(folder, "cpu")
     told, drawn = pipe.networks.trained, pipe.networks.picture
     assert set(told) > {"tokenizer", "target", "drafter", "picture"}
@@ -163,6 +175,10 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)
     assert (folder / "palette.safetensors").is_file() and (folder / "classifier").is_dir()
     assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
+    deeper = "--start-from", folder, *sizes[:2], "--layers", 3, "--dim", 64
+    make(target, "deeper", "--tokenizer", folder, *deeper)
+    with pytest.raises(SystemExit, match="--layers must be at least 2, got 1"):
+        make(target, "shallow", "--tokenizer", folder, *deeper, "--layers", 1)
     one_row = "--ffn", 64, "--guided", "--cfg-scale", 1, "--own", 2, "--keep-states"
     make(drafter, "second", "--target", folder, "--start-from", folder, *one_row)
     begun: list[nn.Module] = []

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ class Model(nn.Module):
         words = word_tokenizer(vocabulary())
         self.text = TextEncoder(words, small_t5(words.get_vocab_size()), PREFIX)
         _start_text(self.text, old.text)
-        self.target = grown(old.target, layers)
+        self.target = grown(old.target, layers, PREFIX)
         taps = (layers // 3, 2 * layers // 3)
         sizes = self.target.config
         self.drafter = Drafter(
@@ -90,19 +92,21 @@ def _start_text(text: TextEncoder, old: TextEncoder) -> None:
     text.encoder.load_state_dict(state)
 
 
-def grown(target: LlamaGen, layers: int) -> LlamaGen:
-    """Return a target of more layers that computes the same.
+def grown(target: LlamaGen, layers: int, prefix: int) -> LlamaGen:
+    """Return a target of more layers that computes the same, for captions of `prefix` positions.
 
     Copies of blocks follow their originals, with output projections of zero (LLaMA-Pro, arXiv
-    2401.02415). The prefix has PREFIX positions.
+    2401.02415). Raise SystemExit if the target has more layers already.
     """
     before = target.config
-    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": PREFIX})
+    if layers < before.layers:
+        raise SystemExit(f"--layers must be at least {before.layers}, got {layers}")
+    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": prefix})
     deep = LlamaGen(config)
     weights = {k: w for k, w in target.state_dict().items() if not k.startswith("layers.")}
     nothing = weights["cls_embedding.uncond_embedding"]
-    missing = nothing[-1:].expand(max(0, PREFIX - len(nothing)), -1)
-    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:PREFIX]
+    missing = nothing[-1:].expand(max(0, prefix - len(nothing)), -1)
+    weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:prefix]
     origins = [i * before.layers // layers for i in range(layers)]
     for i, origin in enumerate(origins):
         silent = i > 0 and origins[i - 1] == origin
@@ -113,6 +117,17 @@ def grown(target: LlamaGen, layers: int) -> LlamaGen:
                 weights[f"layers.{i}.{name.removeprefix(start)}"] = w * 0 if zero else w.clone()
     deep.load_state_dict(weights)
     return deep
+
+
+@contextmanager
+def left_out(target: LlamaGen, block: int | None) -> Iterator[None]:
+    """Let a target run without one of its blocks, counted from 0, or whole for None."""
+    layers = target.layers
+    target.layers = nn.ModuleList(b for i, b in enumerate(layers) if i != block)
+    try:
+        yield
+    finally:
+        target.layers = layers
 
 
 def read(folder: Path, model: Model) -> bool:

@@ -19,6 +19,7 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.lanterns import HELD_OUT, Scenes, caption, render, sample_scenes
+from examples.make_bundled_model.networks import grown
 from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from examples.train_drafter import run
 from examples.train_drafter.drafter import scene_reader
@@ -122,7 +123,8 @@ def main() -> None:
     parser.add_argument(
         "--start-from",
         type=user_path,
-        help="a model folder whose text encoder and target to train further",
+        help="a model folder whose text encoder and target to train further; a target of fewer "
+        "--layers gets more, which compute nothing at first",
     )
     parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
@@ -144,8 +146,9 @@ def main() -> None:
     model = TextToTokens(config).to(opts.device)
     if args.start_from is not None:
         before = bundled.load(args.start_from, opts.device)
+        deeper = grown(before.target, config.layers, config.prefix)
         model.text.load_state_dict(before.text.state_dict())
-        model.target.load_state_dict(before.target.state_dict())
+        model.target.load_state_dict(deeper.state_dict())
     forward = torch.compile(model) if opts.compile else model
     cast = run.cast(opts.device)
 

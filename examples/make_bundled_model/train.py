@@ -34,7 +34,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.classifier import disturb
-from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, read
+from examples.make_bundled_model.networks import (
+    BUNDLED,
+    PREFIX,
+    Model,
+    assemble,
+    left_out,
+    read,
+)
 from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
 from examples.make_bundled_model.world import PAD, THINGS, Captions
 from examples.train_drafter.run import cast, multiplies_bfloat16
@@ -420,22 +427,17 @@ def train_target(run: Run, world: World, scenes: Scenes, held: Scenes) -> None:
 @torch.no_grad()
 def held_out(run: Run, world: World, held: Scenes, skipped: int | None = None) -> float:
     """Return the loss in nats a token on held-out scenes, with one block left out if asked."""
-    model = world.model
-    layers = model.target.layers
-    if skipped is not None:
-        model.target.layers = nn.ModuleList(block for i, block in enumerate(layers) if i != skipped)
-    total = 0.0
+    model, total = world.model, 0.0
     for rows in torch.arange(len(held[0])).split(64):
         tokens = held[0][rows].long()
         said = world.said({k: v[rows] for k, v in held[1].items()}, 1, omit=False)
         nobody = torch.zeros(len(rows), dtype=torch.bool, device=run.device)
-        with cast(run.device):
+        with cast(run.device), left_out(model.target, skipped):
             hidden = target_states(model, model.target, said, tokens, nobody)
             logits = model.target.lm_head(hidden[..., : model.target.config.dim])
         total += F.cross_entropy(
             logits.float().flatten(0, 1), tokens.flatten(), reduction="sum"
         ).item()
-    model.target.layers = layers
     return total / held[0].numel()
 
 
