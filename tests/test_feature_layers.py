@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,16 @@ def test_training_starts_as_the_drafter_without(
             )
             outputs.append(torch.cat((last, stable, node), 1))
     assert torch.equal(*outputs)
+
+
+def test_training_starts_from_a_drafter_that_read_as_many_other_blocks(
+    folder: Path, tmp_path: Path
+) -> None:
+    found = bundled.load(folder, CPU)
+    assert found.drafter is not None
+    opts = run.options(run.parser("").parse_args(["--out", str(tmp_path / "run")]))
+    other = replace(found.drafter.config, feature_layers=(2, 5))
+    same_weights(trainer.begin(other, found.target, opts, folder), found.drafter)
+    fewer = replace(found.drafter.config, feature_layers=(5,))
+    with pytest.raises(SystemExit, match="--start-from has a drafter of"):
+        trainer.begin(fewer, found.target, opts, folder)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out
+from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out, origins_of
 from examples.make_bundled_model.scenes import Renderer, sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import (
@@ -95,27 +95,37 @@ def test_things_cover_their_part_of_the_picture() -> None:
 
 
 @torch.inference_mode()
-def test_a_grown_target_computes_what_it_did() -> None:
+def test_a_grown_target_writes_blocks_several_times() -> None:
+    assert origins_of(4, 4) == [0, 1, 2, 3]
+    assert origins_of(4, 7) == [0, 1, 1, 1, 2, 2, 3]
+    old = bundled.load(BUNDLED, torch.device("cpu")).target
+    layers = old.config.layers
+    deep = grown(old, 2 * layers - 2, PREFIX)
+    assert len(deep.layers) == 2 * layers - 2
+    assert torch.equal(deep.layers[-1].mlp.down_proj.weight, old.layers[-1].mlp.down_proj.weight)
+    for half in (deep.layers[1], deep.layers[2]):
+        assert torch.equal(half.mlp.up_proj.weight, old.layers[1].mlp.up_proj.weight)
+        assert torch.equal(2 * half.mlp.down_proj.weight, old.layers[1].mlp.down_proj.weight)
+        assert torch.equal(2 * half.self_attn.o_proj.weight, old.layers[1].self_attn.o_proj.weight)
+
+
+def test_a_target_grown_by_nothing_computes_the_same_without_a_block_it_does_not() -> None:
     before = bundled.load(BUNDLED, torch.device("cpu"))
     layers = before.target.config.layers
-    deep = grown(before.target, layers + 3, PREFIX).eval()
+    same = grown(before.target, layers, PREFIX).eval()
     before.target.feature_layers = ()
     encoded = before.text.encode("three red lanterns over a lake at dusk")
-    missing = deep.config.prefix - before.target.config.prefix
+    missing = same.config.prefix - before.target.config.prefix
     features = torch.nn.functional.pad(encoded.features, (0, 0, missing, 0))
     mask = torch.nn.functional.pad(encoded.mask, (missing, 0))
     tokens = torch.randint(2048, (1, 255), generator=torch.Generator().manual_seed(0))
     old = before.target.train_hidden(tokens, encoded.features, encoded.mask)[:, -256:]
-    new = deep.train_hidden(tokens, features, mask)[:, -256:]
+    new = same.train_hidden(tokens, features, mask)[:, -256:]
     torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
-    assert len(deep.layers) == layers + 3
-    with left_out(deep, 1):  # the copy of the first block, which computes nothing yet
-        assert len(deep.layers) == layers + 2
-        silent = deep.train_hidden(tokens, features, mask)[:, -256:]
-    torch.testing.assert_close(silent, new)
-    with left_out(deep, 0):
-        assert (deep.train_hidden(tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
-    assert len(deep.layers) == layers + 3
+    with left_out(same, 1):
+        assert len(same.layers) == layers - 1
+        assert (same.train_hidden(tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
+    assert len(same.layers) == layers
 
 
 def test_strips_replace_rows_of_a_share_of_the_pictures() -> None:

@@ -1,6 +1,6 @@
 """Combine trained parts into a model folder, with the numbers of their training.
 
-Each part comes from a training run or from another model folder.
+Each part comes from a training run or from another model folder. The target is stored in 8 bits.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> None:
         {"machine": args.machine, **trained},
         picture=picture,
     )
-    bundled.save(args.out, networks)
+    bundled.save(args.out, networks, eight_bits=True)
     if args.classifier is not None:
         bundled.save_part(
             args.out / "classifier", load_classifier(args.classifier, cpu), torch.float16

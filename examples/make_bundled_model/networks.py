@@ -93,30 +93,37 @@ def _start_text(text: TextEncoder, old: TextEncoder) -> None:
 
 
 def grown(target: LlamaGen, layers: int, prefix: int) -> LlamaGen:
-    """Return a target of more layers that computes the same, for captions of `prefix` positions.
+    """Return a target of more layers that computes nearly the same, for captions of `prefix`
+    positions.
 
-    Copies of blocks follow their originals, with output projections of zero (LLaMA-Pro, arXiv
-    2401.02415). Raise SystemExit if the target has more layers already.
+    Its blocks are those of the target, in order. All but the first and the last are written
+    several times, each time with a part of their output projections: finer steps of the same
+    flow (arXiv 1710.10348). Raise SystemExit if the target has more layers already.
     """
     before = target.config
     if layers < before.layers:
         raise SystemExit(f"--layers must be at least {before.layers}, got {layers}")
-    config = LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": prefix})
-    deep = LlamaGen(config)
-    weights = {k: w for k, w in target.state_dict().items() if not k.startswith("layers.")}
+    deep = LlamaGen(LlamaGenConfig(**{**vars(before), "layers": layers, "prefix": prefix}))
+    old = target.state_dict()
+    weights = {k: w for k, w in old.items() if not k.startswith("layers.")}
     nothing = weights["cls_embedding.uncond_embedding"]
     missing = nothing[-1:].expand(max(0, prefix - len(nothing)), -1)
     weights["cls_embedding.uncond_embedding"] = torch.cat((nothing, missing))[:prefix]
-    origins = [i * before.layers // layers for i in range(layers)]
-    for i, origin in enumerate(origins):
-        silent = i > 0 and origins[i - 1] == origin
-        for name, w in target.state_dict().items():
-            start = f"layers.{origin}."
-            if name.startswith(start):
-                zero = silent and name.endswith(("o_proj.weight", "down_proj.weight"))
-                weights[f"layers.{i}.{name.removeprefix(start)}"] = w * 0 if zero else w.clone()
+    origins = origins_of(before.layers, layers)
+    for block, origin in enumerate(origins):
+        start = f"layers.{origin}."
+        for name in (n for n in old if n.startswith(start)):
+            adds = name.endswith(("o_proj.weight", "down_proj.weight"))
+            part = old[name] / origins.count(origin) if adds else old[name].clone()
+            weights[f"layers.{block}.{name.removeprefix(start)}"] = part
     deep.load_state_dict(weights)
     return deep
+
+
+def origins_of(before: int, layers: int) -> list[int]:
+    """Return the old block, counted from 0, that each of `layers` blocks is written from."""
+    inner, new = before - 2, layers - 2
+    return [0, *(1 + block * inner // new for block in range(new)), before - 1]
 
 
 @contextmanager

@@ -124,7 +124,8 @@ def main() -> None:
         "--start-from",
         type=user_path,
         help="a model folder whose text encoder and target to train further; a target of fewer "
-        "--layers gets more, which compute nothing at first",
+        "--layers gets more, by writing its blocks several times, each time with a part of their "
+        "outputs",
     )
     parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)

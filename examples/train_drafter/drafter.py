@@ -344,9 +344,9 @@ def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: P
     """
     drafter: Any = network_of(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
-    # a drafter without feature layers will do too
+    # A drafter without feature layers will do too, or one that read as many of another target.
     if before is not None and (
-        before.config.feature_layers not in ((), sizes.feature_layers)
+        len(before.config.feature_layers) not in (0, len(sizes.feature_layers))
         or replace(before.config, feature_layers=sizes.feature_layers) != sizes
     ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
