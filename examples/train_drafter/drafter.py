@@ -344,7 +344,7 @@ def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: P
     """
     drafter: Any = network_of(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
-    # A drafter without feature layers will do too, or one that read as many of another target.
+    # Feature layers may be new, or others than before if they are as many.
     if before is not None and (
         len(before.config.feature_layers) not in (0, len(sizes.feature_layers))
         or replace(before.config, feature_layers=sizes.feature_layers) != sizes
