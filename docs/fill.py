@@ -237,19 +237,6 @@ def columns_table(numbers: Numbers) -> str:
     return table(head, rows)
 
 
-def others_table(numbers: Numbers) -> str:
-    """Show the same command on other processors, kept by hand from earlier `speed` sections."""
-    shown = ("eagle1", "eagle2", "lantern", "lantern++")
-    lines = []
-    for found in numbers["others"].values():
-        rows = found["rows"]
-        gains = [gain_of(rows[name]) for name in shown]
-        lines.append(
-            [found["processor"], found["date"], f"{rows['vanilla']['step_ms']:.1f}", *gains]
-        )
-    return table(["processor", "date", "vanilla, ms", *(f"`{name}`" for name in shown)], lines, 2)
-
-
 def sizes_table(numbers: Numbers) -> str:
     """Show estimates of whole pictures of published sizes."""
     rows = []
@@ -332,7 +319,6 @@ def audit_table(numbers: Numbers) -> str:
 
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
-    "others": others_table,
     "columns": columns_table,
     "sizes": sizes_table,
     "nodes": nodes_table,

@@ -19,7 +19,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.quality.scenes import ALL, SEEDS, drawn, load_classifier_of, read, true_tokens, truth
+from examples.make_bundled_model import emoji
+from examples.make_bundled_model.scenes import Renderer, add_sprites
+from examples.quality.classifier import load_classifier
+from examples.quality.scenes import ALL, SEEDS, draw_truth, drawn, read, true_tokens, truth
 from lantern_demo import load
 from lantern_demo.bench.report import now
 from lantern_demo.models.tokenizer import neighbour_table
@@ -64,11 +67,13 @@ def main() -> None:
         "--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes"
     )
     parser.add_argument("--pictures", type=int, default=400)
+    add_sprites(parser)
     args = parser.parse_args()
     pipe = load("lantern-scenes", "cpu")
     scenes, networks = truth(args.pictures), pipe.networks
-    classifier = load_classifier_of(pipe.info.folder, pipe.device)
-    tokens = true_tokens(networks, scenes.scenes)
+    classifier = load_classifier(pipe.info.folder, pipe.device)
+    renderer = Renderer(emoji.read(args.sprites), pipe.device)
+    tokens = true_tokens(networks, draw_truth(renderer, scenes.scenes))
     pictures = {
         name: drawn(networks, ids)
         for name, ids in replaced(tokens, networks.tokenizer.codebook).items()

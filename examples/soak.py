@@ -56,10 +56,10 @@ CASES: list[dict[str, Any]] = [
     {"prompt": "a golden sky lantern at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
     {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
     {
-        "prompt": "one green lantern over the hills",
+        "prompt": "two foxes in the hills at dawn",
         "methods": ["lantern++"],
         "seed": 5,
-        "cfg_scale": 1.0,
+        "cfg_scale": 3.0,
     },
 ]
 

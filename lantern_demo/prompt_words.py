@@ -10,43 +10,53 @@ from functools import cache
 from tokenizers.pre_tokenizers import Whitespace
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
+from lantern_demo.scenes import (
+    LANTERN,
+    NOUNS,
+    OF_LANTERNS,
+    PLURALS,
+    SHOWN,
+    SINGULAR,
+    THING_PLACES,
+    WORDINGS,
+    worded,
+)
 
-# fills in the parts that a prompt lacks; the page begins with it
+# offered for a prompt that names nothing that the model draws; the page begins with it
 USUAL = "three red round lanterns over a lake at dusk"
-NUMBER = "count"
-SINGULAR = WORDINGS[NUMBER][0]
+NUMBER, THING, PLACE = "count", "thing", "place"
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
-NOUNS = (NOUN, f"{NOUN}s")
-ALL_BUT_THE_MOON = tuple(part for part in WORDINGS if part != "moon")
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
+FOLLOW_NOUN = ("place", "time", "moon")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: whether it names the subject, and a phrase for each part it has."""
+    """The requests of a prompt: a phrase for each part that it has, and the kinds of things.
 
-    named: bool
+    `counted` says whether an article or a number stands in it.
+    """
+
     said: Mapping[str, str]
+    kinds: int
+    counted: bool
+
+    @property
+    def lanterns(self) -> bool:
+        """Return whether the prompt asks for lanterns first."""
+        return self.said.get(THING) in WORDINGS[THING][0]
 
     @property
     def drawable(self) -> bool:
-        """Return whether the prompt has enough parts.
+        """Return whether the model draws such a prompt: lanterns in any words, or one thing.
 
-        From a bare noun, or a number of them, models draw no clear picture.
+        Things have no colour and no shape, and without a number the model draws another one.
         """
-        return self.named and any(part != NUMBER for part in self.said)
-
-    @property
-    def sure(self) -> bool:
-        """Return whether the requested parts mostly appear.
-
-        A single lantern is missing from about every second picture unless the prompt has all parts
-        but the moon.
-        """
-        several = self.said.get(NUMBER) not in SINGULAR
-        return self.drawable and (several or all(part in self.said for part in ALL_BUT_THE_MOON))
+        if self.kinds != 1 or self.lanterns:
+            return self.kinds == 1
+        one = self.counted and self.said.get(NUMBER) in SINGULAR
+        return one and not self.said.keys() & set(OF_LANTERNS)
 
 
 class Phrasebook:
@@ -58,28 +68,43 @@ class Phrasebook:
         for part, classes in WORDINGS.items():
             options = [
                 [phrase for phrase in dict.fromkeys(phrases) if words.issuperset(phrase.split())]
-                for phrases in classes
+                for kind, phrases in enumerate(classes)
+                if part != THING or kind in SHOWN
             ]
             self.parts[part] = [phrases for phrases in options if phrases]
+        self.forms = {
+            form: (kind, names[0])
+            for kind in SHOWN
+            for names in NOUNS[kind]
+            for form in names
+            if words.issuperset(form.split())
+        }
         self.readings = self._readings()
         self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
         """Return (words, part, their phrase), the longest first.
 
-        "under a moonless sky" contains the kind "sky" without meaning it.
+        "under a moonless sky" contains the shape "sky" without meaning it.
         """
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
-        for part, options in self.parts.items():
+        spoken = {part: options for part, options in self.parts.items() if part != THING}
+        places = {
+            phrase
+            for phrases in THING_PLACES
+            for phrase in phrases
+            if self.words.issuperset(phrase.split())
+        }
+        for part, options in spoken.items():
             for option in options:
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
-                if part not in BEFORE_NOUN:
+                if part in FOLLOW_NOUN:
                     # The last word of a phrase alone has its meaning, as in "a lake". If two
                     # options share their last word, the later one applies, so that "moon" means a
                     # moon unless the prompt denies it.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
-        found = {**ends, **whole}
+        found = {**ends, **{phrase: (PLACE, phrase) for phrase in places}, **whole}
         return [
             (words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))
         ]
@@ -97,15 +122,25 @@ class Phrasebook:
         for words, part, phrase in self.readings:
             if part not in said and f" {words} " in text:
                 said[part], text = phrase, text.replace(f" {words} ", f" {GAP} ")
-        one, several = (noun in tokens for noun in NOUNS)
-        if one and not several:
+        named = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
+        if named:
+            said[THING] = self.forms[named[0][1]][1]  # the first in the prompt counts
+        kinds = {self.forms[form][0] for _, form in named}
+        counted = NUMBER in said or bool({ARTICLE, "an"} & set(tokens))
+        if named and named[0][1] == said[THING]:
             said.setdefault(NUMBER, SINGULAR[0])
-        return Reading(one or several, said)
+        ordered = {part: said[part] for part in WORDINGS if part in said}
+        return Reading(ordered, len(kinds), counted)
 
     def nearest(self, prompt: str) -> str:
         """Return the nearest prompt of known phrases alone that is drawn reliably."""
-        said = self.read(prompt).said
-        return worded(said if Reading(True, said).sure else {**self.usual, **said})
+        reading = self.read(prompt)
+        if reading.lanterns or not reading.kinds:
+            return worded(reading.said if reading.kinds else {**self.usual, **reading.said})
+        kept = {part: phrase for part, phrase in reading.said.items() if part not in OF_LANTERNS}
+        if kept.get(NUMBER) not in SINGULAR:
+            kept[NUMBER] = SINGULAR[0]
+        return worded(kept)
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
@@ -115,7 +150,7 @@ def phrasebook(info: ModelInfo) -> Phrasebook | None:
 
 @cache
 def _of(words: frozenset[str]) -> Phrasebook | None:
-    return Phrasebook(words) if words.issuperset(NOUNS) else None
+    return Phrasebook(words) if words.issuperset((LANTERN, PLURALS[LANTERN])) else None
 
 
 def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
@@ -125,14 +160,13 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
     book = phrasebook(info)
     if book is None or (reading := book.read(prompt)).drawable:
         return None
-    if not reading.named:
-        return f"This model draws only {NOUNS[1]}, and the prompt asks for none.", book.nearest(
-            prompt
-        )
-    return (
-        f"This model draws one to four {NOUNS[1]}. Add a colour, kind, place or time.",
-        book.nearest(prompt),
-    )
+    if not reading.kinds:
+        why = f"This model draws lanterns and {len(SHOWN) - 1} things, and the prompt names none."
+    elif reading.kinds > 1:
+        why = "This model draws one kind of thing in a picture."
+    else:
+        why = "This model draws one of a thing, in its own colours."
+    return why, book.nearest(prompt)
 
 
 def warning(info: ModelInfo, prompt: str) -> str | None:

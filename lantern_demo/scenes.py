@@ -1,4 +1,8 @@
-"""The words of the bundled model's lantern scenes: attributes, wordings, captions."""
+"""The words of the bundled model's world: attributes of a scene, wordings, captions.
+
+A scene shows one to four paper lanterns, or one or two of an everyday thing. Only lanterns have a
+colour and a shape. The bundled model has learnt all of it, and draws SHOWN reliably.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,67 @@ COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 SHAPES = ("round", "box", "sky")
 PLACES = ("lake", "hills", "plain")
 TIMES = ("dusk", "night", "dawn")
-MAX_COUNT = 4
+MOST_LANTERNS, MOST_THINGS = 4, 2  # of a scene; of SHOWN things the model draws one
 
-# The classes of every attribute, in the order of their indices.
+LANTERN = "lantern"
+# The names of everyday things with their plurals, the plain name first.
+THINGS: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("cat", "cats"), ("kitten", "kittens")),
+    (("dog", "dogs"), ("puppy", "puppies")),
+    (("owl", "owls"),),
+    (("apple", "apples"),),
+    (("car", "cars"),),
+    (("house", "houses"), ("home", "homes")),
+    (("castle", "castles"),),
+    (("boat", "boats"), ("sailboat", "sailboats")),
+    (("rocket", "rockets"), ("spaceship", "spaceships")),
+    (("tree", "trees"),),
+    (("mushroom", "mushrooms"),),
+    (("guitar", "guitars"),),
+    (("rabbit", "rabbits"), ("bunny", "bunnies")),
+    (("fox", "foxes"),),
+    (("horse", "horses"), ("pony", "ponies")),
+    (("elephant", "elephants"),),
+    (("penguin", "penguins"),),
+    (("duck", "ducks"),),
+    (("turtle", "turtles"), ("tortoise", "tortoises")),
+    (("butterfly", "butterflies"),),
+    (("dragon", "dragons"),),
+    (("cake", "cakes"),),
+    (("bus", "buses"),),
+    (("bicycle", "bicycles"), ("bike", "bikes")),
+    (("flower", "flowers"), ("sunflower", "sunflowers")),
+    (("umbrella", "umbrellas"),),
+    (("bear", "bears"), ("teddy bear", "teddy bears")),
+    (("balloon", "balloons"),),
+    (("strawberry", "strawberries"),),
+    (("frog", "frogs"),),
+    (("cow", "cows"),),
+    (("crown", "crowns"),),
+)
+# The names of what a scene shows, in the order of the classes of "thing".
+NOUNS = (((LANTERN, "lanterns"), ("paper lantern", "paper lanterns")), *THINGS)
+
+# Of these the model often draws another: seldom more than half of the pictures show them.
+UNSURE = ("owl", "house", "rocket", "tree", "rabbit", "horse", "dragon", "flower", "frog")
+# The classes of "thing" that it is asked for: lanterns and the other things.
+SHOWN = tuple(kind for kind, names in enumerate(NOUNS) if names[0][0] not in UNSURE)
+
+# The classes of every attribute, in the order of their indices. Things have the empty colour and
+# shape.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "count": tuple(str(n + 1) for n in range(MAX_COUNT)),
-    "colour": COLOURS,
-    "shape": SHAPES,
+    "thing": tuple(names[0][0] for names in NOUNS),
+    "count": tuple(str(n + 1) for n in range(MOST_LANTERNS)),
+    "colour": (*COLOURS, ""),
+    "shape": (*SHAPES, ""),
     "place": PLACES,
     "time": TIMES,
     "moon": ("no", "yes"),
 }
+OF_LANTERNS = ("colour", "shape")  # attributes that things lack
 
-NOUN = "lantern"
-BEFORE_NOUN = ("count", "colour", "shape")  # attributes named before the noun; the others follow it
 # For each class of an attribute, the wordings that captions choose from, the plainest first. A
-# repeated one is chosen twice as often.
+# repeated one is chosen twice as often. They stand in a caption in this order.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (
         ("one", "a", "a single"),
@@ -40,6 +89,7 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("purple", "purple", "violet"),
     ),
     "shape": (("round", "round", "globe"), ("box", "box", "square"), ("sky", "sky", "floating")),
+    "thing": tuple(tuple(singular for singular, _ in names) for names in NOUNS),
     "place": (
         ("over a lake", "over a lake", "above still water", "by the lake", "over the water"),
         ("over the hills", "over hills", "above rolling hills", "in the hills", "in the mountains"),
@@ -55,52 +105,40 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
     ),
 }
+# Places of things, which stand on the ground.
+THING_PLACES = (
+    ("on a lake", "on a lake", "by a lake", "on the water", "over a lake"),
+    ("in the hills", "in the hills", "on a hill", "in the mountains", "over the hills"),
+    ("on a plain", "on a plain", "in a field", "in a meadow", "over a plain"),
+)
+SINGULAR = WORDINGS["count"][0]
+PLURALS = {singular: plural for names in NOUNS for singular, plural in names}
 
 
-def full_caption(count: int, colour: int, shape: int, place: int, time: int, moon: int) -> str:
+def full_caption(
+    thing: int, count: int, colour: int, shape: int, place: int, time: int, moon: int
+) -> str:
     """Return the plainest wording that names every attribute, by class index.
 
     Quality is measured on these captions.
     """
-    classes = {
-        "count": count,
-        "colour": colour,
-        "shape": shape,
-        "place": place,
-        "time": time,
-        "moon": moon,
+    said = {
+        "thing": WORDINGS["thing"][thing][0],
+        "count": WORDINGS["count"][count][0],
+        "place": (THING_PLACES if thing else WORDINGS["place"])[place][0],
+        "time": WORDINGS["time"][time][0],
+        "moon": WORDINGS["moon"][moon][0],
     }
-    return worded({name: WORDINGS[name][value][0] for name, value in classes.items()})
+    if not thing:
+        said |= {"colour": WORDINGS["colour"][colour][0], "shape": WORDINGS["shape"][shape][0]}
+    return worded(said)
 
 
 def worded(said: Mapping[str, str]) -> str:
     """Return a caption with some attributes, each in the given wording.
 
-    Without a number it describes several lanterns.
+    It describes lanterns unless "thing" is given, and several unless the number is one.
     """
-    noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
-    before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
-    after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
-    return " ".join((*before, noun, *after))
-
-
-def vocabulary() -> list[str]:
-    """Return every word that a caption can contain, sorted."""
-    text = " ".join(
-        phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases
-    )
-    return sorted(
-        {
-            *text.split(),
-            "an",
-            NOUN,
-            f"{NOUN}s",
-            "paper",
-            "picture",
-            "of",
-            "and",
-            "softly",
-            "lit",
-            ",",
-        }
-    )
+    noun = said.get("thing", LANTERN)
+    words = {**said, "thing": noun if said.get("count") in SINGULAR else PLURALS[noun]}
+    return " ".join(words[name] for name in WORDINGS if name in words)

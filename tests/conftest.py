@@ -130,6 +130,20 @@ def judged_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="session")
+def sprites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of sprites: a grey square for every thing."""
+    import torch
+
+    from examples.make_bundled_model import emoji
+    from lantern_demo.scenes import THINGS
+
+    file = tmp_path_factory.mktemp("sprites") / "sprites.npz"
+    shape = len(THINGS), 4, emoji.SPRITE, emoji.SPRITE
+    emoji.write(file, torch.full(shape, 200, dtype=torch.uint8))
+    return file
+
+
+@pytest.fixture(scope="session")
 def pipe(folder: Path) -> Pipeline:
     """The model of `folder`, loaded."""
     from lantern_demo import load

@@ -141,6 +141,7 @@ QUALITY = ["--model", "tiny", "--out", "out", "--device", "cpu"]
         (sizes.main, ["--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
         (quality.main, [*QUALITY, "--pictures", "9"], "--pictures must be a multiple of 2"),
         (quality.main, [*QUALITY, "--pictures", "4", "--tree", "no tree"], "tree must be one of"),
+        (quality.main, [*QUALITY, "--sprites", "no"], "no does not exist: run examples/make_bun"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -149,10 +150,13 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
     command: list[str],
     says: str,
     judged_folder: Path,
+    sprites: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(judged_folder.parent)
+    if program is quality.main:
+        command = ["--sprites", str(sprites), *command]
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:

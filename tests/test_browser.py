@@ -36,7 +36,7 @@ from tiny import served as serving
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import WORDINGS
+from lantern_demo.scenes import OF_LANTERNS, WORDINGS
 from lantern_demo.ui import form, texts
 from lantern_demo.ui import page as served
 from lantern_demo.ui.recorded import recorded_runs
@@ -274,17 +274,35 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
     colour = page.locator("#sentence").get_by_label(texts.PARTS["colour"], exact=True)
     expect(colour).to_have_value("golden")
     page.locator("#surprise").click()
-    expect(colour).not_to_have_value("")
+    expect(line).not_to_be_visible()
+
+
+def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
+    """A cat has no colour and no kind, and there is one; lanterns have the usual ones."""
+    parts = page.locator("#sentence")
+    pick(page, "thing", "cats")
+    for part in OF_LANTERNS:
+        expect(parts.get_by_label(texts.PARTS[part], exact=True)).to_have_count(0)
+    number = parts.get_by_label(texts.PARTS["count"], exact=True)
+    expect(number).to_have_value("one")
+    page.locator("#type").click()
+    line = page.locator("#prompt :is(textarea, input)")
+    expect(line).to_have_value("one cat over a lake at dusk")
+    page.locator("#type").click()
+    pick(page, "thing", "lanterns")
+    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_value("red")
 
 
 def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
-    """A word that is left out is struck, a short prompt is completed, what is no prompt refused."""
+    """A word that is left out is struck. The nearest prompt is drawn in place of one that the model
+    cannot draw. What names nothing drawable is refused.
+    """
     only(page, "vanilla")
     status = page.locator("#status")
     broken = "<img src=x onerror=document.title='broken'>"
     for prompt, why in (
         ("", "The prompt is empty"),
-        ("a cat", "This model draws only lanterns, and the prompt asks for none."),
+        ("a zebra", "This model draws lanterns and 23 things, and the prompt names none."),
         ("x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         type_prompt(page, prompt)
@@ -296,10 +314,10 @@ def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
     drawn(page, 1)
     expect(status.locator("s").first).to_have_text("zebra")
     assert status.locator("img").count() == 0 and "broken" not in page.title()
-    type_prompt(page, "four lanterns")
+    type_prompt(page, "two red cats at night")
     draw(page)
-    whole = "four red round lanterns over a lake at dusk"
-    expect(status).to_contain_text(texts.COMPLETED.format(prompt=whole))
+    whole = "one cat at night"
+    expect(status).to_contain_text(texts.INSTEAD.format(prompt=whole))
     page.wait_for_function("prompt => lanternRun.prompt === prompt", arg=whole)
 
 

@@ -90,11 +90,12 @@ def test_what_is_drawn_depends_on_the_weights_that_draw_it(
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_whole_command_on_a_small_model(
-    judged_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    judged_folder: Path, sprites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, chosen = tmp_path / "out", ["eagle1", "lantern"]
     asked = "--pictures 8 --sweep-pictures 4 --rounds 1 --tree small --device cpu --methods"
-    run.main(["--model", str(judged_folder), "--out", str(out), *asked.split(), *chosen])
+    given = ["--model", str(judged_folder), "--sprites", str(sprites), "--out", str(out)]
+    run.main([*given, *asked.split(), *chosen])
     report = json.loads((out / "front.json").read_text(encoding="utf-8"))
     by_name = {row["name"]: row for row in report["rows"]}
     speed = {name: row["speed"] for name, row in by_name.items() if row["group"] == "main"}

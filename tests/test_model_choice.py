@@ -49,7 +49,7 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
     found = choose(service, form, model)
     s = form.sentence
     parts = {"set_for": form.set_for, "note": form.note, "prompt": s.prompt, "label": s.label}
-    parts |= {"typing": s.typing, "noun": s.noun, "toggle": s.toggle, "surprise": s.surprise}
+    parts |= {"typing": s.typing, "toggle": s.toggle, "surprise": s.surprise}
     parts |= {"methods": form.methods[0], "others": form.methods[1]} | s.lists | form.knobs
     names = {id(part): name for name, part in parts.items()}
     assert {id(component) for component in found} == set(names)
@@ -98,7 +98,7 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
     assert "estimates" in said and all(part in said for part in needs.split(", "))
     assert found["prompt"]["visible"] and found["typing"]
-    lists = ("label", "count", "noun", "toggle", "surprise")
+    lists = ("label", "count", "thing", "toggle", "surprise")
     assert not any(found[name]["visible"] for name in lists)
     assert found["prompt"]["value"] == (info.prompts or (texts.EXAMPLES[0][0],))[0]
     drafting = {method.id for method in METHODS.values() if method.needs_drafter}
@@ -116,7 +116,7 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
     assert not found["prompt"]["visible"] and not found["label"]["visible"]
-    assert all(found[name]["visible"] for name in ("noun", "toggle", "surprise", *WORDINGS))
+    assert all(found[name]["visible"] for name in ("toggle", "surprise", *WORDINGS))
     said = {part: found[part]["value"] for part in WORDINGS if found[part]["value"]}
     assert worded(said) == texts.EXAMPLES[0][0] and not found["typing"]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"

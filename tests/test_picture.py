@@ -1,6 +1,4 @@
-"""The picture decoder: what it makes of tokens, where it starts, what it is taught, and how it is
-kept.
-"""
+"""The picture decoder: what it makes of tokens, and how it is kept."""
 
 from __future__ import annotations
 
@@ -14,10 +12,6 @@ from tiny import vq_config, write_tiny_model
 from torch import Tensor
 from transformers import JanusVQVAEConfig
 
-from examples.make_bundled_model.picture import (
-    config,
-    start_from,
-)
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
@@ -41,19 +35,31 @@ def tokens() -> Tensor:
     return torch.randint(32, (3, 16), generator=torch.Generator().manual_seed(1))
 
 
+def config(tokenizer: ImageTokenizer, channels: int) -> JanusVQVAEConfig:
+    shape = tokenizer.vq.config.to_diff_dict()
+    return JanusVQVAEConfig(**{**shape, "out_channels": channels})
+
+
 @torch.inference_mode()
-def test_it_starts_as_the_tokenizers_decoder_with_every_pixel_doubled(
+def test_with_the_tokenizers_weights_it_draws_every_pixel_four_times(
     tokenizer: ImageTokenizer, tokens: Tensor
 ) -> None:
-    decoder = PictureDecoder(config(tokenizer)).eval()
+    decoder = PictureDecoder(config(tokenizer, 12)).eval()
     assert decoder.size == 2 * tokenizer.size == 64
-    start_from(decoder, tokenizer)
+    weights = {
+        name: weight
+        for name, weight in tokenizer.vq.state_dict().items()
+        if name.startswith(("decoder.", "post_quant_conv."))
+    }
+    for end in ("weight", "bias"):  # a pixel shuffle reads the channels colour by colour
+        last = f"decoder.conv_out.{end}"
+        weights[last] = weights[last].repeat_interleave(4, 0)
+    decoder.load_state_dict(weights)
     doubled = F.interpolate(tokenizer.decode(tokens), scale_factor=2)
     torch.testing.assert_close(decoder(tokenizer.vectors(tokens)), doubled, atol=1e-5, rtol=0)
-    shape = config(tokenizer).to_diff_dict()
-    assert PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 27})).size == 96
+    assert PictureDecoder(config(tokenizer, 27)).size == 96
     with pytest.raises(ValueError, match=r"3 times a square \(3, 12, 27\), got 6"):
-        PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 6}))
+        PictureDecoder(config(tokenizer, 6))
 
 
 @torch.inference_mode()

@@ -41,7 +41,9 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
     drawn = pipe.generate("two Purple zebras over a lake")
     record = drawn.record
     assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning == record["warning"] and "Try: two purple lanterns" in str(drawn.warning)
+    assert drawn.warning == record["warning"] and "Try: two purple round lanterns" in str(
+        drawn.warning
+    )
     assert pipe.generate("two purple lanterns over a lake").warning is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,13 @@ from urllib.parse import parse_qsl
 import pytest
 from tiny import page_of
 
-from examples.make_bundled_model.lanterns import caption, sample_scenes
+from examples.make_bundled_model.scenes import sample
+from examples.make_bundled_model.world import Captions, vocabulary
+from lantern_demo.bench.speed import prompts_for
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import phrasebook, warning
 from lantern_demo.runs.pipeline import info_of
-from lantern_demo.scenes import ATTRIBUTES, WORDINGS, full_caption, vocabulary
+from lantern_demo.scenes import ATTRIBUTES, NOUNS, OF_LANTERNS, SHOWN, THING_PLACES, WORDINGS
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -36,19 +37,20 @@ assert BOOK is not None
 
 def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
     assert INFO.vocabulary is not None and INFO.vocabulary >= set(vocabulary())
-    for part, classes in WORDINGS.items():
+    things = [WORDINGS["thing"][kind] for kind in SHOWN]
+    for part, classes in {**WORDINGS, "thing": things}.items():
         assert [set(option) for option in BOOK.parts[part]] == [set(option) for option in classes]
+    assert set(BOOK.forms) == {form for kind in SHOWN for names in NOUNS[kind] for form in names}
     assert {
         word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()
     } <= INFO.vocabulary
 
 
 def test_full_captions_are_read_and_written_as_they_are() -> None:
-    rng = random.Random(0)
-    for _ in range(200):
-        prompt = full_caption(*(rng.randrange(len(classes)) for classes in ATTRIBUTES.values()))
+    for prompt in prompts_for(INFO, 200):
         reading = BOOK.read(prompt)
-        assert set(reading.said) == set(WORDINGS) and reading.sure
+        lacks = set() if reading.lanterns else set(OF_LANTERNS)
+        assert reading.said.keys() == WORDINGS.keys() - lacks and reading.drawable
         assert BOOK.nearest(prompt) == prompt
 
 
@@ -56,33 +58,49 @@ def test_captions_of_every_wording_are_read() -> None:
     """With attributes left unsaid, in other orders: what is read is what the caption was made from,
     and no more.
     """
-    scenes, rng = sample_scenes(300, 5), random.Random(1)
-    for row in range(300):
-        text = caption(scenes, row, rng, omit=0.3)
-        reading, values = (
-            BOOK.read(text),
-            {name: int(tensor[row]) for name, tensor in scenes.attributes().items()},
-        )
-        assert reading.named
+    scenes = sample(600, 5).attributes()
+    captions = Captions({word: number for number, word in enumerate(vocabulary(), 1)})
+    for row, text in enumerate(captions.text(captions(scenes, 1))):
+        values = {name: int(tensor[row]) for name, tensor in scenes.items()}
+        reading = BOOK.read(text)
+        wordings = {
+            **WORDINGS,
+            "place": [a + b for a, b in zip(WORDINGS["place"], THING_PLACES, strict=True)],
+        }
+        if values["thing"] not in SHOWN:
+            assert reading.kinds == 0
+            continue
+        assert reading.kinds == 1
         for part, phrase in reading.said.items():
-            assert phrase in WORDINGS[part][values[part]], (text, part, phrase)
+            assert phrase in wordings[part][values[part]], (text, part, phrase)
         for part, value in values.items():
+            if part in OF_LANTERNS and not ATTRIBUTES[part][value]:
+                assert part not in reading.said
+                continue
             heard = f" {text} ".replace(",", " ,").replace("moonless sky", "moonless")
-            if any(f" {phrase} " in heard for phrase in WORDINGS[part][value] if phrase != "a"):
+            if any(f" {phrase} " in heard for phrase in wordings[part][value] if phrase != "a"):
                 assert part in reading.said, (text, part)
 
 
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        ("A Golden\tLANTERN, near the Hills!", "count one, colour golden, place over the hills"),
+        (
+            "A Golden\tLANTERN, near the Hills!",
+            "count one, colour golden, thing lantern, place over the hills",
+        ),
         (
             "two sky lanterns under a moonless sky",
-            "count two, shape sky, moon under a moonless sky",
+            "count two, shape sky, thing lantern, moon under a moonless sky",
         ),
-        ("red lanterns and the moon", "colour red, moon with a full moon"),
-        ("a lantern and four more lanterns", "count four"),
-        ("redder lanterns of the nighttime", ""),
+        ("red lanterns and the moon", "colour red, thing lantern, moon with a full moon"),
+        ("a lantern and four more lanterns", "count four, thing lantern"),
+        ("redder lanterns of the nighttime", "thing lantern"),
+        ("a fluffy cat", "count one, thing cat"),
+        ("Two teddy bears on the water", "count two, thing teddy bear, place on the water"),
+        ("an apple and a castle on a hill", "count one, thing apple, place on a hill"),
+        ("a rocket over a lake", "place over a lake"),
+        ("redder nights", ""),
     ],
 )
 def test_what_a_prompt_says(prompt: str, said: str) -> None:
@@ -91,30 +109,35 @@ def test_what_a_prompt_says(prompt: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "drawable", "sure", "nearest"),
+    ("prompt", "drawable", "nearest"),
     [
-        ("\u7ea2\u706f\u7b3c", False, False, "three red round lanterns over a lake at dusk"),
-        ("four lanterns", False, False, "four red round lanterns over a lake at dusk"),
-        ("two blue cats at night", False, False, "two blue lanterns at night"),
-        ("a red lantern", True, False, "one red round lantern over a lake at dusk"),
-        ("two red zebra lanterns by the lake", True, True, "two red lanterns by the lake"),
+        ("\u7ea2\u706f\u7b3c", False, "three red round lanterns over a lake at dusk"),
+        ("four lanterns", True, "four lanterns"),
+        ("a red lantern", True, "one red lantern"),
+        ("golden lanterns", True, "golden lanterns"),
+        ("the cat", False, "one cat"),
+        ("two red zebra sky lanterns by the lake", True, "two red sky lanterns by the lake"),
+        ("a fluffy cat", True, "one cat"),
+        ("two blue cats at night", False, "one cat at night"),
+        ("cats", False, "one cat"),
+        ("kittens in a meadow", False, "one kitten in a meadow"),
+        ("an apple and a castle", False, "one apple"),
+        ("a rocket at night", False, "three red round lanterns over a lake at night"),
+        ("a green box lantern and a cat", False, "one green box lantern"),
     ],
 )
-def test_what_is_drawn_and_what_is_offered(
-    prompt: str, drawable: bool, sure: bool, nearest: str
-) -> None:
-    reading = BOOK.read(prompt)
-    assert (reading.drawable, reading.sure) == (drawable, sure)
+def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, nearest: str) -> None:
+    assert BOOK.read(prompt).drawable == drawable
     assert BOOK.nearest(prompt) == nearest
     offered = BOOK.read(nearest)
-    assert offered.sure and set(nearest.split()) <= BOOK.words, "what is offered can be drawn"
+    assert offered.drawable and set(nearest.split()) <= BOOK.words, "what is offered can be drawn"
     assert BOOK.nearest(nearest) == nearest
 
 
 def test_only_a_model_of_few_words_warns(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
-        assert info.published is None or warning(info, "a cat") is None
+        assert info.published is None or warning(info, "a zebra") is None
     for number, text in enumerate(("{", "[]", '{"model": {"vocab": {"cat": 1}}}')):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -228,7 +251,7 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
     w, knobs = visitor.w, [None] * len(ON_THE_FORM)
-    begun, answer = visitor.presses("a cat", False, knobs)
+    begun, answer = visitor.presses("a zebra", False, knobs)
     assert begun == {w.waits: False} and list(answer) == [w.status]
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
 

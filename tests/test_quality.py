@@ -13,12 +13,14 @@ import pytest
 import torch
 from passes import step
 
+from examples.make_bundled_model import emoji
+from examples.make_bundled_model.scenes import Renderer, sample
 from examples.quality import intervals, scenes, tokens
-from examples.quality.classifier import AttributeClassifier
+from examples.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, full_caption
 
 PROMPTS = [
     "two red round lanterns over a lake at dusk",
@@ -34,7 +36,7 @@ def bundled() -> Pipeline:
 
 @pytest.fixture(scope="module")
 def classifier(bundled: Pipeline) -> AttributeClassifier:
-    return scenes.load_classifier_of(bundled.info.folder, bundled.device)
+    return load_classifier(bundled.info.folder, bundled.device)
 
 
 def refused(says: str, call: Any, *values: Any) -> None:
@@ -49,7 +51,7 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
     networks, short = pipe.networks, torch.zeros(3, 15)
     shape = r"\[3 prompts, 16\], got the shape \(3, 15\)"
     refused(shape, tokens.nll, networks.target, networks.text, PROMPTS, short, Sampling())
-    refused("there is none in", scenes.load_classifier_of, Path("nowhere"), pipe.device)
+    refused("there is none in", load_classifier, Path("nowhere"), pipe.device)
 
 
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
@@ -101,15 +103,23 @@ def test_true_scenes_are_what_their_captions_say() -> None:
         wanted = full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
         assert some.prompts[i] == some.captions[i // 2] == wanted
     assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
+    of_lanterns = some.wanted["thing"] == 0
+    for name in OF_LANTERNS:
+        empty = some.wanted[name] == ATTRIBUTES[name].index("")
+        assert torch.equal(empty, ~of_lanterns)
+    assert 0 < of_lanterns.sum() < 12
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
 
 
 def test_scenes_are_read_in_batches(
-    bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch
+    bundled: Pipeline,
+    classifier: AttributeClassifier,
+    sprites: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scenes, "BATCH", 3)
-    some = scenes.truth(8)
-    images = scenes.draw_truth(some.scenes, bundled.device)
+    some = scenes.SceneSet(sample(8, 5, things=0))
+    images = scenes.draw_truth(Renderer(emoji.read(sprites), bundled.device), some.scenes)
     right = scenes.read(classifier, images, some.wanted)
     whole = classifier.read(images)
     assert set(right) == {*ATTRIBUTES, scenes.ALL} and right["colour"].mean() > 0.8
@@ -120,7 +130,8 @@ def test_scenes_are_read_in_batches(
     assert (wrong["moon"] != right["moon"]).all()
     every = numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])
     assert (wrong[scenes.ALL] == every).all()
-    ids = scenes.true_tokens(bundled.networks, some.scenes)
-    assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
-    with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
+    ids = scenes.true_tokens(bundled.networks, images)
+    small = torch.nn.functional.avg_pool2d(images[:1], 2)
+    assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(small))
+    with pytest.raises(ValueError, match="'thing' of each of the 8 pictures"):
         scenes.read(classifier, images, {})

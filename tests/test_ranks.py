@@ -55,7 +55,7 @@ def mark(part: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [paper, quality], ids=["paper_evaluation", "quality"])
 def test_two_processes_give_the_numbers_of_one_and_resume(
-    module: ModuleType, judged_folder: Path, tmp_path: Path
+    module: ModuleType, judged_folder: Path, sprites: Path, tmp_path: Path
 ) -> None:
     captions = tmp_path / "captions.txt"
     captions.write_text("a sky\na red lantern\na lake\nfour lanterns\n", encoding="utf-8")
@@ -65,6 +65,7 @@ def test_two_processes_give_the_numbers_of_one_and_resume(
         words += ["--pictures", 4]
     else:
         words += ["--pictures", 4, "--sweep-pictures", 0, "--rounds", 1, "--tree", "small"]
+        words += ["--sprites", sprites]
     one, two = tmp_path / "one", tmp_path / "two"
     module.main([*map(str, words), "--out", str(one)])
     (whole,) = one.glob("drawn-*.jsonl")

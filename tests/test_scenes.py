@@ -1,116 +1,134 @@
-"""The renderer of lantern scenes: seeded, in range, truthful about its attributes and captions."""
+"""The scenes of the bundled model's world: seeded, in range, truthful about their attributes."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
-import numpy
 import pytest
 import torch
-import torch.nn.functional as F
-from PIL import Image
+from torch import Tensor
 
-from examples.make_bundled_model.lanterns import (
-    HORIZON,
-    SIZE,
-    Scenes,
-    _edge,
-    _line,
-    render,
-    sample_scenes,
+from examples.make_bundled_model.emoji import SPRITE
+from examples.make_bundled_model.scenes import HORIZON, LANTERNS, SIZE, TWINS, Renderer, sample
+from examples.make_bundled_model.scenes import Scenes as Parameters
+from lantern_demo.scenes import (
+    ATTRIBUTES,
+    COLOURS,
+    MOST_LANTERNS,
+    PLACES,
+    SHAPES,
+    THINGS,
+    TIMES,
 )
-from examples.make_bundled_model.tokenizer import psnr
-from lantern_demo.scenes import ATTRIBUTES
-
-# What each attribute may be called, written down here by itself so that a slip in the renderer's
-# own lists is seen.
-WORDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "count": (("one", "a", "an", "a single"), ("two", "a pair of"), ("three",), ("four",)),
-    "colour": (
-        ("red", "scarlet", "crimson"),
-        ("orange", "amber"),
-        ("yellow", "golden"),
-        ("green", "jade"),
-        ("blue", "azure"),
-        ("purple", "violet"),
-    ),
-    "shape": (("round", "globe"), ("box", "square"), ("sky", "floating")),
-    "place": (("lake", "water"), ("hills", "mountains"), ("plain", "fields", "meadow", "field")),
-    "time": (("dusk", "sunset", "evening"), ("night", "midnight"), ("dawn", "sunrise", "morning")),
-    "moon": (
-        ("without a moon", "no moon", "moonless"),
-        ("full moon", "the moon", "with a moon", "moonlight"),
-    ),
-}
 
 
-def says(text: str, phrases: tuple[str, ...]) -> bool:
-    return any(f" {phrase} " in f" {text.replace(',', ' ')} " for phrase in phrases)
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    """One whose things are white squares."""
+    return Renderer(torch.full((len(THINGS), 4, SPRITE, SPRITE), 255, dtype=torch.uint8), "cpu")
 
 
-def test_scenes_are_seeded_in_range_and_of_all_attributes() -> None:
+def even(values: Tensor, classes: int) -> bool:
+    """Whether every class has its even share, to five standard deviations."""
+    shares = torch.bincount(values, minlength=classes) / len(values)
+    near = 5 * (1 / classes / len(values)) ** 0.5
+    return len(shares) == classes and bool(((shares - 1 / classes).abs() < near).all())
+
+
+def test_scenes_are_seeded_and_of_all_attributes() -> None:
     torch.manual_seed(5)
-    wanted = torch.rand(3)
+    following = torch.rand(3)
     torch.manual_seed(5)
-    scenes, again, other = sample_scenes(600, 1), sample_scenes(600, 1), sample_scenes(600, 2)
-    render(scenes.rows(slice(1)))
-    assert torch.equal(torch.rand(3), wanted), "the global generator is left alone"
-    assert all(torch.equal(getattr(scenes, f.name), getattr(again, f.name)) for f in fields(Scenes))
-    assert not torch.equal(scenes.centre, other.centre) and not torch.equal(
-        scenes.phase, other.phase
-    )
-    assert list(scenes.attributes()) == list(ATTRIBUTES)
-    for name, classes in ATTRIBUTES.items():
-        share = torch.bincount(scenes.attributes()[name], minlength=len(classes)) / 600
-        # five standard deviations around an even share
-        assert len(share) == len(classes)
-        assert ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all(), name
-    assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1) and scenes.radius.max() < 0.35
-    assert HORIZON[0] <= scenes.horizon.min() and scenes.horizon.max() <= HORIZON[1]
-    for row in range(300):  # lanterns are in the picture, and apart
+    scenes, again, other = sample(4000, 1), sample(4000, 1), sample(4000, 2)
+    assert torch.equal(torch.rand(3), following), "the global generator is left alone"
+    for name in (f.name for f in fields(Parameters)):
+        assert torch.equal(getattr(scenes, name), getattr(again, name))
+    assert not torch.equal(scenes.centre, other.centre)
+    assert not torch.equal(scenes.phase, other.phase)
+    attributes = scenes.attributes()
+    assert list(attributes) == list(ATTRIBUTES)
+    lantern = scenes.thing == 0
+    assert lantern.float().mean() == pytest.approx(LANTERNS, abs=0.04)
+    assert even(scenes.thing[~lantern] - 1, len(THINGS))
+    assert even(scenes.count[lantern], MOST_LANTERNS)
+    assert scenes.count[~lantern].float().mean() == pytest.approx(TWINS, abs=0.05)
+    assert scenes.count[~lantern].max() == 1
+    for name, classes in (("colour", len(COLOURS)), ("shape", len(SHAPES))):
+        assert even(attributes[name][lantern], classes)
+        assert (attributes[name][~lantern] == classes).all()
+        assert ATTRIBUTES[name][classes] == ""
+    for name, classes in (("place", len(PLACES)), ("time", len(TIMES)), ("moon", 2)):
+        assert even(attributes[name], classes)
+
+
+def test_what_a_scene_shows_is_in_the_picture_and_apart() -> None:
+    scenes = sample(600, 3)
+    lantern = scenes.thing == 0
+    hung, stood = (scenes.radius > 0).sum(1), (scenes.side > 0).sum(1)
+    assert torch.equal(hung, torch.where(lantern, scenes.count + 1, 0))
+    assert torch.equal(stood, torch.where(lantern, 0, scenes.count + 1))
+    for place, (low, high) in enumerate((HORIZON[0], HORIZON[1], HORIZON[1])):
+        horizons = scenes.horizon[scenes.place == place]
+        assert low <= horizons.min() and horizons.max() <= high
+    for row in range(600):
         n = int(scenes.count[row]) + 1
-        x, r = scenes.centre[row, :n, 0], scenes.radius[row, :n]
-        assert (x.abs() + r <= 1.0).all() and (x.diff() >= (r[1:] + r[:-1]) * 0.99).all(), row
+        if lantern[row]:
+            x, half = scenes.centre[row, :n, 0], scenes.radius[row, :n]
+        else:
+            x, half = scenes.foot[row, :n, 0], scenes.side[row, :n] / 2
+            top = scenes.foot[row, :n, 1] - scenes.side[row, :n]
+            assert top.min() > -1 and scenes.foot[row, :n, 1].max() < 1, row
+        assert (x.abs() + half <= 1.0).all(), row
+        assert (x.diff() >= (half[1:] + half[:-1]) * 0.97).all(), row
 
 
-def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
-    """Not on the batch; a larger one shows the same scene."""
-    scenes = sample_scenes(5, 4)
-    pictures, large = render(scenes), render(scenes, 256)
-    assert pictures.shape == (5, 3, SIZE, SIZE) and pictures.dtype == torch.float32
-    assert large.shape == (5, 3, 256, 256)
-    for drawn in (pictures, large):
-        assert drawn.isfinite().all() and drawn.min() >= 0 and drawn.max() <= 1
+def test_scenes_of_wanted_attributes_differ_in_all_else() -> None:
+    scenes = sample(200, 7)
+    wanted = scenes.attributes()
+    same, other = sample(200, 7, wanted=wanted), sample(200, 8, wanted=wanted)
+    for name, values in wanted.items():
+        assert torch.equal(same.attributes()[name], values)
+        assert torch.equal(other.attributes()[name], values)
+    # With the seed that they come from, all else is as it was too.
+    for name in ("foot", "side", "ground", "centre", "radius", "horizon", "moon_at", "stars"):
+        assert torch.equal(getattr(same, name), getattr(scenes, name))
+        assert not torch.equal(getattr(other, name), getattr(scenes, name))
+
+
+def test_pictures_are_in_range_and_depend_on_their_scene_alone(renderer: Renderer) -> None:
+    """Not on the batch."""
+    scenes = sample(6, 4)
+    assert 0 < (scenes.thing == 0).sum() < 6
+    pictures = renderer(scenes)
+    assert pictures.shape == (6, 4, SIZE, SIZE) and pictures.dtype == torch.float32
+    assert pictures.isfinite().all() and pictures.min() >= 0 and pictures.max() <= 1
     order = torch.tensor([4, 2])
-    torch.testing.assert_close(render(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
-    assert psnr(F.interpolate(large, size=128, mode="area"), pictures).min() > 30
-    with pytest.raises(ValueError, match="size must be at least 8 pixels, got 7"):
-        render(scenes, 7)
+    torch.testing.assert_close(renderer(scenes.rows(order)), pictures[order], atol=1e-5, rtol=0)
 
 
-def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
-    """On which the tokenizer was trained.
+def test_a_picture_shows_its_attributes(renderer: Renderer) -> None:
+    """Scenes that differ in one attribute alone: where their pictures differ, and how."""
+    wanted = {name: torch.zeros(1, dtype=torch.int64) for name in ATTRIBUTES}
 
-    A machine's own exponentials may move a pixel by a level of 255.
-    """
-    kept = torch.from_numpy(
-        numpy.array(Image.open(Path(__file__).with_name("scenes128.png")))
-    ).int()
-    drawn = (
-        (torch.cat(tuple(render(sample_scenes(6, 2026))), -1).permute(1, 2, 0) * 255).round().int()
+    def drawn(**changes: int) -> Tensor:
+        given = wanted | {name: torch.tensor([value]) for name, value in changes.items()}
+        return renderer(sample(1, 11, wanted=given))[0]
+
+    red, blue = drawn(colour=0), drawn(colour=COLOURS.index("blue"))
+    covered = red[3] > 0.99
+    assert torch.equal(red[3], blue[3]), "the shape is the same"
+    assert (red[0] - red[2])[covered].mean() > 0.3
+    assert (blue[2] - blue[0])[covered].mean() > 0.2
+    one, four = drawn()[3].mean(), drawn(count=3)[3].mean()
+    assert four > 1.4 * one
+    dark, light = drawn(time=TIMES.index("night")), drawn(time=TIMES.index("dawn"))
+    assert light[:3].mean() > 1.5 * dark[:3].mean()
+    moonless, moonlit = drawn(time=1), drawn(time=1, moon=1)
+    assert (moonlit - moonless)[:3, : SIZE // 2].max() > 0.3
+    assert not (moonlit - moonless)[3].any()
+    single, twins = (
+        drawn(thing=1, count=n, colour=len(COLOURS), shape=len(SHAPES))[3] for n in (0, 1)
     )
-    assert (drawn - kept).abs().max() <= 1
-    # and what depends on the size is, at 128, bit for bit what it was
-    g = torch.Generator().manual_seed(0)
-    distance = torch.randn(10_000, generator=g)
-    assert torch.equal(_line(distance / 0.075, SIZE), torch.exp(-((distance / 0.075) ** 2)))
-    assert torch.equal(_edge(distance, SIZE), torch.sigmoid(-distance * (128 * 2.0 / 1.2 / 2.0)))
-    assert torch.equal(render(sample_scenes(2, 7), SIZE), render(sample_scenes(2, 7)))
-
-
-def changed(scenes: Scenes, **values: int) -> Scenes:
-    kept = {f.name: getattr(scenes, f.name) for f in fields(Scenes)}
-    return Scenes(
-        **{**kept, **{name: torch.full_like(kept[name], value) for name, value in values.items()}}
-    )
+    row, middle, sides = int(0.7 * SIZE), SIZE // 2, [SIZE // 10, -SIZE // 10]
+    assert single[row, middle] > 0.9 and single[row, sides].max() < 0.1
+    assert twins[row, sides].min() > 0.9

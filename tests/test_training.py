@@ -7,31 +7,20 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from tables import chi_square_p
-from tiny import command, trained
+from tiny import trained
 from torch import Tensor, nn
 
-from examples.make_bundled_model import (
-    blocks,
-    classifier,
-    export,
-    palette,
-    picture,
-    target,
-    tokenizer,
-)
+from examples.make_bundled_model.world import vocabulary
 from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
-from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.scenes import vocabulary
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
@@ -125,67 +114,21 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_the_makers_make_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("more", [["--cfg-scale", 1, "--keep-states"], ["--guided"]], ids=str)
+def test_a_drafter_of_a_model_folder_learns_from_captions_of_scenes(
+    more: list[object], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each runs in order for one or two steps at a tiny size. The model folder loads and draws."""
-    for module, name in (
-        (tokenizer, "BATCH"),
-        (palette, "BATCH"),
-        (picture, "CHUNK"),
-        (target, "CHUNK"),
-        (drafter, "SHARD"),
-    ):
-        monkeypatch.setattr(module, name, 2)
-    for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
-        monkeypatch.setattr(module, "VALIDATED", count)
-    monkeypatch.setattr(tokenizer, "FITTED", 1)
-    runs = {
-        part: tmp_path / part
-        for part in ("tokenizer", "target", "drafter", "picture", "classifier")
-    }
-    folder = tmp_path / "model"
-
-    def make(maker: ModuleType, part: str, *more: object, count: int = 1, batch: int = 1) -> None:
-        steps = "--steps", count, "--warmup", 1, "--batch", batch, "--device", "cpu"
-        *_, line = trained(maker, tmp_path / part, *steps, *more)
-        assert line["step"] == count and any(name.startswith("held_out") for name in line)
-
-    make(tokenizer, "tokenizer", "--codebook", 64, "--free", 1, count=2)
-    sizes = ["--scenes", "8", "--layers", "2", "--dim", "64"]
-    make(target, "target", "--tokenizer", runs["tokenizer"], *sizes)
-    make(drafter, "drafter", "--target", runs["target"], "--ffn", 64, "--guided", "--own", 2)
-    make(picture, "picture", "--tokenizer", runs["tokenizer"], "--scenes", 1)
-    make(classifier, "classifier", batch=2)
-    parts = [word for part in runs for word in (f"--{part}", runs[part])]
-    command(export, *parts, "--out", folder, "--machine", "a test")
-    command(palette, "--model", folder, "--scenes", 1)
-    command(blocks, "--model", folder, "--scenes", 4)
-    assert capsys.readouterr().out.count("without block") == 2
-    pipe = load(folder, "cpu")
-    told, drawn = pipe.networks.trained, pipe.networks.picture
-    assert set(told) > {"tokenizer", "target", "drafter", "picture"}
-    assert pipe.networks.drafter is not None
-    assert drawn is not None and told["picture"]["held_out_psnr"] > 3
-    average = torch.load(runs["picture"] / "last.pt", weights_only=True)["average"]
-    for name, weight in drawn.state_dict().items():
-        # the folder has float16
-        torch.testing.assert_close(weight, average[name], atol=1e-3, rtol=1e-3)
-    assert (folder / "palette.safetensors").is_file() and (folder / "classifier").is_dir()
-    assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)
-    deeper = "--start-from", folder, *sizes[:2], "--layers", 3, "--dim", 64
-    make(target, "deeper", "--tokenizer", folder, *deeper)
-    with pytest.raises(SystemExit, match="--layers must be at least 2, got 1"):
-        make(target, "shallow", "--tokenizer", folder, *deeper, "--layers", 1)
-    one_row = "--ffn", 64, "--guided", "--cfg-scale", 1, "--own", 2, "--keep-states"
-    make(drafter, "second", "--target", folder, "--start-from", folder, *one_row)
-    begun: list[nn.Module] = []
-    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model))
-    words = "--tokenizer", folder, "--scenes", 1, "--start-from", folder
-    command(picture, "--out", tmp_path / "more", *words)
-    assert all(
-        torch.equal(weight, drawn.state_dict()[name])
-        for name, weight in begun[0].state_dict().items()
-    )
+    monkeypatch.setattr(drafter, "SHARD", 8)
+    steps = "--steps 60 --validate-every 20 --warmup 5 --batch 4 --own 16 --ffn 64 --device cpu"
+    words = "--target", folder, *steps.split(), *more
+    log = trained(drafter, tmp_path / "out", *words)
+    overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
+    assert len(overlaps) == 3 and overlaps[2] > overlaps[0] + 0.005
+    assert any((tmp_path / "out").glob("states*")) == ("--keep-states" in more)
+    captions = torch.load(tmp_path / "out" / "own0-0.pt", weights_only=True)[1]
+    known = set(vocabulary())
+    assert len(captions) == 8 and all(known.issuperset(text.split()) for text in captions)
+    assert {"lantern" in text for text in captions} == {True, False}
+    trained(drafter, tmp_path / "again", *words, "--steps", 1)
+    again = torch.load(tmp_path / "again" / "own0-0.pt", weights_only=True)
+    assert again[1] == captions

@@ -19,12 +19,12 @@ from PIL import Image, ImageChops
 from space import free_port
 from transformers import JanusVQVAEConfig
 
+from examples.make_bundled_model.world import vocabulary
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
-from lantern_demo.scenes import vocabulary
 
 if TYPE_CHECKING:
     from lantern_demo.ui.components import Widgets
@@ -53,21 +53,26 @@ def vq_config(
 
 
 def write_tiny_model(
-    folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1
+    folder: Path,
+    grid: int = 8,
+    vocab: int = 64,
+    dim: int = 64,
+    scale: int = 1,
+    text: tuple[int, int] = (64, 1),
 ) -> Path:
     """Write a model of grid x grid tokens to `folder` and return it, always with the same weights;
     with a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the
-    tokenizer's.
+    tokenizer's. `text` has the width and the layers of the text encoder.
     """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(
-        dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64
+        dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=text[0]
     )
     drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
-        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24),
+        TextEncoder(words, small_t5(words.get_vocab_size(), *text), 24),
         LlamaGen(target),
         Drafter(drafter),
         ImageTokenizer(picture),

@@ -1,18 +1,26 @@
-"""Programs that train the bundled model.
+"""Programs that make the bundled model.
 
 Run them from the repository's root in this order. Each has --help.
 
-    python examples/make_bundled_model/tokenizer.py --out runs/tokenizer                        #
-    The image tokenizer. python examples/make_bundled_model/target.py --tokenizer runs/tokenizer
-    --out runs/target   # Target and text encoder. python examples/train_drafter/drafter.py --target
-    runs/target --out runs/drafter            # The drafter. python
-    examples/make_bundled_model/picture.py --tokenizer runs/tokenizer --out runs/picture # The
-    decoder to 256 pixels. python examples/make_bundled_model/classifier.py --out runs/classifier
-    # Reads attributes. python examples/make_bundled_model/export.py --tokenizer runs/tokenizer ...
-    --out FOLDER    # Puts the parts together. python examples/make_bundled_model/palette.py --model
-    FOLDER                                # The mean colour of each token.
+    python examples/make_bundled_model/emoji.py --out runs/sprites.npz
+    python examples/make_bundled_model/train.py --out runs/model
+    python examples/make_bundled_model/networks.py --run runs/model --out FOLDER
+    python examples/make_bundled_model/palette.py --model FOLDER
 
-All train on scenes that `lanterns.py` draws; their words are those of `lantern_demo/scenes.py`.
-docs/training.md has the sizes of the runs for the bundled weights. The loop, its options and its
-checkpoints are those of `examples/train_drafter/run.py`.
+They are:
+
+    emoji      Fetches the pictures of everyday things.
+    train      Trains all networks, on one GPU.
+    networks   The networks in training; writes them as a model folder.
+    palette    Adds the mean colour of each token to the folder.
+
+and use:
+
+    world      Captions of scenes.
+    scenes     Samples and draws scenes.
+    landscape  Draws what is behind: lake, hills or plain, and sky.
+    lanterns   Draws paper lanterns.
+
+The words of scenes are those of `lantern_demo/scenes.py`. `examples/train_drafter/drafter.py`
+trains another drafter for a model folder.
 """

@@ -24,7 +24,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.world import THINGS
+from examples.make_bundled_model.world import PICTURES
 
 PACKAGE = "@lobehub/fluent-emoji-3d@1.1.0"  # Microsoft's Fluent emoji, MIT
 ARCHIVE = "lobehub-fluent-emoji-3d-1.1.0.tgz"
@@ -83,13 +83,13 @@ def fitted(picture: Image.Image, crop: float) -> Tensor:
 
 
 def sprites(archive: Path) -> Tensor:
-    """Return the sprites of THINGS in their order, [N, 4, SPRITE, SPRITE] uint8.
+    """Return the sprites of PICTURES in their order, [N, 4, SPRITE, SPRITE] uint8.
 
     Raise KeyError if the archive lacks a picture.
     """
     made = []
     with tarfile.open(archive) as package:
-        for thing in THINGS:
+        for thing in PICTURES.values():
             file = package.extractfile(f"package/assets/{thing.file}.webp")
             assert file is not None
             made.append(fitted(Image.open(io.BytesIO(file.read())), thing.crop))

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.world import ATTRIBUTES, LONGEST, THINGS, vocabulary
+from examples.make_bundled_model.world import LONGEST, vocabulary
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.scenes import ATTRIBUTES
 
 BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
 PREFIX = LONGEST + 1  # positions of a caption: its words and an end mark
@@ -62,7 +63,7 @@ class Model(nn.Module):
         self.drafter.learn_from(self.target)
         self.classifier = AttributeClassifier(ATTRIBUTES)
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
-        self.names_head = nn.Linear(sizes.dim, 1 + len(THINGS))
+        self.names_head = nn.Linear(sizes.dim, len(ATTRIBUTES["thing"]))
         self.requires_grad_(True)
 
     @torch.no_grad()

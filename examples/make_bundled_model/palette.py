@@ -1,4 +1,6 @@
-"""Add the mean colour of each token over rendered scenes to a model folder.
+"""Add the mean colour of each token over drawn scenes to a model folder.
+
+    python examples/make_bundled_model/palette.py --model FOLDER
 
 A token's colour depends on its neighbours. Its mean over many pictures paints a picture that is
 still being drawn.
@@ -11,13 +13,15 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.lanterns import render, sample_scenes
+from examples.make_bundled_model import emoji
+from examples.make_bundled_model.scenes import Renderer, add_sprites, sample
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer, token_colours
@@ -28,24 +32,20 @@ BATCH = 32
 
 
 @torch.inference_mode()
-def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
-    """Compute the mean colour [V, 3] int32 of each token over rendered scenes, and the number of
+def mean_colours(tokenizer: ImageTokenizer, renderer: Renderer, scenes: int) -> tuple[Tensor, int]:
+    """Compute the mean colour [V, 3] int32 of each token over drawn scenes, and the number of
     tokens seen.
 
-    Unseen tokens have their colour in `token_colours`."""
+    Unseen tokens have their colour in `token_colours`.
+    """
     book = tokenizer.codebook_size
     total, seen = torch.zeros(book, 3, dtype=torch.float64), torch.zeros(book, dtype=torch.float64)
     cell = tokenizer.size // tokenizer.grid
     for batch in tqdm(range(-(-scenes // BATCH)), unit="batch"):
-        pictures = render(sample_scenes(BATCH, batch), tokenizer.size)
+        drawn = renderer(sample(BATCH, batch))[:, :3]
+        pictures = F.avg_pool2d(drawn, drawn.shape[-1] // tokenizer.size)
         tokens = tokenizer.encode(pictures).flatten()
-        colours = (
-            pictures.unflatten(3, (-1, cell))
-            .unflatten(2, (-1, cell))
-            .mean((3, 5))
-            .permute(0, 2, 3, 1)
-            .reshape(-1, 3)
-        )
+        colours = F.avg_pool2d(pictures, cell).permute(0, 2, 3, 1).reshape(-1, 3)
         total.index_add_(0, tokens, colours.double())
         seen.index_add_(0, tokens, torch.ones_like(tokens, dtype=torch.float64))
     mean = (255 * total / seen.clamp(min=1)[:, None]).round().to(torch.int32)
@@ -53,7 +53,9 @@ def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--model",
         type=user_path,
@@ -63,9 +65,11 @@ def main() -> None:
     parser.add_argument(
         "--scenes", type=int, default=2048, help="scenes to look at (default: %(default)s)"
     )
+    add_sprites(parser)
     args = parser.parse_args()
     tokenizer = load(args.model, "cpu").networks.tokenizer
-    colours, seen = mean_colours(tokenizer, args.scenes)
+    renderer = Renderer(emoji.read(args.sprites), "cpu")
+    colours, seen = mean_colours(tokenizer, renderer, args.scenes)
     path = args.model / f"{PALETTE}.safetensors"
     save_file({PALETTE: colours.to(torch.uint8)}, path)
     print(f"{path}: {seen} of {len(colours)} tokens seen in {args.scenes} scenes")

@@ -7,8 +7,11 @@ drafter have to learn them, so their places and sizes vary little; the landscape
 
 from __future__ import annotations
 
+import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -28,14 +31,24 @@ from examples.make_bundled_model.landscape import (
     sky,
 )
 from examples.make_bundled_model.lanterns import paper_lanterns
-from examples.make_bundled_model.world import ATTRIBUTES, MOST_LANTERNS, MOST_THINGS, THINGS
-from lantern_demo.scenes import COLOURS, PLACES, SHAPES, TIMES
+from examples.make_bundled_model.world import PICTURES
+from lantern_demo.paths import user_path
+from lantern_demo.scenes import (
+    ATTRIBUTES,
+    COLOURS,
+    MOST_LANTERNS,
+    MOST_THINGS,
+    PLACES,
+    SHAPES,
+    TIMES,
+)
 
 SIZE = 256  # pixels a side
+HELD_OUT = 900_000_007  # seed of scenes that nothing learns from
 LANTERNS = 0.5  # share of scenes that show lanterns
 TWINS = 0.25  # share of the other scenes that show two things
 HORIZON = ((0.36, 0.44), (0.24, 0.34))  # ranges of the horizon's y on a lake and on land
-AIR = torch.tensor([False, *(thing.air for thing in THINGS)])
+AIR = torch.tensor([False, *(thing.air for thing in PICTURES.values())])
 
 
 @dataclass
@@ -75,11 +88,17 @@ class Scenes:
         return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
 
-def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
+def sample(
+    batch: int,
+    seed: int,
+    things: int = len(PICTURES),
+    wanted: Mapping[str, Tensor] | None = None,
+) -> Scenes:
     """Draw the parameters of `batch` scenes that know the first `things` things, 0 for lanterns
     alone.
 
-    The same seed gives the same scenes on every machine (CPU generator).
+    The same seed gives the same scenes on every machine (CPU generator). wanted: the class index
+    of every attribute, [batch] each, in place of random ones.
     """
     g = torch.Generator().manual_seed(seed)
 
@@ -96,6 +115,9 @@ def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
     count = torch.where(lantern, pick(MOST_LANTERNS), twins)
     colour, shape = pick(len(COLOURS)), pick(len(SHAPES))
     place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
+    if wanted is not None:
+        thing, count, colour, shape, place, time, moon = (wanted[name] for name in ATTRIBUTES)
+        lantern = thing == 0
     # Things: one is large, two share the width.
     slot = torch.arange(MOST_THINGS)[None]
     there = (slot <= count[:, None]) & ~lantern[:, None]
@@ -144,13 +166,33 @@ def sample(batch: int, seed: int, things: int = len(THINGS)) -> Scenes:
     )
 
 
+def add_sprites(parser: argparse.ArgumentParser) -> None:
+    """Give a command line the option --sprites, the file that a `Renderer` needs."""
+    parser.add_argument(
+        "--sprites",
+        type=_sprites,
+        default="runs/sprites.npz",
+        help="what emoji.py wrote (default: %(default)s)",
+    )
+
+
+def _sprites(text: str) -> Path:
+    """Return the path of a file of sprites. Raise ArgumentTypeError if it is missing."""
+    path = user_path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(
+            f"{path} does not exist: run examples/make_bundled_model/emoji.py --out {path}"
+        )
+    return path
+
+
 def joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Join the attributes of several groups of scenes."""
     return {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
 
 
 class Renderer:
-    """Draws scenes with the sprites of THINGS."""
+    """Draws scenes with the sprites of PICTURES."""
 
     def __init__(self, sprites: Tensor, device: torch.device | str) -> None:
         """sprites: [N, 4, SPRITE, SPRITE] uint8, as `emoji.sprites` returns them."""

@@ -9,7 +9,7 @@ Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so 
 cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
 with their weights. `networks.py` turns the folder into a model folder.
 
-The world is lanterns and the first --things of `world.THINGS`. A drafter learns few things better
+The world is lanterns and the first --things of `scenes.THINGS`. A drafter learns few things better
 than many.
 """
 
@@ -33,7 +33,6 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.classifier import disturb
 from examples.make_bundled_model.networks import (
     BUNDLED,
     PREFIX,
@@ -42,14 +41,22 @@ from examples.make_bundled_model.networks import (
     left_out,
     read,
 )
-from examples.make_bundled_model.scenes import Renderer, contact_sheet, joined, sample
-from examples.make_bundled_model.world import PAD, THINGS, Captions
+from examples.make_bundled_model.scenes import (
+    HELD_OUT,
+    Renderer,
+    add_sprites,
+    contact_sheet,
+    joined,
+    sample,
+)
+from examples.make_bundled_model.world import PAD, Captions
 from examples.train_drafter.run import cast, multiplies_bfloat16
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import THINGS
 
 # The share of the minutes that each stage gets.
 SHARES = {
@@ -65,7 +72,6 @@ SHARES = {
 }
 # what a stage learns from
 NEEDS = {"target": "scenes", "guidance": "scenes", "drafter": "pictures"}
-HELD_OUT = 900_000_007  # seed of scenes that no stage learns from
 SHARD = 15_000_000  # most bytes of a file
 # most rows of a strip of another picture, and the first row that it may begin at
 STRIP, BELOW = 8, 4
@@ -74,7 +80,7 @@ FOREIGN, DROPPED = 0.25, 0.1
 WORDS, NAMES = 0.3, 0.1  # weights of the losses of the caption alone and of the thing
 PASSES = (1.0, 0.8, 0.6, 0.5)  # weights of a drafter's outputs at depth 0 to 3
 ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and SmoothL1 beside the total variation
-OWN_GROUP = 4  # batches of pictures that the target draws at a time
+OWN_GROUP = 8  # batches of pictures that the target draws at a time
 RACED = ("eagle1", "eagle2", "lantern", "lantern++")
 MUON = 3.0  # Muon's learning rate over AdamW's
 
@@ -86,9 +92,12 @@ class Run:
         self.args, self.device = args, device
         self.began = self.saved = time.monotonic()
         self.ends = self.began  # of the stage
-        self.facts: dict[str, Any] = {"things": args.things, "layers": args.layers, "ffn": args.ffn}
-        self.model: Model | None = None
         args.out.mkdir(parents=True, exist_ok=True)
+        told = args.out / "facts.json"
+        before = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+        sizes = {"things": args.things, "layers": args.layers, "ffn": args.ffn}
+        self.facts: dict[str, Any] = {**before, **sizes}
+        self.model: Model | None = None
 
     def begin(self, stage: str) -> bool:
         """Start the clock of a stage. Return False if it is left out."""
@@ -110,7 +119,7 @@ class Run:
         now = time.monotonic()
         return min(1.0, (now - self.stage_began) / max(1e-9, self.ends - self.stage_began))
 
-    def tell(self, **numbers: float) -> None:
+    def tell(self, **numbers: float | Tensor) -> None:
         """Print numbers of the stage and keep the last of each."""
         rounded = {k: round(float(v), 4) for k, v in numbers.items()}
         seconds = round(time.monotonic() - self.began, 1)
@@ -178,7 +187,7 @@ def fit(
     step = 0
     while run.progress < 1.0:
         # The rate follows the clock: a short warm-up, then a cosine.
-        rate = min(1.0, (step + 1) / 100) * (0.02 + 0.49 * (1 + math.cos(math.pi * run.progress)))
+        rate = min(1.0, (step + 1) / 50) * (0.02 + 0.49 * (1 + math.cos(math.pi * run.progress)))
         for optimizer, peak in zip(optimizers, peaks, strict=False):
             for group in optimizer.param_groups:
                 group["lr"] = peak * rate
@@ -240,7 +249,7 @@ def train_tokenizer(run: Run, world: World) -> None:
     """
     tokenizer, decoder, device = world.model.tokenizer, world.model.picture, run.device
     assert decoder is not None
-    pictures, batch = [], run.args.pictures_batch
+    pictures, batch = list[Tensor](), run.args.pictures_batch
     while len(pictures) * world.group < run.args.bank and run.progress < 0.3:
         pictures.append(world.drawn(500_000_003 + len(pictures))[0])
     bank = torch.cat(pictures)
@@ -335,12 +344,24 @@ def train_classifier(run: Run, world: World) -> None:
     model.classifier.eval()
 
 
+def disturb(images: Tensor, g: torch.Generator) -> Tensor:
+    """Blur some pictures, change brightness and add noise."""
+    b = images.shape[0]
+    soft = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    images = torch.lerp(images, soft, torch.rand(b, 1, 1, 1, generator=g).to(images.device))
+    images = images * (0.9 + 0.2 * torch.rand(b, 1, 1, 1, generator=g)).to(images.device)
+    noise = torch.randn(images.shape, generator=g).to(images.device) * (
+        0.04 * torch.rand(b, 1, 1, 1, generator=g)
+    ).to(images.device)
+    return (images + noise).clamp(0, 1)
+
+
 Scenes = tuple[Tensor, dict[str, Tensor]]  # token ids [B, 256] int16 and attributes [B]
 
 
 def make_scenes(run: Run, world: World) -> Scenes:
     """Draw and tokenise scenes until the stage ends or there are --scenes of them."""
-    ids, found = [], []
+    ids, found = list[Tensor](), []
     while len(ids) * world.group < run.args.scenes and (not ids or run.progress < 1.0):
         pictures, attributes = world.drawn(700_000_001 + len(ids))
         ids.append(world.encode(pictures).to(torch.int16))
@@ -452,6 +473,8 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
     model.target.feature_layers = ()
     teacher = copy.deepcopy(model.target).requires_grad_(False)
     reader = copy.deepcopy(model.text).requires_grad_(False)
+    if run.args.compile:
+        compile_blocks(teacher)
 
     def loss_of(step: int) -> dict[str, Tensor]:
         g = torch.Generator(device).manual_seed(10_000_000 + step)
@@ -479,6 +502,12 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
 
     fit(run, {"text": model.text, "target": model.target}, loss_of, 5e-4)
     run.tell(held_out_nll=held_out(run, world, held))
+
+
+def compile_blocks(target: LlamaGen) -> None:
+    """Compile the blocks of a target for inputs of fixed shapes. A copy of it is not compiled."""
+    for block in target.layers:
+        block.compile(dynamic=False)
 
 
 @torch.inference_mode()
@@ -510,7 +539,7 @@ def own_pictures(run: Run, world: World) -> Scenes:
     if run.device.type == "cuda":
         half = half.half()
         half.rope = half.rope_table().to(run.device)
-    ids, found, group = [], [], OWN_GROUP * run.args.batch
+    ids, found, group = list[Tensor](), [], OWN_GROUP * run.args.batch
     while len(ids) < 2 or (run.progress < 1.0 and len(ids) * group < run.args.own):
         scenes = sample(group, 800_000_011 + len(ids), run.args.things)
         attributes = {k: v.to(run.device) for k, v in scenes.attributes().items()}
@@ -654,9 +683,7 @@ def command_line() -> argparse.Namespace:
     p.add_argument(
         "--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out"
     )
-    p.add_argument(
-        "--sprites", type=Path, default=Path("runs/sprites.npz"), help="what emoji.py wrote"
-    )
+    add_sprites(p)
     p.add_argument(
         "--things", type=int, default=len(THINGS), help="everyday things; 0 for lanterns alone"
     )
@@ -688,11 +715,6 @@ def command_line() -> argparse.Namespace:
         p.error(f"--things must be between 0 and {len(THINGS)}, got {args.things}")
     if not args.minutes > 0:
         p.error(f"--minutes must be above 0, got {args.minutes:g}")
-    if not args.sprites.exists():
-        p.error(
-            f"{args.sprites} does not exist: "
-            f"run examples/make_bundled_model/emoji.py --out {args.sprites}"
-        )
     wanted = {*args.stages, *(NEEDS[stage] for stage in args.stages if stage in NEEDS)}
     args.stages = [stage for stage in SHARES if stage in wanted]
     return args
@@ -709,8 +731,7 @@ def main() -> None:
     if not read(args.out, model) and args.start_from:
         read(args.start_from, model)
     if args.compile:
-        for block in model.target.layers:
-            block.compile(dynamic=False)
+        compile_blocks(model.target)
     world = World(run, model)
     if run.begin("tokenizer"):
         train_tokenizer(run, world)

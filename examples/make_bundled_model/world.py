@@ -1,7 +1,7 @@
-"""The words of the bundled model's world: attributes of a scene, and captions of it.
+"""Captions of scenes, and the pictures of their things.
 
-A scene shows paper lanterns, or one or two of an everyday thing. Captions are made as word ids in
-batches, on any device, so that a GPU never waits for them.
+Captions are made as word ids in batches, on any device, so that a GPU never waits for them. Their
+words are those of `lantern_demo.scenes`.
 """
 
 from __future__ import annotations
@@ -12,76 +12,57 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lantern_demo.scenes import COLOURS, PLACES, SHAPES, TIMES, WORDINGS
+from lantern_demo.scenes import NOUNS, PLACES, THING_PLACES, WORDINGS
 
 PAD = 0
 LONGEST = 27  # words of a caption; the text encoder adds an end mark
 
 
 @dataclass(frozen=True)
-class Thing:
-    """A kind of thing: the file of its picture, its names, and where it is.
-
-    The first name is the plain one. Each has its plural after a stroke.
-    """
+class Picture:
+    """The picture of a thing."""
 
     file: str  # code point of its emoji
-    names: tuple[str, ...]
     air: bool = False  # hangs in the air
     crop: float = 0.0  # share of the picture's height that is cut off at its foot
 
 
-THINGS = (
-    Thing("1f408", ("cat/cats", "kitten/kittens")),
-    Thing("1f415", ("dog/dogs", "puppy/puppies")),
-    Thing("1f989", ("owl/owls",)),
-    Thing("1f34e", ("apple/apples",)),
-    Thing("1f697", ("car/cars",)),
-    Thing("1f3e0", ("house/houses", "home/homes")),
-    Thing("1f3f0", ("castle/castles",)),
-    Thing("26f5", ("boat/boats", "sailboat/sailboats"), crop=0.18),
-    Thing("1f680", ("rocket/rockets", "spaceship/spaceships"), air=True),
-    Thing("1f333", ("tree/trees",)),
-    Thing("1f344", ("mushroom/mushrooms",)),
-    Thing("1f3b8", ("guitar/guitars",)),
-    Thing("1f407", ("rabbit/rabbits", "bunny/bunnies")),
-    Thing("1f98a", ("fox/foxes",)),
-    Thing("1f40e", ("horse/horses", "pony/ponies")),
-    Thing("1f418", ("elephant/elephants",)),
-    Thing("1f427", ("penguin/penguins",)),
-    Thing("1f986", ("duck/ducks",)),
-    Thing("1f422", ("turtle/turtles", "tortoise/tortoises")),
-    Thing("1f98b", ("butterfly/butterflies",), air=True),
-    Thing("1f409", ("dragon/dragons",)),
-    Thing("1f382", ("cake/cakes",)),
-    Thing("1f68c", ("bus/buses",)),
-    Thing("1f6b2", ("bicycle/bicycles", "bike/bikes")),
-    Thing("1f33b", ("flower/flowers", "sunflower/sunflowers")),
-    Thing("2602-fe0f", ("umbrella/umbrellas",)),
-    Thing("1f9f8", ("bear/bears", "teddy bear/teddy bears")),
-    Thing("1f388", ("balloon/balloons",), air=True),
-    Thing("1f353", ("strawberry/strawberries",)),
-    Thing("1f438", ("frog/frogs",)),
-    Thing("1f404", ("cow/cows",)),
-    Thing("1f451", ("crown/crowns",)),
-)
-MOST_LANTERNS, MOST_THINGS = 4, 2
-# The classes of every attribute, in the order of their indices. Things have no colour and no shape.
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "thing": ("lantern", *(thing.names[0].split("/")[0] for thing in THINGS)),
-    "count": tuple(str(n + 1) for n in range(MOST_LANTERNS)),
-    "colour": (*COLOURS, ""),
-    "shape": (*SHAPES, ""),
-    "place": PLACES,
-    "time": TIMES,
-    "moon": ("no", "yes"),
+# By the plain names of the things, in the order of `lantern_demo.scenes.THINGS`.
+PICTURES = {
+    "cat": Picture("1f408"),
+    "dog": Picture("1f415"),
+    "owl": Picture("1f989"),
+    "apple": Picture("1f34e"),
+    "car": Picture("1f697"),
+    "house": Picture("1f3e0"),
+    "castle": Picture("1f3f0"),
+    "boat": Picture("26f5", crop=0.18),
+    "rocket": Picture("1f680", air=True),
+    "tree": Picture("1f333"),
+    "mushroom": Picture("1f344"),
+    "guitar": Picture("1f3b8"),
+    "rabbit": Picture("1f407"),
+    "fox": Picture("1f98a"),
+    "horse": Picture("1f40e"),
+    "elephant": Picture("1f418"),
+    "penguin": Picture("1f427"),
+    "duck": Picture("1f986"),
+    "turtle": Picture("1f422"),
+    "butterfly": Picture("1f98b", air=True),
+    "dragon": Picture("1f409"),
+    "cake": Picture("1f382"),
+    "bus": Picture("1f68c"),
+    "bicycle": Picture("1f6b2"),
+    "flower": Picture("1f33b"),
+    "umbrella": Picture("2602-fe0f"),
+    "bear": Picture("1f9f8"),
+    "balloon": Picture("1f388", air=True),
+    "strawberry": Picture("1f353"),
+    "frog": Picture("1f438"),
+    "cow": Picture("1f404"),
+    "crown": Picture("1f451"),
 }
 NUMBERS = (("a", "a", "one", "a single"), ("two", "two", "a pair of"), ("three",), ("four",))
-THING_PLACES = (
-    ("on a lake", "on a lake", "by a lake", "on the water", "over a lake"),
-    ("in the hills", "in the hills", "on a hill", "in the mountains", "over the hills"),
-    ("on a plain", "on a plain", "in a field", "in a meadow", "over a plain"),
-)
 LEADS = ("", "", "", "a picture of", "a photo of")
 TAILS = ("", "", "", "", ", softly lit")
 # Odds that a caption leaves out one of these, and that it leaves out the last three together.
@@ -91,12 +72,9 @@ OPTIONAL = ("colour", "shape", "place", "time", "moon")
 
 def _wordings() -> dict[str, list[tuple[str, ...]]]:
     """Return the wordings of every slot of a caption, a tuple for each class."""
-    plural = [("lantern", "paper lantern"), ("lanterns", "paper lanterns")]
-    for thing in THINGS:
-        names = [name.split("/") for name in thing.names]
-        # The plain name is as frequent as all others together.
-        often = max(1, len(names) - 1)
-        plural += [tuple([names[0][n]] * often + [name[n] for name in names[1:]]) for n in (0, 1)]
+    # The plain name is as frequent as all others together.
+    often = [(names[0],) * max(1, len(names) - 1) + names[1:] for names in NOUNS]
+    plural = [tuple(name[n] for name in names) for names in often for n in (0, 1)]
     return {
         "lead": [LEADS],
         "count": list(NUMBERS),

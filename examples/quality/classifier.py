@@ -1,6 +1,6 @@
-"""The classifier of attributes of lantern scene pictures.
+"""The classifier that reads the attributes of a scene from its picture.
 
-`examples/make_bundled_model/classifier.py` trains it.
+`examples/make_bundled_model/train.py` trains it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from examples.make_bundled_model.lanterns import SIZE
 from lantern_demo.models import bundled
 from lantern_demo.scenes import ATTRIBUTES
+
+SIZE = 128  # pixels a side
 
 
 def reduced(images: Tensor) -> Tensor:
@@ -25,7 +26,7 @@ def reduced(images: Tensor) -> Tensor:
 class AttributeClassifier(nn.Module):
     """Map pictures [B, 3, H, W] in [0, 1] to logits [B, classes] per attribute.
 
-    Pictures larger than 128 pixels are reduced to that by area averaging.
+    Pictures larger than SIZE pixels are reduced to that by area averaging.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class AttributeClassifier(nn.Module):
         return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
 
 
-def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
-    """Load the averaged classifier of a training run, or that of a model folder."""
+def load_classifier(folder: Path | None, device: torch.device) -> AttributeClassifier:
+    """Load the classifier of a model folder. Raise ValueError if it has none."""
+    if folder is None or not (folder / "classifier").is_dir():
+        raise ValueError(
+            "attributes are read by a classifier, which lies in the model's folder; there is none "
+            f"in {folder}"
+        )
     model = AttributeClassifier().to(device)
-    if (folder / "config.json").exists():
-        bundled.load_part(folder / "classifier", model)
-        return model.eval()
-    model.load_state_dict(
-        torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
-    )
+    bundled.load_part(folder / "classifier", model)
     return model.eval()

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from examples.make_bundled_model.scenes import Renderer
 from examples.quality import tokens
 from examples.quality.classifier import AttributeClassifier
 from examples.quality.drawing import Record
@@ -103,19 +104,18 @@ def scene_front(
     pipe: Pipeline,
     classifier: AttributeClassifier,
     scenes: SceneSet,
+    renderer: Renderer,
     records: Records,
     rows: dict[str, Row],
 ) -> dict[str, Any]:
     """Measure every point's pictures and return the part of a report with their losses."""
-    true = {
-        "true": draw_truth(scenes.scenes, pipe.device, pipe.info.image_size),
-        # through the tokenizer
-        "again": drawn(pipe.networks, true_tokens(pipe.networks, scenes.scenes)),
-    }
+    pictures = draw_truth(renderer, scenes.scenes)
+    again = drawn(pipe.networks, true_tokens(pipe.networks, pictures))  # through the tokenizer
+    true = {"true": pictures, "again": again}
     seen = {
-        name: look(pipe, classifier, scenes, [record["tokens"] for record in pictures])
-        for name, pictures in tqdm(records.items(), desc="looking", unit="point")
-        if pictures
+        name: look(pipe, classifier, scenes, [record["tokens"] for record in some])
+        for name, some in tqdm(records.items(), desc="looking", unit="point")
+        if some
     }
     for name, row in tqdm(rows.items(), desc="measuring", unit="point"):
         row |= {"right": None, "measures": {}}

@@ -1,4 +1,4 @@
-"""The tables of a front of lantern scenes."""
+"""The tables of a front."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Measure speed against quality on lantern scenes. Run it from the repository's root:
+"""Measure speed against quality on scenes of the bundled model. Run it from the repository's root:
 
+    python examples/make_bundled_model/emoji.py --out runs/sprites.npz
     python examples/quality/run.py --out runs/quality
 
 Every method draws the same prompts with the same seeds at the model's preset settings. The relaxed
@@ -34,11 +35,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from examples.make_bundled_model import emoji
+from examples.make_bundled_model.scenes import Renderer, add_sprites
 from examples.quality import drawing
+from examples.quality.classifier import load_classifier
 from examples.quality.front import gains, scene_front
 from examples.quality.points import Point, points_of
 from examples.quality.report import Report, markdown
-from examples.quality.scenes import SEEDS, load_classifier_of, truth
+from examples.quality.scenes import SEEDS, truth
 from examples.quality.tvd import picture_tvd
 from examples.ranks import place_of
 from lantern_demo.bench.report import add_model, at_least, machine_of, now, write
@@ -85,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--tree", default=DEFAULT, help="draft tree of all points (default: %(default)s)"
     )
+    add_sprites(p)
     return p
 
 
@@ -120,7 +125,8 @@ def run(args: argparse.Namespace) -> Report | None:
     place = place_of(args.device)
     pipe = load(args.model, str(place.device), args.dtype)
     scenes = truth(max(args.pictures, args.sweep_pictures))
-    classifier = load_classifier_of(pipe.info.folder, pipe.device)
+    renderer = Renderer(emoji.read(args.sprites), pipe.device)
+    classifier = load_classifier(pipe.info.folder, pipe.device)
     points = points_of(pipe, args.methods, args.tree)
     counts = {
         point.name: args.sweep_pictures if point.group == "sweep" else args.pictures
@@ -137,7 +143,8 @@ def run(args: argparse.Namespace) -> Report | None:
         p.name: partial(measured, pipe, p) for p in points if p.group != "again"
     }
     rounds = measure(contestants, scenes.captions[: args.rounds])
-    front = scene_front(pipe, classifier, scenes, drawn, gains(pipe, points, drawn, rounds))
+    rows = gains(pipe, points, drawn, rounds)
+    front = scene_front(pipe, classifier, scenes, renderer, drawn, rows)
     asked = {
         "pictures": args.pictures,
         "sweep_pictures": args.sweep_pictures,

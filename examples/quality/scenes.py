@@ -1,11 +1,10 @@
-"""Lantern scenes as ground truth: captions with their true pictures, and a classifier's readings of
+"""Scenes as ground truth: captions with their true pictures, and a classifier's readings of
 pictures.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -14,10 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from examples.make_bundled_model.lanterns import HELD_OUT, SIZE, Scenes, render, sample_scenes
-from examples.quality.classifier import AttributeClassifier, load_classifier
+from examples.make_bundled_model.scenes import HELD_OUT, Renderer, Scenes, sample
+from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import ATTRIBUTES, SHOWN, full_caption
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
 POOL = 4096  # number of captions
@@ -60,8 +59,8 @@ class SceneSet:
 
 
 def truth(pictures: int) -> SceneSet:
-    """Sample held-out captions for `pictures` pictures, with SEEDS true scenes of each that differ
-    in all but the attributes.
+    """Sample held-out captions for `pictures` pictures, of lanterns or one of the SHOWN things,
+    with SEEDS true scenes of each that differ in all but the attributes.
 
     A smaller set has the first captions of a larger one. Two captions may be equal. Raise
     ValueError for more than POOL captions.
@@ -70,30 +69,29 @@ def truth(pictures: int) -> SceneSet:
         raise ValueError(
             f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}"
         )
-    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(pictures // SEEDS)).attributes()
+    scenes = sample(2 * POOL, HELD_OUT + OFFSET)
+    one = (scenes.thing == 0) | (scenes.count == 0)
+    drawable = (torch.isin(scenes.thing, torch.tensor(SHOWN)) & one).nonzero()[:POOL, 0]
+    asked = scenes.rows(drawable[: pictures // SEEDS]).attributes()
     wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
-    return SceneSet(sample_scenes(pictures, HELD_OUT + OFFSET + 1, wanted))
+    return SceneSet(sample(pictures, HELD_OUT + OFFSET + 1, wanted=wanted))
 
 
 @torch.inference_mode()
-def draw_truth(scenes: Scenes, device: torch.device, size: int = SIZE) -> Tensor:
-    """Draw true pictures [P, 3, size, size] float32 in [0, 1], on the CPU.
-
-    Sizes below 128 are reduced from 128.
-    """
+def draw_truth(renderer: Renderer, scenes: Scenes) -> Tensor:
+    """Draw true pictures [P, 3, 256, 256] float32 in [0, 1], on the CPU."""
     parts = torch.arange(len(scenes.count)).split(BATCH)
-    images = torch.cat(
-        [render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts]
-    )
-    return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
+    return torch.cat([renderer(scenes.rows(part))[:, :3].cpu() for part in parts])
 
 
 @torch.inference_mode()
-def true_tokens(networks: Networks, scenes: Scenes) -> Tensor:
-    """Encode the scenes, drawn at the image tokenizer's size, as token ids [P, N] on its device."""
-    device = networks.tokenizer.codebook.device
-    images = draw_truth(scenes, device, networks.tokenizer.size)
-    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
+def true_tokens(networks: Networks, pictures: Tensor) -> Tensor:
+    """Encode true pictures as token ids [P, N] on the image tokenizer's device."""
+    tokenizer = networks.tokenizer
+    device, times = tokenizer.codebook.device, pictures.shape[-1] // tokenizer.size
+    return torch.cat(
+        [tokenizer.encode(F.avg_pool2d(part.to(device), times)) for part in pictures.split(BATCH)]
+    )
 
 
 @torch.inference_mode()
@@ -113,7 +111,7 @@ Right = dict[str, NDArray[numpy.bool_]]
 @torch.inference_mode()
 def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Right:
     """Compare a classifier's readings of images [B, 3, H, W] in [0, 1] with the wanted class index
-    [B] of each attribute.
+    [B] of each attribute. Of things the wanted colour and shape are the empty ones.
 
     Raise ValueError if `wanted` has another number of pictures or lacks an attribute.
     """
@@ -127,13 +125,3 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
     found = {name: torch.cat([part[name] for part in parts]) for name in ATTRIBUTES}
     right = {name: (found[name] == torch.as_tensor(wanted[name])).numpy() for name in ATTRIBUTES}
     return {**right, ALL: numpy.logical_and.reduce(list(right.values()))}
-
-
-def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
-    """Load the classifier of a model folder. Raise ValueError if it has none."""
-    if folder is None or not (folder / "classifier").is_dir():
-        raise ValueError(
-            "attributes are read by a classifier, which lies in the model's folder; there is none "
-            f"in {folder}"
-        )
-    return load_classifier(folder, device)

@@ -1,6 +1,6 @@
 """Train the drafter of a target.
 
-The command is `python examples/train_drafter/drafter.py --target runs/target --out runs/drafter`.
+The command is `python examples/train_drafter/drafter.py --target FOLDER --out runs/drafter`.
 
 The loss is the total variation to the target's distribution: a sampled draft is accepted with a
 chance of one minus that value. With smaller weights it adds the terms of EAGLE and LANTERN:
@@ -31,7 +31,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.make_bundled_model.lanterns import caption, sample_scenes
+from examples.make_bundled_model.scenes import sample
+from examples.make_bundled_model.world import Captions, vocabulary
 from examples.train_drafter import run
 from examples.train_drafter.own import OwnPictures, encode_prompts
 from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
@@ -39,11 +40,10 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import blank_network, dtype_of, network_of
-from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
-from lantern_demo.models.text import CLASSES, TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.text import CLASSES
 from lantern_demo.paths import user_path
-from lantern_demo.scenes import vocabulary
+from lantern_demo.settings.settings import Settings
 from lantern_demo.shutdown import stoppable
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
@@ -51,42 +51,6 @@ PASS_WEIGHTS = (1.0, 0.8, 0.6)
 # weights of cross-entropy and of SmoothL1 in the loss, next to the total variation
 ENTROPY, DISTANCE = 0.3, 0.1
 SHARD = 64  # pictures that a target draws at once
-
-
-def scene_reader(width: int, prefix: int) -> TextEncoder:
-    """Return a new text encoder for captions of scenes: at most `prefix` - 1 words as features of
-    `width` numbers.
-    """
-    words = word_tokenizer(vocabulary())
-    return TextEncoder(words, small_t5(words.get_vocab_size(), width), prefix)
-
-
-def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
-    """Return the frozen target and text encoder of a model folder, or the averaged ones of a run.
-
-    Raise ValueError for a folder of neither.
-    """
-    if (folder / "config.json").exists():
-        networks = bundled.load(folder, device)
-        return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(
-            False
-        ).eval()
-    run_of_target = folder / "last.pt"
-    if not run_of_target.is_file():
-        allowed = "the id of a published model, a model folder or the folder of a target run"
-        raise ValueError(f"--target must be {allowed}, got {folder}")
-    weights = torch.load(run_of_target, map_location=device, weights_only=True)["average"]
-    layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
-    vocab, dim = weights["target.embed_tokens.weight"].shape
-    config = LlamaGenConfig(
-        dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim
-    )
-    target, text = LlamaGen(config).to(device), scene_reader(dim, config.prefix).to(device)
-    for name, part in (("target", target), ("text", text)):
-        part.load_state_dict(
-            {k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")}
-        )
-    return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
 def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
@@ -106,16 +70,25 @@ def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
 
 
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
-    """Return pictures that a target from a folder draws from captions of random lantern scenes."""
-    target, text = load_target(user_path(args.target), opts.device)
-    sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
+    """Return pictures that the target of a model folder draws from captions of random scenes.
+
+    Raise ValueError for another folder.
+    """
+    folder = user_path(args.target)
+    if not (folder / "config.json").exists():
+        allowed = "the id of a published model or a model folder"
+        raise ValueError(f"--target must be {allowed}, got {folder}")
+    networks = bundled.load(folder, opts.device)
+    writer = Captions({word: number for number, word in enumerate(vocabulary(), 1)})
 
     def prompts(number: int, rng: random.Random) -> list[str]:
-        scenes = sample_scenes(number, rng.randrange(2**31))
-        return [caption(scenes, index, rng, omit=0.06) for index in range(number)]
+        seed = rng.randrange(2**31)
+        return writer.text(writer(sample(number, seed).attributes(), seed))
 
+    sampling = Sampling(cfg_scale=args.cfg_scale)
+    own = args.own or 2_048
     return OwnPictures(
-        opts.out, opts.rank, target, text, prompts, args.own or 2_048, SHARD, sampling
+        opts.out, opts.rank, networks.target, networks.text, prompts, own, SHARD, sampling
     )
 
 
@@ -140,9 +113,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     dtype = DTYPES[dtype_of(info, "auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
     encoder = checkpoints.load_text(info, opts.device, args.folder)
-    sampling = Sampling(
-        top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"]
-    )
+    sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
         return rng.choices(choices, k=number)
@@ -293,7 +264,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--target",
         required=True,
-        help="folder of a target run, a model folder, or the id of a published model",
+        help="a model folder, or the id of a model",
     )
     parser.add_argument(
         "--own",
@@ -371,17 +342,18 @@ def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
     opts = run.options(args)
     info = REGISTRY.get(args.target)
     published = info if info is not None and info.published else None
+    args.cfg_scale = args.cfg_scale or Settings(**info.preset if info else {}).cfg_scale
     if info is not None and not published:
         args.target = str(info.folder)
     own = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     if not own.shards:
         raise ValueError(f"--own must be {SHARD} or more, got {args.own}")
-    target, preset = own.target, published.preset if published else {}
+    target = own.target
     ffn = args.ffn or target.config.ffn
     sizes = drafter_sizes(target.config, ffn, args.guided, args.feature_layers)
     target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
-    lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
+    lesson = Lesson(own, drafter, opts, args.guided, args.cfg_scale)
     if args.keep_states:
         keep_states(own, target, lesson.states, opts)
     return drafter, lesson, published

@@ -29,7 +29,7 @@ MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks tolerate l
 
 @dataclass
 class Options:
-    """The options that all trainers take from the command line."""
+    """The options of a run, from the command line."""
 
     out: Path
     steps: int
@@ -88,7 +88,7 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p.add_argument(
         "--muon",
         action="store_true",
-        help="train the linear layers between embedding and head with Muon, not AdamW",
+        help="train the linear layers with Muon, not AdamW",
     )
     p.set_defaults(**defaults)
     return p
@@ -240,8 +240,7 @@ class _Run:
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
-    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers that do
-    not make logits.
+    """Return AdamW for all trained weights or, with opts.muon, Muon for the linear layers.
 
     Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times
     MUON_SHARE.
@@ -249,12 +248,8 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
     learnt = [p for p in model.parameters() if p.requires_grad]
     inner = []
     if opts.muon:
-        linear = {
-            n: m.weight
-            for n, m in model.named_modules()
-            if isinstance(m, nn.Linear) and m.weight.requires_grad
-        }
-        inner = [w for name, w in linear.items() if not name.endswith("output")]
+        linear = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
+        inner = [w for w in linear if w.requires_grad]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     adamw = torch.optim.AdamW(

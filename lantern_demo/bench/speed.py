@@ -31,7 +31,12 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
-from lantern_demo.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import (
+    MOST_LANTERNS,
+    SHOWN,
+    WORDINGS,
+    full_caption,
+)
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
 from lantern_demo.settings.trees import TREES
@@ -55,17 +60,22 @@ class Row:
 def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
     """Make prompts for any model: captions that name every attribute, or class numbers.
 
-    The same model, count and seed give the same prompts.
+    About half of the captions ask for lanterns. The same model, count and seed give the same
+    prompts.
     """
     g = torch.Generator().manual_seed(seed)
     if info.kind == "class":
         return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
 
+    def pick(size: int) -> int:
+        return int(torch.randint(size, (1,), generator=g))
+
     def caption() -> str:
-        sizes = {name: len(classes) for name, classes in ATTRIBUTES.items()}
-        return full_caption(
-            **{name: int(torch.randint(size, (1,), generator=g)) for name, size in sizes.items()}
-        )
+        asked = {name: pick(len(classes)) for name, classes in WORDINGS.items()}
+        lanterns = pick(2) == 0
+        asked["thing"] = SHOWN[0 if lanterns else 1 + pick(len(SHOWN) - 1)]
+        asked["count"] = pick(MOST_LANTERNS) if lanterns else 0
+        return full_caption(**asked)
 
     return [caption() for _ in range(count)]
 

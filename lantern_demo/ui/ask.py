@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import NOUNS, cannot_draw, phrasebook
-from lantern_demo.scenes import BEFORE_NOUN, WORDINGS, worded
+from lantern_demo.prompt_words import NUMBER, THING, cannot_draw, phrasebook
+from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
 
@@ -24,14 +24,13 @@ class Sentence:
     prompt: gr.Textbox
     label: gr.Dropdown  # of a model that draws classes
     lists: dict[str, gr.Dropdown]  # by part of the sentence
-    noun: gr.HTML
     typing: gr.State
     toggle: gr.Button
     surprise: gr.Button
 
     def all(self) -> list[Any]:
         """Return the components that depend on the model or the prompt."""
-        shown = [self.prompt, self.label, self.noun, self.toggle, self.surprise]
+        shown = [self.prompt, self.label, self.toggle, self.surprise]
         return [self.typing, *self.lists.values(), *shown]
 
     def asked(self) -> list[Any]:
@@ -45,18 +44,14 @@ def add_sentence(info: ModelInfo) -> Sentence:
     lists = {}
     with gr.Row(elem_id="sentence"):
         for part in WORDINGS:
-            if part not in BEFORE_NOUN and "noun" not in lists:
-                html = f"<span>{NOUNS[1]}</span>"
-                lists["noun"] = gr.HTML(html, elem_id="noun", **given["noun"])
             lists[part] = gr.Dropdown(
                 label=texts.PARTS[part],
                 container=False,
                 filterable=False,
                 min_width=72,
-                elem_classes="part",
+                elem_classes=["part", part],
                 **given[part],
             )
-    noun = lists.pop("noun")
     prompt = gr.Textbox(
         label=texts.PROMPT_LABEL,
         placeholder=texts.PROMPT_PLACEHOLDER,
@@ -77,7 +72,7 @@ def add_sentence(info: ModelInfo) -> Sentence:
     )
     toggle = gr.Button(min_width=60, elem_id="type", **given["toggle"])
     surprise = gr.Button(texts.SURPRISE, min_width=60, elem_id="surprise", **given["surprise"])
-    return Sentence(prompt, label, lists, noun, gr.State(given["typing"]), toggle, surprise)
+    return Sentence(prompt, label, lists, gr.State(given["typing"]), toggle, surprise)
 
 
 def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
@@ -88,22 +83,26 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     book = phrasebook(info)
     said = {} if book is None else dict(book.read(prompt).said)
     typing = typing or book is None or worded(said) != prompt
+    lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
     by_class = info.kind == "class"
     fields: dict[str, Any] = {
         "prompt": {"value": prompt, "visible": typing and not by_class},
-        "noun": {"visible": not typing},
         "typing": typing,
         "toggle": {"visible": book is not None, "value": texts.PICK if typing else texts.TYPE},
         "surprise": {"visible": book is not None},
     }
     for part in WORDINGS:
         options = [] if book is None else [phrases[0] for phrases in book.parts[part]]
-        chosen = said.get(part, "")
+        chosen = said.get(part, LANTERN if part == THING else "")
+        if part == NUMBER and not lanterns:
+            options = options[:1]
         choices = dict.fromkeys([*options, *([chosen] if chosen else [])])
+        named = [(PLURALS.get(choice, choice), choice) for choice in choices]
+        optional = part not in (THING, *(() if lanterns else (NUMBER,)))
         fields[part] = {
-            "choices": [(texts.ANY[part], ""), *((choice, choice) for choice in choices)],
+            "choices": [*([(texts.ANY[part], "")] if optional else []), *named],
             "value": chosen,
-            "visible": not typing,
+            "visible": not typing and (lanterns or part not in OF_LANTERNS),
         }
     return fields
 
@@ -111,7 +110,7 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
 def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> Updates:
     """Return the updates that show a prompt in the fields of a model."""
     fields = _fields(info, prompt, typing)
-    components = {"prompt": s.prompt, "noun": s.noun, "toggle": s.toggle, "surprise": s.surprise}
+    components = {"prompt": s.prompt, "toggle": s.toggle, "surprise": s.surprise}
     components |= s.lists
     updates = {component: gr.update(**fields[name]) for name, component in components.items()}
     return {s.typing: fields["typing"], **updates}
@@ -133,10 +132,17 @@ def switched(s: Sentence, info: ModelInfo, typing: bool, prompt: Any, *lists: An
     return filled(s, info, book.nearest(asked))
 
 
-def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
-    """Return the prompt to draw, with the usual parts if it lacks some, and a sentence on that.
+def thing_chosen(s: Sentence, info: ModelInfo, *lists: Any) -> Updates:
+    """Show the lists of another thing, with what the model can draw of it."""
+    book = phrasebook(info)
+    assert book is not None
+    return filled(s, info, book.nearest(prompt_of(s, False, "", lists)))
 
-    Raise ValueError for a prompt that does not name what the model draws.
+
+def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
+    """Return the prompt to draw, the nearest one that the model can draw, and why it differs.
+
+    Raise ValueError for a prompt that names nothing that the model draws.
     """
     book = phrasebook(info)
     if (
@@ -145,18 +151,20 @@ def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
         or not 0 < len(prompt.strip()) <= info.max_prompt
     ):
         return prompt, []  # the request answers for what is no prompt at all
-    reading = book.read(prompt)
-    if not reading.named:
-        why, nearest = cannot_draw(info, prompt) or ("", "")
-        raise ValueError(f"{why} {texts.OFFER} {nearest}")
-    if reading.drawable:
+    lacking = cannot_draw(info, prompt)
+    if lacking is None:
         return prompt, []
-    return book.nearest(prompt), [texts.COMPLETED.format(prompt=book.nearest(prompt))]
+    why, nearest = lacking
+    if not book.read(prompt).kinds:
+        raise ValueError(f"{why} {texts.OFFER} {nearest}")
+    return nearest, [f"{why} {texts.INSTEAD.format(prompt=nearest)}"]
 
 
 def any_prompt(info: ModelInfo) -> str:
-    """Return a random prompt of two to four lanterns: a single one is often missing."""
+    """Return a random prompt, of lanterns every other time."""
     book = phrasebook(info)
     assert book is not None
-    parts = {p: options[1:] if p == "count" else options for p, options in book.parts.items()}
-    return worded({part: secrets.choice(options)[0] for part, options in parts.items()})
+    said = {part: secrets.choice(options)[0] for part, options in book.parts.items()}
+    if secrets.randbelow(2):
+        return worded({**said, THING: LANTERN})
+    return book.nearest(worded(said))

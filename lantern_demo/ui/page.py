@@ -15,10 +15,19 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from lantern_demo.disk_cache import root
+from lantern_demo.prompt_words import THING
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.ask import Sentence, add_sentence, any_prompt, filled, prompt_of, switched
+from lantern_demo.ui.ask import (
+    Sentence,
+    add_sentence,
+    any_prompt,
+    filled,
+    prompt_of,
+    switched,
+    thing_chosen,
+)
 from lantern_demo.ui.compare import again, begin, draw, failed, knob_values, repeat, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
@@ -271,6 +280,10 @@ def _wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
         info = service.offered()[name]
         return filled(s, info, any_prompt(info))
 
+    def other(name: str, *lists: str) -> Updates:
+        return thing_chosen(s, service.offered()[name], *lists)
+
+    s.lists[THING].input(other, [model, *s.lists.values()], s.all(), **AT_ONCE)
     s.toggle.click(switch, [model, *s.asked()], s.all(), **AT_ONCE)
     s.surprise.click(surprise, [model], s.all(), **AT_ONCE)
     s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)

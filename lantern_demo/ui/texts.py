@@ -24,13 +24,12 @@ HEADLINE = (
     "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
     "<b>look-alike</b> of what the model wanted.</p>"
 )
-# Prompts and seeds of the recorded runs. Only the fourth seed was chosen: out of six, for a picture
-# that shows a lantern.
+# Prompts and seeds of the recorded runs.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
-    ("four golden sky lanterns over the hills at night", 3),
+    ("a cat in a meadow at dusk", 3),
     ("two blue box lanterns above still water at dawn", 11),
-    ("a purple globe lantern over a meadow at sunset, softly lit", 12),
+    ("a penguin on a lake at dawn", 12),
 )
 
 PROMPT_LABEL = "Prompt"
@@ -110,6 +109,7 @@ PARTS = {
     "count": "Number",
     "colour": "Colour",
     "shape": "Kind",
+    "thing": "Thing",
     "place": "Place",
     "time": "Time",
     "moon": "Moon",
@@ -126,7 +126,7 @@ SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
 OFFER = "Try:"
-COMPLETED = "Completed from the usual parts: {prompt}."
+INSTEAD = "Drawn instead: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
