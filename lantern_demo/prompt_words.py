@@ -26,6 +26,7 @@ from lantern_demo.scenes import (
 USUAL = "three red round lanterns over a lake at dusk"
 NUMBER, THING, PLACE = "count", "thing", "place"
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
+ARTICLES = frozenset((ARTICLE, "an"))
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
@@ -33,13 +34,14 @@ FOLLOW_NOUN = ("place", "time", "moon")
 
 @dataclass(frozen=True)
 class Reading:
-    """The requests of a prompt: a phrase for each part that it has, and the kinds of things.
+    """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    `counted` says whether an article or a number stands in it.
+    The first thing that the model is asked for counts. `counted` says whether an article or a
+    number stands before it.
     """
 
     said: Mapping[str, str]
-    kinds: int
+    kinds: frozenset[int]
     counted: bool
 
     @property
@@ -53,10 +55,15 @@ class Reading:
 
         Things have no colour and no shape, and without a number the model draws another one.
         """
-        if self.kinds != 1 or self.lanterns:
-            return self.kinds == 1
+        if len(self.kinds) != 1 or THING not in self.said:
+            return False
         one = self.counted and self.said.get(NUMBER) in SINGULAR
-        return one and not self.said.keys() & set(OF_LANTERNS)
+        return self.lanterns or (one and not self.said.keys() & set(OF_LANTERNS))
+
+
+def places_of(thing: str) -> tuple[tuple[str, ...], ...]:
+    """Return the wordings of every place, for a thing of a name."""
+    return WORDINGS[PLACE] if thing in WORDINGS[THING][0] else THING_PLACES
 
 
 class Phrasebook:
@@ -74,8 +81,8 @@ class Phrasebook:
             self.parts[part] = [phrases for phrases in options if phrases]
         self.forms = {
             form: (kind, names[0])
-            for kind in SHOWN
-            for names in NOUNS[kind]
+            for kind, nouns in enumerate(NOUNS)
+            for names in nouns
             for form in names
             if words.issuperset(form.split())
         }
@@ -122,25 +129,34 @@ class Phrasebook:
         for words, part, phrase in self.readings:
             if part not in said and f" {words} " in text:
                 said[part], text = phrase, text.replace(f" {words} ", f" {GAP} ")
-        named = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
-        if named:
-            said[THING] = self.forms[named[0][1]][1]  # the first in the prompt counts
-        kinds = {self.forms[form][0] for _, form in named}
-        counted = NUMBER in said or bool({ARTICLE, "an"} & set(tokens))
-        if named and named[0][1] == said[THING]:
-            said.setdefault(NUMBER, SINGULAR[0])
+        found = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
+        shown = [(at, form) for at, form in found if self.forms[form][0] in SHOWN]
+        counted = NUMBER in said
+        if shown:
+            at, form = shown[0]
+            said[THING] = self.forms[form][1]
+            counted |= not ARTICLES.isdisjoint(text[:at].split())
+            if form == said[THING]:
+                said.setdefault(NUMBER, SINGULAR[0])
         ordered = {part: said[part] for part in WORDINGS if part in said}
-        return Reading(ordered, len(kinds), counted)
+        return Reading(ordered, frozenset(self.forms[form][0] for _, form in found), counted)
 
     def nearest(self, prompt: str) -> str:
         """Return the nearest prompt of known phrases alone that is drawn reliably."""
-        reading = self.read(prompt)
-        if reading.lanterns or not reading.kinds:
-            return worded(reading.said if reading.kinds else {**self.usual, **reading.said})
-        kept = {part: phrase for part, phrase in reading.said.items() if part not in OF_LANTERNS}
-        if kept.get(NUMBER) not in SINGULAR:
-            kept[NUMBER] = SINGULAR[0]
-        return worded(kept)
+        said = dict(self.read(prompt).said)
+        if THING not in said:
+            said = {**self.usual, **said}
+        elif said[THING] not in WORDINGS[THING][0]:
+            said = {part: phrase for part, phrase in said.items() if part not in OF_LANTERNS}
+            if said.get(NUMBER) not in SINGULAR:
+                said[NUMBER] = SINGULAR[0]
+        if PLACE in said:
+            places = places_of(said[THING])
+            if not any(said[PLACE] in phrases for phrases in places):
+                other = THING_PLACES if places is WORDINGS[PLACE] else WORDINGS[PLACE]
+                same = next(i for i, phrases in enumerate(other) if said[PLACE] in phrases)
+                said[PLACE] = places[same][0]
+        return worded(said)
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
@@ -160,12 +176,14 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
     book = phrasebook(info)
     if book is None or (reading := book.read(prompt)).drawable:
         return None
-    if not reading.kinds:
-        why = f"This model draws lanterns and {len(SHOWN) - 1} things, and the prompt names none."
-    elif reading.kinds > 1:
+    things = len(book.parts[THING]) - 1
+    if THING not in reading.said:
+        drawn = f"lanterns and {things} things" if things else "only lanterns"
+        why = f"This model draws {drawn}, and the prompt names none of them."
+    elif len(reading.kinds) > 1:
         why = "This model draws one kind of thing in a picture."
     else:
-        why = "This model draws one of a thing, in its own colours."
+        why = "This model draws one of a thing, without a colour or kind."
     return why, book.nearest(prompt)
 
 

@@ -196,7 +196,7 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
 
 
 def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(client: Client) -> None:
-    why = "This model draws lanterns and 23 things, and the prompt names none."
+    why = "This model draws lanterns and 19 things, and the prompt names none of them."
     warned = f"The picture does not show the prompt. {why} Try: {USUAL}"
     assert client.predict("a zebra", method="vanilla", api_name="/draw")[1]["warning"] == warned
     record = client.predict("a zebra", methods=["vanilla"], api_name="/compare")[1]

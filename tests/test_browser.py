@@ -278,9 +278,9 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
 
 
 def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
-    """A cat has no colour and no kind, and there is one; lanterns have the usual ones."""
+    """A cat has no colour and no kind, and there is one. Lanterns have all lists."""
     parts = page.locator("#sentence")
-    pick(page, "thing", "cats")
+    pick(page, "thing", "cat")
     for part in OF_LANTERNS:
         expect(parts.get_by_label(texts.PARTS[part], exact=True)).to_have_count(0)
     number = parts.get_by_label(texts.PARTS["count"], exact=True)
@@ -290,7 +290,7 @@ def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
     expect(line).to_have_value("one cat over a lake at dusk")
     page.locator("#type").click()
     pick(page, "thing", "lanterns")
-    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_value("red")
+    expect(parts.get_by_label(texts.PARTS["colour"], exact=True)).to_have_value(texts.ANY["colour"])
 
 
 def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
@@ -302,7 +302,7 @@ def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
     broken = "<img src=x onerror=document.title='broken'>"
     for prompt, why in (
         ("", "The prompt is empty"),
-        ("a zebra", "This model draws lanterns and 23 things, and the prompt names none."),
+        ("a zebra", "This model draws lanterns and 19 things, and the prompt names none of them."),
         ("x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         type_prompt(page, prompt)

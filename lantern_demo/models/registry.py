@@ -479,7 +479,7 @@ _ROWS = (
         title="lantern-scenes (bundled)",
         description=(
             "A small model of the LlamaGen family that ships with this code. It draws one to four "
-            "paper lanterns, in six colours and three kinds, or one of 23 everyday things, such as "
+            "paper lanterns, in six colours and three kinds, or one of 19 everyday things, such as "
             "a cat, a car or a penguin, on a lake, hills or a plain, at dusk, night or dawn. About "
             "a sixth of its pictures of things show another thing."
         ),

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import NUMBER, THING, cannot_draw, phrasebook
+from lantern_demo.prompt_words import NUMBER, PLACE, THING, cannot_draw, phrasebook, places_of
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
@@ -81,9 +81,14 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     A prompt that the lists cannot say is shown as text.
     """
     book = phrasebook(info)
-    said = {} if book is None else dict(book.read(prompt).said)
-    typing = typing or book is None or worded(said) != prompt
-    lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
+    said: dict[str, str] = {}
+    if book is not None and not typing:
+        reading = book.read(prompt)
+        said = dict(reading.said)
+        typing = not reading.drawable or worded(said) != prompt
+    typing = typing or book is None
+    thing = said.get(THING, LANTERN)
+    lanterns = thing in WORDINGS[THING][0]
     by_class = info.kind == "class"
     fields: dict[str, Any] = {
         "prompt": {"value": prompt, "visible": typing and not by_class},
@@ -93,11 +98,13 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     }
     for part in WORDINGS:
         options = [] if book is None else [phrases[0] for phrases in book.parts[part]]
-        chosen = said.get(part, LANTERN if part == THING else "")
+        if part == PLACE and not lanterns:
+            options = [phrases[0] for phrases in places_of(thing)]
         if part == NUMBER and not lanterns:
             options = options[:1]
+        chosen = thing if part == THING else said.get(part, "")
         choices = dict.fromkeys([*options, *([chosen] if chosen else [])])
-        named = [(PLURALS.get(choice, choice), choice) for choice in choices]
+        named = [(PLURALS[LANTERN] if choice == LANTERN else choice, choice) for choice in choices]
         optional = part not in (THING, *(() if lanterns else (NUMBER,)))
         fields[part] = {
             "choices": [*([(texts.ANY[part], "")] if optional else []), *named],
@@ -155,7 +162,7 @@ def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
     if lacking is None:
         return prompt, []
     why, nearest = lacking
-    if not book.read(prompt).kinds:
+    if THING not in book.read(prompt).said:
         raise ValueError(f"{why} {texts.OFFER} {nearest}")
     return nearest, [f"{why} {texts.INSTEAD.format(prompt=nearest)}"]
 
@@ -164,7 +171,7 @@ def any_prompt(info: ModelInfo) -> str:
     """Return a random prompt, of lanterns every other time."""
     book = phrasebook(info)
     assert book is not None
-    said = {part: secrets.choice(options)[0] for part, options in book.parts.items()}
+    said = {part: secrets.choice(options)[0] for part, options in book.parts.items() if options}
     if secrets.randbelow(2):
         return worded({**said, THING: LANTERN})
     return book.nearest(worded(said))

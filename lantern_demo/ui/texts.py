@@ -27,9 +27,9 @@ HEADLINE = (
 # Prompts and seeds of the recorded runs.
 EXAMPLES = (
     (USUAL, DEFAULT_SEED),
-    ("a cat in a meadow at dusk", 3),
+    ("one cat on a plain at dusk", 3),
     ("two blue box lanterns above still water at dawn", 11),
-    ("a penguin on a lake at dawn", 12),
+    ("one penguin on a lake at dawn", 12),
 )
 
 PROMPT_LABEL = "Prompt"
