@@ -14,7 +14,6 @@ from lantern_demo.scenes import (
     LANTERN,
     NOUNS,
     OF_LANTERNS,
-    PLURALS,
     SHOWN,
     SINGULAR,
     THING_PLACES,
@@ -160,13 +159,14 @@ class Phrasebook:
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
-    """Return a model's phrasebook, or None if it reads any text or lacks these phrases' nouns."""
+    """Return a model's phrasebook, or None if it reads any text or lacks the plain phrases."""
     return None if info.vocabulary is None else _of(info.vocabulary)
 
 
 @cache
 def _of(words: frozenset[str]) -> Phrasebook | None:
-    return Phrasebook(words) if words.issuperset((LANTERN, PLURALS[LANTERN])) else None
+    plain = {*USUAL.split(), LANTERN, SINGULAR[0]}
+    return Phrasebook(words) if words.issuperset(plain) else None
 
 
 def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from lantern_demo.scenes import NOUNS, PLACES, THING_PLACES, WORDINGS
 
 PAD = 0
-LONGEST = 27  # words of a caption; the text encoder adds an end mark
+LONGEST = 27  # positions for the words of a caption; the text encoder adds an end mark
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def thing_chosen(s: Sentence, info: ModelInfo, *lists: Any) -> Updates:
     return filled(s, info, book.nearest(prompt_of(s, False, "", lists)))
 
 
-def completed(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
+def to_draw(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
     """Return the prompt to draw, the nearest one that the model can draw, and why it differs.
 
     Raise ValueError for a prompt that names nothing that the model draws.
