@@ -45,6 +45,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     args.out = args.out.expanduser()
+    args.out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=args.chromium, args=FLAGS)
         save(wide(browser, args.url), args.out / "page.png")

@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=400)
     add_sprites(parser)
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     pipe = load("lantern-scenes", "cpu")
     scenes, networks = truth(args.pictures), pipe.networks
     classifier = load_classifier(pipe.info.folder, pipe.device)
