@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import NUMBER, PLACE, THING, cannot_draw, phrasebook, places_of
+from lantern_demo.prompt_words import THING, cannot_draw, phrasebook
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
@@ -98,16 +98,11 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     }
     for part in WORDINGS:
         options = [] if book is None else [phrases[0] for phrases in book.parts[part]]
-        if part == PLACE and not lanterns:
-            options = [phrases[0] for phrases in places_of(thing)]
-        if part == NUMBER and not lanterns:
-            options = options[:1]
         chosen = thing if part == THING else said.get(part, "")
         choices = dict.fromkeys([*options, *([chosen] if chosen else [])])
         named = [(PLURALS[LANTERN] if choice == LANTERN else choice, choice) for choice in choices]
-        optional = part not in (THING, *(() if lanterns else (NUMBER,)))
         fields[part] = {
-            "choices": [*([(texts.ANY[part], "")] if optional else []), *named],
+            "choices": [*([] if part == THING else [(texts.ANY[part], "")]), *named],
             "value": chosen,
             "visible": not typing and (lanterns or part not in OF_LANTERNS),
         }

@@ -283,7 +283,7 @@ def _wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
     def other(name: str, *lists: str) -> Updates:
         return thing_chosen(s, service.offered()[name], *lists)
 
-    s.lists[THING].input(other, [model, *s.lists.values()], s.all(), **AT_ONCE)
+    s.lists[THING].select(other, [model, *s.lists.values()], s.all(), **AT_ONCE)
     s.toggle.click(switch, [model, *s.asked()], s.all(), **AT_ONCE)
     s.surprise.click(surprise, [model], s.all(), **AT_ONCE)
     s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)
