@@ -71,7 +71,7 @@ def test_programs_draw_by_mcp(served: str) -> None:
     numbers = ast.literal_eval(drawn.content[-1].text)
     assert (numbers["method"], numbers["unknown_words"]) == ("lantern++", ["zebra"])
     assert numbers["warning"].startswith(
-        "The picture does not show the prompt. This model draws only lanterns"
+        "The picture does not show the prompt. This model draws lanterns and 19 things"
     )
     raced = ask(served, "compare", {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"]})
     record = ast.literal_eval(raced.content[-1].text)
