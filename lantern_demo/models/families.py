@@ -55,7 +55,7 @@ from lantern_demo.models.tokenizer import blank_tokenizer
 # bytes of a target's weights up to which its networks stay in memory next to the fused models
 LARGEST = 2**30
 # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
-CACHED = 2**26
+CACHED = 2**27
 
 
 @dataclass(frozen=True)
