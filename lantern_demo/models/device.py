@@ -240,7 +240,7 @@ def processors(root: Path = Path("/")) -> int:
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
     """Return the number of CPU threads to compute with.
 
-    `small`: a model on a CPU whose weights stay in a core's caches.
+    `small`: a model on a CPU whose operations are short.
 
     Threads wait for each other after every operation, some 200 times a token. A small model's
     operations are so short that this takes as long as they do: one thread. A large one's wait for
