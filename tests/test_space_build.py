@@ -1,6 +1,6 @@
-"""pip resolves what a Space installs, for every Python of README: what `pre-requirements.txt` says,
-then the one command of the Spaces' builder, then what ZeroGPU adds; and what README's own command
-installs. `python -m pytest -m registry` asks; other runs leave these tests out.
+"""pip resolves what a Space installs: what `pre-requirements.txt` says, then the one command of the
+Spaces' builder with what ZeroGPU adds. It also resolves what README's own command installs, for
+every Python of README. `python -m pytest -m registry` asks; other runs leave these tests out.
 
 pip reads metadata from within wheels that stay in the registry (`fast-deps`): PyTorch and its CUDA
 libraries, gigabytes in all, are resolved like the rest, and nothing of them is fetched. The two
@@ -24,8 +24,11 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 
 PIP = "pip==26.3"  # older ones fetch all wheels, also for a dry run
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# versions of `spaces` that ZeroGPU might choose beside the newest
-ZERO_GPU_SPACES = ("0.48.3", "0.50.4")
+ZERO_GPU_SPACES = (
+    "spaces",
+    "spaces==0.48.3",
+    "spaces==0.50.4",
+)  # the newest, and two it may choose
 ALONE = ("-r", str(ROOT / "requirements.txt"))
 
 Resolve = Callable[..., dict[str, str]]  # a Python and what is wanted -> versions by name
@@ -74,27 +77,21 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return resolved
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_what_a_space_and_a_reader_of_readme_install_resolves(
-    resolve: Resolve, python: str, tmp_path: Path
-) -> None:
-    version = front_matter()["sdk_version"]
+@pytest.mark.parametrize("spaces", ZERO_GPU_SPACES)
+def test_what_a_space_installs_resolves(resolve: Resolve, spaces: str, tmp_path: Path) -> None:
+    """With the Python of its front matter, and each version of `spaces`."""
+    python, gradio = front_matter()["python_version"], front_matter()["sdk_version"]
     torch = resolve(python, "-r", str(ROOT / "pre-requirements.txt"))["torch"]
     assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
     kept = tmp_path / "kept.txt"
     # pip keeps what is there, where that suffices
     kept.write_text(f"torch=={torch}\n", encoding="utf-8")
-    added = (
-        "-c",
-        str(kept),
-        *ALONE,
-        f"gradio[oauth,mcp]=={version}",
-        "uvicorn>=0.14.0",
-        "websockets>=10.4",
-    )
-    own = ZERO_GPU_SPACES if python == front_matter()["python_version"] else ()
-    for spaces in ("spaces", *(f"spaces=={version}" for version in own)):
-        space = resolve(python, *added, spaces)
-        assert (space["torch"], space["gradio"]) == (torch, version) and "mcp" in space
-        assert space["spaces"] == (spaces.partition("==")[2] or space["spaces"])
+    builder = (f"gradio[oauth,mcp]=={gradio}", "uvicorn>=0.14.0", "websockets>=10.4")
+    space = resolve(python, "-c", str(kept), *ALONE, *builder, spaces)
+    assert (space["torch"], space["gradio"]) == (torch, gradio) and "mcp" in space
+    assert space["spaces"] == (spaces.partition("==")[2] or space["spaces"])
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_what_readmes_command_installs_resolves(resolve: Resolve, python: str) -> None:
     assert set(resolve(python, *ALONE)) >= set(pins())
