@@ -2,7 +2,7 @@
 `Proposer`.
 
 Run `python examples/more_methods.py` to race it against vanilla and EAGLE-1 on the bundled model.
-`register` adds it to one process, as in more_rules.py.
+`--help` lists the options. `register` adds it to one process, as in more_rules.py.
 
 The tree is chosen in every step. It grows where the drafter is sure, and stops where a draft is not
 worth a node. With shared noise both models add the same noise to their scores. The more the
@@ -18,6 +18,7 @@ steps.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,14 +29,15 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lantern_demo import Generation, Method, load, register
+from lantern_demo import Method, register
+from lantern_demo.bench import speed
 from lantern_demo.decoding.drafting import DraftConfig, Head, Passes, Proposer, RunContext
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, guide, scores
 from lantern_demo.decoding.trees import Draft, Tree, whole_tree
 
 # Of the divisors 0.4 to 4 this one best predicts, by likelihood, whether the first draft is
-# accepted. Measured on 841 steps of the bundled model: of the drafts predicted at 0.4 to 0.6, 4 in
+# accepted. Measured on 860 steps of the bundled model: of the drafts predicted at 0.4 to 0.6, 6 in
 # 10 were accepted; of those above 0.8, 9 in 10.
 SHARPNESS = 0.9
 # The drafter goes on after a draft with this many times `chance`: its pass costs about as much as a
@@ -149,21 +151,11 @@ OPT_TREE = Method(
 )
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
+    """Race it as `python -m lantern_demo.bench speed` does, with that command's options."""
     register(OPT_TREE)
-    pipe = load("lantern-scenes")
-    raced = pipe.compare(
-        "three red round lanterns over a lake at dusk",
-        ["vanilla", "eagle1", "opt-tree"],
-        tree="0 00 000",
-    )
-    done = {name: event for name, event in raced if isinstance(event, Generation)}
-    for name, generation in done.items():
-        stats = generation.stats
-        speedup = done["vanilla"].stats.decode_seconds / stats.decode_seconds
-        same = "vanilla's tokens" if generation.tokens == done["vanilla"].tokens else "other tokens"
-        print(f"{name:8} {stats.mean_accepted_length:.2f} tokens a step  {speedup:.2f}x  {same}")
+    speed.main(["--methods", "vanilla", "eagle1", OPT_TREE.id, *argv])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

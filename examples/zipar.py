@@ -1,7 +1,8 @@
 """ZipAR (arXiv 2412.04062): rows of a picture drawn in parallel, as a loop on any `Target`.
 
-Run `python examples/zipar.py --window 4 --out zipar.png`. It prints the passes, and the share of
-tokens that the model itself draws otherwise, with the same picture before them and the same noise.
+Run `python examples/zipar.py` to race it against vanilla on the bundled model. It prints tokens per
+pass, the speedup, and the share of changed tokens. These are the tokens that the model itself draws
+otherwise, with the same picture before them and the same noise.
 
 A row begins once the row above is `window` tokens ahead, and one pass draws the next token of every
 open row. A node reads a token at its own position in the picture and draws the one after it. It
@@ -16,9 +17,13 @@ node, in raster order: vanilla.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import mean, median
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +31,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import Pipeline, load
+from lantern_demo.bench.report import machine_of, now
+from lantern_demo.bench.speed import Row, measure, play, prompts_for
+from lantern_demo.bench.summary import interval
 from lantern_demo.decoding.interfaces import Target
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, warp
@@ -107,8 +115,19 @@ def changed(
     return float((own != picture).float().mean())
 
 
-def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> tuple[list[int], int, float]:
-    """Return tokens, passes and the changed share of a prompt.
+class Drawn(NamedTuple):
+    """A picture's tokens, the passes after the prefill, the changed share, and the seconds of
+    prefill and passes.
+    """
+
+    tokens: list[int]
+    passes: int
+    changed: float
+    seconds: float
+
+
+def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> Drawn:
+    """Draw a picture at the model's preset.
 
     Raises ValueError for a window below 1.
     """
@@ -121,29 +140,60 @@ def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> tuple[list[int],
             encoded.features, encoded.mask, sampling.cfg_scale != 1
         )
     noise = gumbel_(torch.empty(pipe.info.tokens, pipe.target.vocab_size), seed)
+    pipe.threads.use()  # as its runs do
+    begun = perf_counter()
     tokens, passes = draw(pipe.target, condition, sampling, noise, pipe.info.grid, window)
-    return tokens, passes, changed(pipe.target, condition, sampling, noise, tokens)
+    seconds = perf_counter() - begun
+    share = changed(pipe.target, condition, sampling, noise, tokens)
+    return Drawn(tokens, passes, share, seconds)
+
+
+def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
+    """Race ZipAR against vanilla on `count` prompts, as `python -m lantern_demo.bench speed` does.
+
+    Return the mean tokens per pass and changed share, the median speedup and its interval.
+    """
+    contestants = {
+        "vanilla": partial(play, pipe, Row("vanilla", "vanilla", {})),
+        "zipar": lambda prompt, seed: run(pipe, prompt, seed, window)._asdict(),
+    }
+    rounds = [entry["runs"] for entry in measure(contestants, prompts_for(pipe.info, count))]
+    drawn = [runs["zipar"] for runs in rounds]
+    ratios = [runs["vanilla"]["decode_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
+    return {
+        "created": now(),
+        "machine": machine_of(pipe.device),
+        "window": window,
+        "rounds": count,
+        "mean_accepted_length": mean((len(one["tokens"]) - 1) / one["passes"] for one in drawn),
+        "changed": mean(one["changed"] for one in drawn),
+        "speedup": median(ratios),
+        "interval": interval(ratios),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
-    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument(
         "--window", type=int, default=4, help="tokens that a row is ahead when the next one begins"
     )
-    parser.add_argument("--out", type=Path, help="the picture's file")
+    parser.add_argument("--prompts", type=int, default=1, help="how many to draw (default: 1)")
+    parser.add_argument("--out", type=Path, help="FILE.json: write the numbers")
+    parser.add_argument("--picture", type=Path, help="FILE.png: write one picture")
     args = parser.parse_args()
     pipe = load("lantern-scenes", device="cpu")
-    tokens, passes, share = run(pipe, pipe.check_prompt(args.prompt), args.seed, args.window)
+    found = race(pipe, args.window, args.prompts)
     print(
-        f"{len(tokens)} tokens in {passes} passes after the prefill; the model draws {share:.0%} "
-        "of them otherwise"
+        f"{found['mean_accepted_length']:.2f} tokens per pass, {found['changed']:.0%} changed, "
+        f"{found['speedup']:.2f}x"
     )
     if args.out:
-        pipe.decode_image(tokens).save(args.out)
+        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if args.picture:
+        prompt = "three red round lanterns over a lake at dusk"
+        pipe.decode_image(run(pipe, prompt, 7, args.window).tokens).save(args.picture)
 
 
 if __name__ == "__main__":

@@ -48,11 +48,19 @@ def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int)
 def test_a_window_of_a_row_is_vanilla_and_a_smaller_one_takes_fewer_passes(pipe: Pipeline) -> None:
     grid = pipe.info.grid
     vanilla = pipe.generate("two red lanterns", "vanilla", seed=3).tokens
-    assert zipar.run(pipe, "two red lanterns", 3, grid) == (vanilla, grid * grid - 1, 0.0)
-    tokens, passes, share = zipar.run(pipe, "two red lanterns", 3, 1)
-    assert passes == grid - 1 + (grid - 1) * 1 and tokens[0] == vanilla[0] and 0 < share < 1
+    assert zipar.run(pipe, "two red lanterns", 3, grid)[:3] == (vanilla, grid * grid - 1, 0.0)
+    drawn = zipar.run(pipe, "two red lanterns", 3, 1)
+    assert drawn.passes == grid - 1 + (grid - 1) * 1 and drawn.tokens[0] == vanilla[0]
+    assert 0 < drawn.changed < 1
     with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
         zipar.run(pipe, "two red lanterns", 3, 0)
+
+
+def test_a_race_tells_what_it_gains_and_changes(pipe: Pipeline) -> None:
+    found = zipar.race(pipe, 1, 2)
+    grid = pipe.info.grid
+    assert found["mean_accepted_length"] == pytest.approx((grid * grid - 1) / (2 * grid - 2))
+    assert 0 < found["changed"] < 1 and found["speedup"] > 0 and found["interval"] is None
 
 
 def test_changed_tokens_are_those_that_the_model_draws_otherwise(pipe: Pipeline) -> None:

@@ -91,11 +91,9 @@ class Scenes:
 def sample(
     batch: int,
     seed: int,
-    things: int = len(PICTURES),
     wanted: Mapping[str, Tensor] | None = None,
 ) -> Scenes:
-    """Draw the parameters of `batch` scenes that know the first `things` things, 0 for lanterns
-    alone.
+    """Draw the parameters of `batch` scenes.
 
     The same seed gives the same scenes on every machine (CPU generator). wanted: the class index
     of every attribute, [batch] each, in place of random ones.
@@ -108,8 +106,8 @@ def sample(
     def pick(n: int) -> Tensor:
         return torch.randint(n, (batch,), generator=g)
 
-    shown = 1 + pick(max(1, things))
-    lantern = (uniform(0, 1, batch) < LANTERNS) | torch.tensor(things == 0)
+    shown = 1 + pick(len(PICTURES))
+    lantern = uniform(0, 1, batch) < LANTERNS
     thing = torch.where(lantern, 0, shown)
     twins = (uniform(0, 1, batch) < TWINS).long()
     count = torch.where(lantern, pick(MOST_LANTERNS), twins)

@@ -8,9 +8,6 @@ drafter, check, race.
 Every minute the networks go to --out in 16 bits, in files of at most 15 MB, so that a run that is
 cut off still leaves something. A run that finds such files in --out, or in --start-from, continues
 with their weights. `networks.py` turns the folder into a model folder.
-
-The world is lanterns and the first --things of `scenes.THINGS`. A drafter learns few things better
-than many.
 """
 
 from __future__ import annotations
@@ -56,7 +53,6 @@ from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.scenes import THINGS
 
 # The share of the minutes that each stage gets.
 SHARES = {
@@ -95,7 +91,7 @@ class Run:
         args.out.mkdir(parents=True, exist_ok=True)
         told = args.out / "facts.json"
         before = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
-        sizes = {"things": args.things, "layers": args.layers, "ffn": args.ffn}
+        sizes = {"layers": args.layers, "ffn": args.ffn}
         self.facts: dict[str, Any] = {**before, **sizes}
         self.model: Model | None = None
 
@@ -223,7 +219,7 @@ class World:
 
     def drawn(self, seed: int, count: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Draw scenes -> [B, 4, 256, 256] uint8, and their attributes."""
-        scenes = sample(count or self.group, seed, self.run.args.things)
+        scenes = sample(count or self.group, seed)
         return (self.renderer(scenes) * 255).round().byte(), scenes.attributes()
 
     @torch.no_grad()
@@ -541,7 +537,7 @@ def own_pictures(run: Run, world: World) -> Scenes:
         half.rope = half.rope_table().to(run.device)
     ids, found, group = list[Tensor](), [], OWN_GROUP * run.args.batch
     while len(ids) < 2 or (run.progress < 1.0 and len(ids) * group < run.args.own):
-        scenes = sample(group, 800_000_011 + len(ids), run.args.things)
+        scenes = sample(group, 800_000_011 + len(ids))
         attributes = {k: v.to(run.device) for k, v in scenes.attributes().items()}
         with torch.inference_mode():
             features, mask = world.model.text(*world.said(attributes, len(ids)))
@@ -652,7 +648,7 @@ def race(run: Run, world: World) -> None:
     bundled.save(folder, assemble(run.model, run.facts))
     pipe = load(folder, str(run.device))
     shutil.rmtree(folder)
-    scenes = sample(100, HELD_OUT - 1, run.args.things).attributes()
+    scenes = sample(100, HELD_OUT - 1).attributes()
     captions = world.captions.text(world.captions(scenes, 1, omit=False))
     found: dict[str, list[float]] = {}
     for number, caption in enumerate(captions):
@@ -684,9 +680,6 @@ def command_line() -> argparse.Namespace:
         "--stages", nargs="+", default=list(SHARES), choices=list(SHARES), help="leave some out"
     )
     add_sprites(p)
-    p.add_argument(
-        "--things", type=int, default=len(THINGS), help="everyday things; 0 for lanterns alone"
-    )
     p.add_argument("--layers", type=int, default=24, help="of the target")
     p.add_argument("--ffn", type=int, default=1536, help="width of the drafter's feed-forward half")
     p.add_argument(
@@ -711,8 +704,6 @@ def command_line() -> argparse.Namespace:
         "--compile", action="store_true", help="compile the target's blocks; worth it on a GPU"
     )
     args = p.parse_args()
-    if not 0 <= args.things <= len(THINGS):
-        p.error(f"--things must be between 0 and {len(THINGS)}, got {args.things}")
     if not args.minutes > 0:
         p.error(f"--minutes must be above 0, got {args.minutes:g}")
     wanted = {*args.stages, *(NEEDS[stage] for stage in args.stages if stage in NEEDS)}

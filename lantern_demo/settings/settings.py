@@ -203,4 +203,6 @@ def describe_drafts(drafts: DraftConfig) -> str:
         if drafts.top_k == 1:
             return f"dynamic chain of {count}"
         return f"dynamic tree of {count} in up to {min(count, drafts.deepest)} levels"
-    return f"window of {drafts.nodes}" if isinstance(drafts, Window) else "no tree"
+    if isinstance(drafts, Window):
+        return f"window of {drafts.nodes}"
+    return f"up to {count} drafts" if count else "no tree"
