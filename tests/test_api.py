@@ -32,7 +32,7 @@ from lantern_demo.version import __version__
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
-NUMBERS = "method decode_seconds steps mean_accepted_length changed seconds passes tokens_a_pass"
+NUMBERS = "method decode_seconds steps mean_accepted_length changed"
 NUMBERS += " model seed unknown_words warning"
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
@@ -151,7 +151,6 @@ def test_a_prompt_is_enough(client: Client) -> None:
     assert numbers["unknown_words"] == ["zebra"] and numbers["warning"] is None
     assert 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
     assert numbers["steps"] * numbers["mean_accepted_length"] == pytest.approx(255)
-    assert numbers["passes"] == numbers["steps"]
 
 
 def test_a_brief_record_has_the_numbers_alone(client: Client) -> None:

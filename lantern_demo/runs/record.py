@@ -42,7 +42,7 @@ from lantern_demo.runs.stats import (
 )
 from lantern_demo.settings.knobs import OF_TREES
 from lantern_demo.settings.settings import Settings, settings_of
-from lantern_demo.settings.trees import DEFAULT, STATIC_TREES
+from lantern_demo.settings.trees import STATIC_TREES
 from lantern_demo.version import __version__
 
 # levels, and characters, of the fields that differ from model to model
@@ -58,9 +58,6 @@ SAID = {
     "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
 }
-# Settings and a tree that records of version 0.2 may have.
-GONE = ("opt_chance", "zipar_window", "zipar_changed")
-FITTED = "fit"
 # Names of trees by their paths.
 TREE_NAMES = {settings_of(StaticTree(paths))["tree"]: name for name, paths in STATIC_TREES.items()}
 
@@ -112,16 +109,13 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return checked settings, those of version 0.2 without what this version lacks."""
-    found = {name: value for name, value in given.items() if name not in GONE}
-    if found.get("tree") == FITTED:  # each entry has the tree that ran
-        found["tree"] = DEFAULT
+    """Return checked settings, all of them."""
     usual = Settings().as_dict()
-    if set(found) != set(usual):
-        raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
-    if empty := [name for name in found if found[name] is None and usual[name] is not None]:
+    if set(given) != set(usual):
+        raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, given))[:200]!r}")
+    if empty := [name for name in given if given[name] is None and usual[name] is not None]:
         raise ValueError(f"{empty[0]} must have a value")
-    return Settings(**found).as_dict()
+    return Settings(**given).as_dict()
 
 
 # of a model; the page does not show them

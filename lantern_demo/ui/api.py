@@ -29,15 +29,10 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.limits import ON_DEVICE
 from lantern_demo.ui.service import Frame, Service
 
-# The numbers that /draw returns, by their names in the run record; then the names of version 0.2.
+# The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
 # The parts of a method's entry that grow with its tokens.
 DETAILS = ("events", "token_ids", "accepted_lengths")
-OLD_NAMES = {
-    "seconds": "decode_seconds",
-    "passes": "steps",
-    "tokens_a_pass": "mean_accepted_length",
-}
 
 
 def _draw(service: Service) -> Callable[..., Any]:
@@ -75,7 +70,6 @@ def _draw(service: Service) -> Callable[..., Any]:
                     continue
                 entry = record["methods"][chosen]
                 numbers = {name: entry[name] for name in NUMBERS}
-                numbers |= {name: entry[key] for name, key in OLD_NAMES.items()}
                 numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
                 yield (
                     pictures.get(chosen),
