@@ -14,7 +14,7 @@ from typing import Any
 
 from gradio_client import Client
 
-COLUMNS = "{:<10} {:>8} {:>9} {:>6} {:>6} {:>8} {:>8}"
+COLUMNS = "{:<10} {:>8} {:>9} {:>6} {:>11} {:>8} {:>8}"
 
 
 def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -31,7 +31,11 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
 
 
 def print_table(record: dict[str, Any]) -> None:
-    print(COLUMNS.format("method", "seconds", "tokens/s", "steps", "MAL", "speedup", "changed"))
+    print(
+        COLUMNS.format(
+            "method", "seconds", "tokens/s", "steps", "tokens/step", "speedup", "changed"
+        )
+    )
     for method, stats in record["methods"].items():
         # absent without a vanilla run
         speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"

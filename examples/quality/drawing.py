@@ -17,7 +17,7 @@ import lantern_demo
 from examples.quality.points import Point
 from examples.ranks import Place, wait_for_all
 from lantern_demo.bench.report import digest_of
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.disk_cache import put
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import method_of
@@ -140,11 +140,13 @@ def picture_of(pipe: Pipeline, job: Job) -> Record:
     knobs, method = pipe.settings(**job.point.settings, seed=job.seed), method_of(job.point.method)
     encoded = pipe.networks.text.encode(pipe.check_prompt(job.prompt))
     config, condition = pipe.prepared(method, knobs, encoded)
-    *_, last = decode(pipe.target, pipe.drafter, condition, config)
+    *steps, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
+    kinds = [kind for step in steps if isinstance(step, Step) for kind in step.kinds]
     return {
         "point": job.point.name,
         "picture": job.picture,
         "tokens": last.tokens,
         "steps": last.steps,
+        "changed": kinds.count("relaxed") / len(kinds),
     }

@@ -61,11 +61,10 @@ def gains(
         told = speeds["vanilla" if point.group == "again" else point.name]
         pictures = records.get(point.name, [])
         steps = sum(record["steps"] for record in pictures)
-        per_step = (
-            sum(len(record["tokens"]) - 1 for record in pictures) / steps
-            if steps
-            else told["mean_accepted_length"]
-        )
+        per_step, changed = told["mean_accepted_length"], told["changed"]
+        if pictures:
+            per_step = sum(len(record["tokens"]) - 1 for record in pictures) / steps
+            changed = float(numpy.mean([record["changed"] for record in pictures]))
         rows[point.name] = {
             "name": point.name,
             "label": point.label,
@@ -81,7 +80,9 @@ def gains(
                 "c": told["c"],
                 "gain": per_step / told["c"],
                 "speedup": told["gain"],
-                **{key: told[key] for key in ("changed", "tvd", "nodes")},
+                "changed": changed,
+                "tvd": told["tvd"],
+                "nodes": told["nodes"],
             },
         }
     return rows

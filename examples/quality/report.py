@@ -15,13 +15,11 @@ Row = dict[str, Any]
 ACROSS = 5  # points of a table
 
 HOW = (
-    "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} "
-    "rounds in which all points "
-    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. "
-    "Changed is the share of tokens "
-    "that only the relaxation accepted. TVD is the mean total variation distance between the "
-    "distributions that tokens were "
-    "drawn from and those of the model itself. Both are means over the rounds. A measure is shown "
+    "Tokens / step, and changed, the share of tokens that only the relaxation accepted, are over "
+    "all pictures of a point. c and the speedup are medians over {rounds} rounds in which all "
+    "points drew the same prompt in turn; gain is tokens / step over c, less noisy than the "
+    "speedup. TVD is the mean total variation distance between the distributions that tokens were "
+    "drawn from and those of the model itself, over the rounds. A measure is shown "
     "as its difference to vanilla's "
     "pictures of the same seeds, and vanilla's own as its difference to vanilla with other seeds, "
     "with the {level:.0%} bootstrap "

@@ -19,8 +19,8 @@ RESAMPLES = 5000
 # 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
-HEAD = ["method", "nodes", "passes", "MAL", "ms / step", *PARTS, "c", "seconds", "gain", "95 %"]
-HEAD += ["changed", "peak MiB"]
+HEAD = ["method", "nodes", "passes", "tokens per pass", "ms / step", *PARTS, "c", "seconds"]
+HEAD += ["gain", "95 %", "changed", "peak MiB"]
 HOW = (
     "Every round draws one prompt with one seed by all methods in turn, in every other round "
     "backwards, after a whole round that is thrown away. Seconds are synchronised device work from "
@@ -28,8 +28,8 @@ HOW = (
     "ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a "
     "round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
     "interval is the bootstrap's for the median, rounds taken as independent, and needs "
-    f"{FEWEST} rounds. Passes, the forward passes of the target after the prefill, MAL, the tokens "
-    "of a pass, and changed, the share of tokens that only the relaxation accepted, are means."
+    f"{FEWEST} rounds. Passes, the forward passes of the target after the prefill, tokens "
+    "per pass, and changed, the share of tokens that only the relaxation accepted, are means."
 )
 
 
