@@ -191,7 +191,7 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
         told, found = page.locator(f"#lane-{lane} .pill"), lane_of(page, name)
         if not METHODS[name].lossless:
             alike += found["changed"]
-            expect(told).to_have_text(f"{found['kinds'].count('r')} look-alikes of 256")
+            expect(told).to_have_text(f"{found['kinds'].count('r')} of 256 are look-alikes")
         elif found["differs"]:
             expect(told).to_have_text(f"{found['differs']} of 256 pieces differ")
         else:

@@ -192,7 +192,8 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
         assert why.endswith("So in seconds it is 1.50\u00d7 slower.")
         assert asked("reason(lanes)", vanilla, quick).endswith("it is 2.00\u00d7 as fast.")
         assert asked("reason(lanes)", vanilla) == ""
-        assert asked("reason(lanes)", vanilla, quick | {"disturbed": True}) == ""
+        disturbed = asked("reason(lanes)", vanilla, quick | {"disturbed": True})
+        assert disturbed == texts.WEB["disturbed"]
 
 
 def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
@@ -209,6 +210,10 @@ def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
           return Math.abs(a.x - b.x) < 2 && Math.abs(a.y - b.y) < 2;
         }"""
     ), "it lies on the picture"
+    picture, words = (
+        shown.locator(one).bounding_box() for one in (".explaining", ".explaining .bubble")
+    )
+    assert words["y"] >= picture["y"] + picture["height"], "and its words below the picture"
     faults_of(shown, "a bubble")
     for begins in ("2. Check.", "3. Keep.", "Orange: a look-alike."):
         assert shown.evaluate("document.activeElement.closest('.bubble') !== null")
@@ -395,8 +400,9 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
     for meaning in texts.WEB["treeSigns"].values():
         expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
-    onward = tab.get_by_role("button", name="Next step")
+    onward = tab.locator("#stage .next")
     for phase in ("draft", "verify", "accept", "draft"):
+        expect(onward).to_have_text(texts.WEB["next"][phase])
         onward.click()
         expect(tree).to_have_attribute("data-phase", phase)
         expect(onward).to_be_focused()

@@ -94,7 +94,7 @@ def test_a_relaxed_method_stands_beside_its_exact_twin(shown: Page) -> None:
 def test_turn_it_up_draws_one_setting_at_all_its_values(shown: Page) -> None:
     tab_of(shown, texts.KNOB_TAB)
     shown.locator("#explore").click()
-    expect(shown.locator("#explore-told")).to_contain_text("Five values drawn")
+    expect(shown.locator("#explore-told")).to_contain_text("Five values of LANTERN's delta drawn")
     values = KNOBS[EXPLORED[0]].explored
     pictures = shown.locator("#explored-pictures img")
     expect(pictures).to_have_count(1 + len(values))
@@ -104,6 +104,9 @@ def test_turn_it_up_draws_one_setting_at_all_its_values(shown: Page) -> None:
     for value in values:
         label = f"{KNOBS[EXPLORED[0]].symbol} = {value:g}"
         expect(shown.locator("#explored")).to_contain_text(label)
+    cells = shown.locator("#explored").inner_text()
+    assert cells.index("Vanilla") < cells.index(f"{KNOBS[EXPLORED[0]].symbol} = {values[0]:g}")
+    assert texts.NOT_YET not in cells
     expect(shown.locator("#draw")).to_be_enabled()
 
 
@@ -147,3 +150,15 @@ def test_a_record_is_loaded_and_run_again(shown: Page, tmp_path: Path) -> None:
     expect(shown.locator("#status")).to_contain_text(texts.REPRODUCED.format(methods=2))
     assert shown.locator("#stage img, #status img").count() == 0
     assert "broken" not in shown.title()
+
+
+def test_what_is_said_of_a_run_goes_with_it(shown: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "REPEATS", 1)
+    tab_of(shown, texts.NUMBERS_TAB)
+    shown.locator("#repeat").click()
+    told = shown.locator("#repeat-told")
+    expect(told).to_contain_text(texts.REPEATED.format(of=1))
+    expect(shown.locator("#draw")).to_be_enabled()
+    tab_of(shown, texts.RUNS_TAB)
+    shown.locator("#runs button.thumbnail-item, #runs .thumbnail-lg").last.click()
+    expect(told).to_be_hidden()

@@ -104,7 +104,8 @@ class Evidence:
             },
             "relaxed": {
                 "said": (
-                    f"was accepted only {told.only}: exact decoding would have refused it here."
+                    f"was accepted only {told.only}: with the same random number, exact decoding "
+                    "refuses it."
                 ),
                 "numbers": numbers,
             },
@@ -160,7 +161,7 @@ class Evidence:
             )
         else:
             kept = "Exact decoding accepts this guess too."
-            alone = "Exact decoding would have refused this guess."
+            alone = "With the same random number, exact decoding refuses this guess."
             refused = (
                 "The guesses tried here were refused, and the model drew another piece itself."
             )

@@ -100,7 +100,8 @@ def explore(
         e.told: status_html(texts.exploring(0, len(requests)), "busy"),
         w.shown: replace(shown, exploring=True),
     }
-    told = status_html(texts.EXPLORED.format(seed=requests[0].seed))
+    what = f"{METHODS[method_of_knob(name)].label}'s {short_name(name)}"
+    told = status_html(texts.EXPLORED.format(what=what, seed=requests[0].seed))
     try:
         yield from _points(service, e, name, requests)
     except RuntimeError as error:
@@ -109,9 +110,7 @@ def explore(
 
 
 def _points(service: Service, e: Explorer, name: str, requests: list[Request]) -> Iterator[Updates]:
-    rows: list[list[Any]] = []
-    pictures: list[tuple[Any, str]] = []
-    alone = 0.0
+    found: list[tuple[str, Generation]] = []  # vanilla first
     for value, request in zip(KNOBS[name].explored, requests, strict=True):
         with closing(service.frames(request, False)) as events:
             for event in events:
@@ -120,17 +119,22 @@ def _points(service: Service, e: Explorer, name: str, requests: list[Request]) -
                 yield {e.told: gr.skip()}  # a run can be stopped only between two answers
                 if not isinstance(event, Generation):
                     continue
-                stats, label = event.stats, f"{KNOBS[name].symbol} = {value:g}"
                 if event.method == "vanilla":
-                    alone, label = stats.decode_seconds, METHODS["vanilla"].label
-                changed = round(stats.changed * stats.tokens)
-                seconds = stats.decode_seconds
-                gain = texts.times(alone / seconds) if alone else texts.NOT_YET
-                rows.append([label, stats.steps, f"{seconds:.2f}", gain, changed])
-                pictures.append((event.image, label))
-        told = status_html(texts.exploring(len(rows), len(requests)), "busy")
-        shots = gr.update(value=pictures, visible=True)
-        yield {e.told: told, e.table: rows, e.pictures: shots}
+                    found.insert(0, (METHODS["vanilla"].label, event))
+                else:
+                    found.append((f"{KNOBS[name].symbol} = {value:g}", event))
+        alone = found[0][1].stats.decode_seconds
+        told = status_html(texts.exploring(len(found) - 1, len(requests)), "busy")
+        shots = gr.update(value=[(one.image, label) for label, one in found], visible=True)
+        yield {e.told: told, e.table: [_row(*one, alone) for one in found], e.pictures: shots}
+
+
+def _row(label: str, found: Generation, alone: float) -> list[Any]:
+    """Return a row of the table, in the order of HEAD. `alone` are vanilla's seconds."""
+    stats = found.stats
+    seconds = stats.decode_seconds
+    changed = round(stats.changed * stats.tokens)
+    return [label, stats.steps, f"{seconds:.2f}", texts.times(alone / seconds), changed]
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:

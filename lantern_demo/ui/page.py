@@ -353,6 +353,9 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
     t = tabs.twins
     twin = partial(compare_twins, service, w, t)
     wire([t.start.click], twin, [t.method, w.result], t.shown(), idle, t.told)
+    # What is said of a run goes with it.
+    gone = {tabs.repeated: "", t.told: "", t.slider: gr.update(visible=False), t.zooms: ""}
+    w.link.change(lambda: gone, None, list(gone), **AT_ONCE)
     e = tabs.explorer
     values = [w.shown, e.knob, form.model, form.seed, *s.asked(), *knobs]
     wire([e.start.click], exploring, values, [w.shown, e.table, e.pictures], at_rest, e.told)

@@ -13,6 +13,8 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import model_info
+from lantern_demo.prompt_words import phrasebook
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
 from lantern_demo.ui import texts
@@ -154,7 +156,16 @@ def results_view(
             "text": texts.of_run(texts.SOURCES[source], record),
         },
         "lanes": lanes,
+        "caution": _caution(record),
     }
+
+
+def _caution(record: dict[str, Any]) -> str:
+    """Return what a visitor has to know of the pictures of the bundled model's things, or ""."""
+    if record["model"]["id"] != "lantern-scenes":
+        return ""
+    book = phrasebook(model_info("lantern-scenes"))
+    return "" if book is None or book.read(record["prompt"]).lanterns else texts.CAUTION
 
 
 def _result(
@@ -203,12 +214,13 @@ def table(
 ) -> list[list[Any]]:
     """Return a row per method, in the order of `texts.TABLE_HEAD`.
 
-    repeated: the `record.summary_of` further races, whose median and range replace the speedup.
+    repeated: the `record.summary_of` further races. Their medians replace seconds and speedup,
+    which also has their range.
     """
     settings, vanilla = Settings(**record["settings"]), record["methods"].get("vanilla")
     alone = None if vanilla is None else sum(_parts(vanilla))
     return [
-        _row(entry, settings, alone, (repeated or {}).get(name, {}).get("speedup"))
+        _row(entry, settings, alone, (repeated or {}).get(name))
         for name, entry in record["methods"].items()
     ]
 
@@ -223,18 +235,21 @@ def _row(
     entry: dict[str, Any],
     settings: Settings,
     alone: float | None,
-    repeated: dict[str, float] | None,
+    repeated: dict[str, Any] | None,
 ) -> list[Any]:
     rule, parts = rule_values(entry, settings), _parts(entry)
+    seconds = entry["decode_seconds"]
     gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
     if repeated:
-        spread = f"{repeated['lowest']:.2f}\u2013{repeated['highest']:.2f}"
-        gain = f"{texts.times(repeated['median'])} ({spread})"
+        seconds = median(repeated["decode_seconds"])
+    if repeated and (gains := repeated["speedup"]):
+        spread = f"{gains['lowest']:.2f}\u2013{gains['highest']:.2f}"
+        gain = f"{texts.times(gains['median'])} ({spread})"
     bounds = [f"{rule[name]:g}" for name in ("delta", "lambda") if name in rule]
     return [
         LABELS[entry["method"]],
         entry["steps"],
-        f"{entry['decode_seconds']:.2f}",
+        f"{seconds:.2f}",
         f"{entry['mean_accepted_length']:.2f}",
         f"{sum(parts) / alone:.2f}" if alone else texts.NOT_YET,
         gain,

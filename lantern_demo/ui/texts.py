@@ -48,7 +48,7 @@ SEED_INFO = (
     "Links have all three."
 )
 LOCK_LABEL = "Lock the seed"
-LOCK_INFO = "Unless locked, drawing again uses a new seed."
+LOCK_INFO = "Unless locked, drawing the same again takes a new seed."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = (
@@ -76,9 +76,10 @@ REPOSITORY = "Code, docs and licence"
 OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
 TIMING_TITLE = "How timings are taken"
 TABLE_NOTE = (
-    "Times are milliseconds a step. The first piece comes with the prompt, so vanilla takes one "
-    "step less than there are pieces. c is a method's step over vanilla's, so that speedup is "
-    "about pieces a step over c. Look-alikes are the guesses that only the relaxed rule accepted."
+    "Guess, check and keep are milliseconds a step. The first piece comes with the prompt, so "
+    "vanilla takes one step less than there are pieces. c is a method's step over vanilla's, so "
+    "that speedup is about pieces a step over c. Look-alikes are the guesses that only the relaxed "
+    "rule accepted."
 )
 TABLE_HEAD = (
     *("Method", "Steps", "Seconds", "Pieces a step", "c", "Speedup", "Look-alikes"),
@@ -86,14 +87,16 @@ TABLE_HEAD = (
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
-REPEATED = "Median and range of {of} runs of the same prompt and seed."
+REPEATED = (
+    "Seconds are medians of {of} runs of the same prompt and seed, speedups median and range."
+)
 NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
 OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
-    "The twin has the same tree and the same random numbers, but keeps no look-alikes. "
-    "At the first look-alike, or earlier, the two pictures go separate ways. Compare their steps, "
-    "and how well each shows the prompt."
+    "The twin has the same tree and the same random numbers, but keeps no look-alikes. The "
+    "pictures part at the first look-alike, or before it where neighbours helped a guess that was "
+    "refused. Compare their steps, and how well each shows the prompt."
 )
 TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
 TWIN_BUSY = "Drawing the twin."
@@ -102,8 +105,8 @@ TWIN_TOLD = (
     "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
     "Its exact twin took {twin} steps."
 )
-ZOOM = "Left: with a look-alike in the middle. Right: the twin there."
-RUNS_TAB = "Your runs"
+ZOOM = "Left: the twin. Right: the method, with a look-alike in the middle."
+RUNS_TAB = "Examples and your runs"
 TYPE, PICK, SURPRISE = "Type", "Pick", "Surprise"
 PARTS = {
     "count": "Number",
@@ -153,6 +156,9 @@ READY_LOADED = (
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
 READY_GONE = "The run that the link names is not kept any more."
+CAUTION = (
+    "About a sixth of this small model's pictures of things show another thing, by any method."
+)
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
     "The disk of the machine that runs this is full, so there are no files to "
@@ -186,7 +192,7 @@ SOURCES = {
     "recorded": "A recording of {date} on {device}: {prompt}",
     "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
 }
-WAITS = "Waiting for the device."
+WAITS = "Waiting until the device is free."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
@@ -211,7 +217,7 @@ NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free 
 REFUSED_RECORD = "This file cannot be shown: {why}."
 REFUSED_LINK = "The link asks for what is not allowed: {why}"
 NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
-EXPLORED = "Five values drawn, with seed {seed}."
+EXPLORED = "Five values of {what} drawn, with seed {seed}."
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # what a method does, in three words
@@ -248,9 +254,13 @@ LOOK: dict[str, Any] = {
     "patchWait": "Decoding the other pieces\u2026",
     "patchAlt": "Piece {token} in this place",
     "chance": "{percent} %",
-    "next": "Next step \u203a",
+    "next": {
+        "draft": "Next: guess \u203a",
+        "verify": "Next: check \u203a",
+        "accept": "Next: keep \u203a",
+    },
     "phases": {
-        "draft": "1. Guess (draft): {count} pieces ahead.",
+        "draft": "1. Guess (draft). Number of guesses: {count}.",
         "verify": "2. Check (verify): one step of the model checks all of them at once.",
         "refused": "Refused: {refused}.",
         "accept": "3. Keep (commit): adds {count} pieces.",
@@ -263,6 +273,7 @@ LOOK: dict[str, Any] = {
     "tokenAt": "Piece {token}: row {row}, column {column}",
     "prefill": "The model drew it after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms and added {tokens} pieces.",
+    "stepOne": "Step {step} of {steps} took {ms} ms and added 1 piece.",
     "neverDrafted": "This piece was never guessed: it lay beyond the window of every step before.",
     "draftedOnce": "Guessed once; the",
     "draftedOften": "Guessed {count} times ({chain}); the last",
@@ -286,7 +297,7 @@ LOOK: dict[str, Any] = {
         "refused": "refused guess",
         "untried": "guess not tried",
         "target": "drawn by the model itself",
-        "chosen": "the chosen piece",
+        "chosen": "the piece that you look at",
     },
     "treeNode": "Piece {token}: {state}",
 }
@@ -318,9 +329,9 @@ WEB: dict[str, Any] = {
         "same": "\u2713 same picture, all {of} pieces",
         "differ": "{count} of {of} pieces differ",
         "rounding": "Rounding can tip a close choice.",
-        "alike": "{count} look-alikes of {of}",
+        "alike": "{count} of {of} are look-alikes",
         "own": (
-            "Exact decoding would have refused these guesses. They look similar to what the model "
+            "Only the relaxed rule accepts these guesses. They look similar to what the model "
             "wanted."
         ),
         "exact": "exact",
@@ -333,6 +344,7 @@ WEB: dict[str, Any] = {
         "in seconds it is {fast}."
     ),
     "asFast": "{times} as fast",
+    "disturbed": "Other programs used the processor during this run: trust steps, not seconds.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "clock": "Clock of the replay",
     "clocks": {"steps": "Steps", "seconds": "Seconds"},
@@ -343,8 +355,8 @@ WEB: dict[str, Any] = {
     "download": "Download the picture drawn with {method} (PNG)",
     "explain": {
         "open": "How it works",
-        "guess": "1. Guess. A small drafter guesses the next pieces, {guesses} in all.",
-        "guessOwn": "1. Guess. The model itself guessed in the step before, {guesses} pieces.",
+        "guess": "1. Guess. A small drafter makes {guesses} guesses for the next {depth} places.",
+        "guessOwn": "1. Guess. The model itself made {guesses} guesses in the step before.",
         "check": "2. Check. One step of the model checks all guesses at once.",
         "keep": "3. Keep. Guesses kept: {kept}. The model adds one piece: {added} in one step.",
         "alike": "Orange: a look-alike. It is similar to the piece that the model wanted.",

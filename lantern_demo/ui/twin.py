@@ -121,7 +121,7 @@ def _zooms(own: Image.Image, twin: Generation, alike: list[int], grid: int) -> s
         return abs(cell % grid - middle) + abs(cell // grid - middle)
 
     rows = [
-        f"<figure>{_crop(own, cell, grid)}{_crop(twin.image, cell, grid)}"
+        f"<figure>{_crop(twin.image, cell, grid)}{_crop(own, cell, grid)}"
         f"<figcaption>{escape(texts.ZOOM)}</figcaption></figure>"
         for cell in sorted(alike, key=away)[:ZOOMS]
     ]

@@ -309,14 +309,15 @@ function storyOf(lane, token, grid, words) {
       drafts,
       record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))],
     };
+  const added = lane.committed[step] - before;
   record.push(
     el(
       "p",
       {},
-      say(words.step, {
+      say(added === 1 ? words.stepOne : words.step, {
         step,
         steps: lane.committed.length - 1,
-        tokens: lane.committed[step] - before,
+        tokens: added,
         ms: took.toFixed(1),
       }),
     ),

@@ -8,7 +8,7 @@ const CLOCKS = {
 };
 const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
 /** What a lane has spent on a clock, in words. */
-const spent = { steps: (now) => counted(Math.round(now)), seconds };
+const spent = { steps: (now) => counted(Math.floor(now)), seconds };
 
 const last = (list) => list[list.length - 1];
 /** How many times as much vanilla spends as a lane does; null without vanilla. */
@@ -47,9 +47,9 @@ function headlineAt(now, total, kind) {
   ];
 }
 
-/** Why seconds gain less than steps, in numbers of the method that took the fewest steps; nothing where other programs disturbed them. */
+/** Why seconds gain less than steps, in numbers of the method that took the fewest steps; a warning where other programs disturbed them. */
 function reason(lanes) {
-  if (lanes.some((lane) => lane.disturbed)) return "";
+  if (lanes.some((lane) => lane.disturbed)) return WORDS.disturbed;
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla && lane.steps < (vanilla?.steps ?? 0));
   if (!vanilla || !others.length) return "";

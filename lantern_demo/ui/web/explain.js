@@ -38,9 +38,11 @@ async function explain() {
   const { data } = one;
   const step = tellingStep(one);
   const [from, to] = [data.committed[step - 1], data.committed[step]];
-  const guesses = data.trees[step].tokens.length - 1;
+  const { tokens, parents } = data.trees[step];
+  const guesses = tokens.length - 1;
+  const { depth } = placed(parents); // places that are guessed
   const alike = data.kinds.slice(from, to).filter((kind) => kind === "r").length;
-  const facts = { method: data.label, guesses, kept: to - from - 1, added: to - from, alike };
+  const facts = { guesses, depth, kept: to - from - 1, added: to - from };
   const captions = [data.window ? told.guessOwn : told.guess, told.check, told.keep, ...(alike ? [told.alike] : [])];
   const cell = 100 / state.grid;
   const box = (token, kind) => {
@@ -52,7 +54,6 @@ async function explain() {
   const next = el("button", { type: "button" }, told.next);
   const bubble = el("div", { class: "bubble" }, text, next);
   const layer = el("div", { class: "explaining" }, bubble);
-  bubble.classList.toggle("above", Math.floor(from / state.grid) > state.grid / 2);
   layer.addEventListener("click", (event) => event.stopPropagation());
   layer.addEventListener("keydown", (event) => event.key === "Escape" && close());
   explaining = layer;
@@ -68,7 +69,8 @@ async function explain() {
 
   function tell() {
     go(data.times[at < 2 ? step - 1 : step]);
-    const pieces = Array.from({ length: to - from }, (_, i) => from + i);
+    const count = at < 2 ? Math.min(depth, state.grid ** 2 - from) : to - from;
+    const pieces = Array.from({ length: count }, (_, i) => from + i);
     layer.querySelectorAll(".piece").forEach((piece) => piece.remove());
     const kept = (token) => (at === 3 && data.kinds[token] === "r" ? "similar" : "kept");
     const kind = (token) => ["guessed", "checked"][at] ?? kept(token);

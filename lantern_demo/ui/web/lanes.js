@@ -89,12 +89,13 @@ function tellScore(one, vanilla, { kind, now, arrived }) {
   const { data } = one;
   const end = last(data.times);
   const done = now >= end;
+  const rank = arrived.findIndex((other) => last(other.data.times) === end); // equal ones share it
   const step = Math.max(0, countUpTo(data.times, now) - 1);
   const value = gain(data, vanilla, kind);
   one.root.toggleAttribute("data-done", done);
   one.pill.toggleAttribute("data-later", !done);
-  one.root.toggleAttribute("data-first", done && arrived.indexOf(one) === 0 && arrived.length > 1);
-  const place = done && arrived.length > 1 ? (WORDS.places[arrived.indexOf(one)] ?? "") : "";
+  one.root.toggleAttribute("data-first", done && rank === 0 && arrived.length > 1);
+  const place = done && arrived.length > 1 ? (WORDS.places[rank] ?? "") : "";
   const fewer = done && kind === "steps" && value > 1 ? el("span", {}, WORDS.fewer) : "";
   one.place.replaceChildren(fewer, fewer && place ? " " : "", place);
   one.big.textContent = done && value !== null ? ratio(value) : spent[kind](Math.min(now, end));

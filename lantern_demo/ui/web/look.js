@@ -179,7 +179,7 @@ function lookPanel(words, root, hooks) {
   /** Draft, verify, accept: one after the other, and then the next step. */
   function tellSteps() {
     const step = stepOf(lane, cell);
-    const next = el("button", { type: "button", class: "next", onclick: onward }, words.next);
+    const next = el("button", { type: "button", class: "next", onclick: onward }, words.next[coming()]);
     steps.replaceChildren(next);
     const tree = lane.trees[step];
     if (!step || !tree || tree.tokens.length <= 1) return;
@@ -204,14 +204,20 @@ function lookPanel(words, root, hooks) {
     steps.append(treeBox(step));
   }
 
-  function onward() {
+  /** The part of a step that is shown next. */
+  function coming() {
     const order = ["draft", "verify", "accept"];
+    return stepOf(lane, cell) === 0 ? "draft" : order[(order.indexOf(phase) + 1) % 3];
+  }
+
+  function onward() {
+    const then = coming();
     const step = stepOf(lane, cell);
     if (phase === "accept" || step === 0) {
       const first = lane.committed[step];
       if (first < lane.kinds.length) select(lane, first);
-      phase = "draft";
-    } else phase = order[order.indexOf(phase) + 1];
+    }
+    phase = then;
     const now = stepOf(lane, cell);
     hooks.goTo(lane, phase === "accept" ? now : Math.max(0, now - 1));
     tellSteps();

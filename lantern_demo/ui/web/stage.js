@@ -7,6 +7,7 @@ const FLASH = 280; // ms that a fresh piece shows its mark
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, clock: "steps", time: 0, total: 0, cell: -1 };
 Object.assign(state, { playing: false, last: 0, arrived: [] });
+state.led = false; // whether the look took the replay to one of its steps
 
 const headline = document.querySelector("#headline h1");
 const button = (name, text, onclick) =>
@@ -111,6 +112,7 @@ function goOn(view, views, racing) {
   const sum = (name) => views.reduce((all, one) => all + one[name], 0);
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
+  scrub.style.setProperty("--played", "0%");
   if (racing)
     setHeadline([
       "",
@@ -183,7 +185,7 @@ function over(view) {
     data.differs = new Set(first ? data.tokens.flatMap(other) : []);
   }
   for (const one of known) tellCost(one, first);
-  why.textContent = reason(known.map((one) => one.data));
+  why.textContent = [reason(known.map((one) => one.data)), view.caution].join(" ").trim();
   explainButton.disabled = !explainable();
   // Seconds that other programs disturbed say little.
   useClock(known.some((one) => one.data.disturbed) ? "steps" : state.clock);
@@ -313,6 +315,7 @@ function looks() {
     () => {
       const goTo = (data, step) => {
         pause();
+        state.led = true;
         go(data.times[step]);
       };
       look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
@@ -363,6 +366,8 @@ function unfolded() {
 const telling = (data) => changedTokens(data, state.grid)[0] ?? (state.grid * (state.grid + 1)) / 2;
 
 function closed() {
+  if (state.led) go(state.total);
+  state.led = false;
   for (const one of state.lanes) one.root.removeAttribute("data-chosen");
   light(-1);
   if (fold.contains(document.activeElement)) opener?.focus({ preventScroll: true });
