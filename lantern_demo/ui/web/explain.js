@@ -25,7 +25,10 @@ function tellingStep(one) {
 function endExplaining() {
   explaining?.remove();
   explaining = null;
-  for (const one of state.lanes) one.root.removeAttribute("data-explained");
+  for (const one of state.lanes) {
+    one.shown = -1; // its last pieces are outlined again
+    one.root.removeAttribute("data-explained");
+  }
 }
 
 /** Show the step in four bubbles, one after the other. */
@@ -57,6 +60,7 @@ async function explain() {
   layer.addEventListener("click", (event) => event.stopPropagation());
   layer.addEventListener("keydown", (event) => event.key === "Escape" && close());
   explaining = layer;
+  for (const other of state.lanes) other.shown = -1;
   one.picture.after(layer);
   one.root.setAttribute("data-explained", "");
   let at = 0;

@@ -63,7 +63,8 @@ function fit(canvas) {
 }
 
 /** Paint a lane's first `count` tokens in the order they came. options: marks (of all tokens),
- * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
+ * fresh (tokens from this one on, in the order they came, show their marks), edge (whether the last step's tokens are outlined),
+ * cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;
@@ -94,6 +95,8 @@ function paint(canvas, lane, count, grid, options) {
       if (known < grid) g.rect(known * cell, row * cell, size, cell + 0.5);
     }
     g.fill();
+  }
+  if (count < grid * grid && options.edge !== false) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);

@@ -237,7 +237,7 @@ function draw() {
   const known = played();
   if (!known.length) return;
   const now = state.time;
-  const common = { cell: state.cell, cover: cover() };
+  const common = { cell: state.cell, cover: cover(), edge: !explaining };
   const at = { kind: state.clock, now, arrived: state.arrived };
   for (const one of known) {
     const { data } = one;
