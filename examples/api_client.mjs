@@ -6,8 +6,8 @@ export async function call(url, endpoint, parameters, tell = () => {}) {
   const base = `${url.replace(/\/$/, "")}/gradio_api/call`;
   const headers = { "Content-Type": "application/json" };
   const started = await fetch(`${base}/v2/${endpoint}`, { method: "POST", headers, body: JSON.stringify(parameters) });
-  const { event_id: id, error } = await started.json();
-  if (!started.ok) throw new Error(error);
+  if (!started.ok) throw new Error(await started.text());
+  const { event_id: id } = await started.json();
   const stream = await fetch(`${base}/${endpoint}/${id}`);
   let text = "";
   let answer = null;

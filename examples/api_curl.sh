@@ -9,8 +9,10 @@ seed="${4:-7}"
 
 # The prompt goes into JSON: its backslashes and quotes are escaped.
 escaped="$(printf '%s' "$prompt" | sed 's/\\/\\\\/g; s/"/\\"/g')"
-event="$(curl -sS --fail-with-body "${url%/}/gradio_api/call/v2/draw" -H 'Content-Type: application/json' \
-  -d "{\"prompt\": \"$escaped\", \"method\": \"$method\", \"seed\": $seed}" | sed -E 's/.*"event_id": *"([^"]+)".*/\1/')"
+asked="$(curl -sS "${url%/}/gradio_api/call/v2/draw" -H 'Content-Type: application/json' \
+  -d "{\"prompt\": \"$escaped\", \"method\": \"$method\", \"seed\": $seed}")"
+event="$(printf '%s' "$asked" | sed -nE 's/.*"event_id": *"([^"]+)".*/\1/p')"
+[ -n "$event" ] || { printf '%s\n' "$asked" >&2; exit 1; }
 
 # A stream of events: progress ("generating") as it goes, the result ("complete") or a sentence ("error") at the end.
 answer="$(curl -sSN "${url%/}/gradio_api/call/draw/$event" | sed -n 's/^data: //p' | tail -n 1)"

@@ -6,8 +6,8 @@ const base = `${(process.argv[2] ?? "http://127.0.0.1:7860").replace(/\/$/, "")}
 async function call(endpoint, parameters) {
   const headers = { "Content-Type": "application/json" };
   const started = await fetch(`${base}/v2/${endpoint}`, { method: "POST", headers, body: JSON.stringify(parameters) });
-  const { event_id: id, error } = await started.json();
-  if (!started.ok) throw new Error(error);
+  if (!started.ok) throw new Error(await started.text());
+  const { event_id: id } = await started.json();
   const [event, data] = (await (await fetch(`${base}/${endpoint}/${id}`)).text()).trim().split("\n\n").at(-1).split("\n");
   const answer = JSON.parse(data.replace(/^data: /, ""));
   if (event !== "event: complete") throw new Error(answer?.error ?? "the server gave no reason");

@@ -6,8 +6,10 @@ base="${base%/}/gradio_api/call"
 
 # call NAME PARAMETERS: ask, then read the stream of events and print the data of the last.
 call() {
-  local event
-  event="$(curl -sS --fail-with-body "$base/v2/$1" -H 'Content-Type: application/json' -d "$2" | sed -E 's/.*"event_id": *"([^"]+)".*/\1/')"
+  local asked event
+  asked="$(curl -sS "$base/v2/$1" -H 'Content-Type: application/json' -d "$2")"
+  event="$(printf '%s' "$asked" | sed -nE 's/.*"event_id": *"([^"]+)".*/\1/p')"
+  [ -n "$event" ] || { printf '%s\n' "$asked" >&2; exit 1; }
   curl -sSN "$base/$1/$event" | sed -n 's/^data: //p' | tail -n 1
 }
 

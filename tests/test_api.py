@@ -26,6 +26,7 @@ from lantern_demo.runs.record import image_hash, parsed
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
+from lantern_demo.ui.api import answers
 from lantern_demo.ui.form import choices, first_knobs, other_knobs
 from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
@@ -177,6 +178,16 @@ def test_a_race_that_is_repeated_has_the_range_of_its_speedups(client: Client) -
     assert "repeats" not in once
     with pytest.raises(AppError, match="repeats must be a whole number between 1 and 20, got 21"):
         client.predict("a red lantern", methods=["sjd"], repeats=21, api_name="/compare")
+    with pytest.raises(AppError, match="details must be true or false"):
+        client.predict("a red lantern", methods=["sjd"], details="no", api_name="/compare")
+
+
+def test_a_race_is_repeated_as_long_as_a_call_may_last(
+    tiny_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_service, "run_seconds", 1e-6)
+    *_, (_, record) = answers(tiny_service, "a red lantern", None, ["vanilla"], {}, repeats=3)
+    assert len(record["repeats"]["vanilla"]["decode_seconds"]) == 1
 
 
 def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:

@@ -123,3 +123,26 @@ def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipe
     stored = sum(file.stat().st_size for file in (tmp_path / "target").iterdir())
     whole = sum(w.numel() for w in pipe.networks.target.parameters())
     assert stored < 2 * whole
+
+
+def test_a_folder_has_its_own_preset(tiny_model: Path, tmp_path: Path) -> None:
+    """The bundled model's folder has the one that it is served with."""
+    shipped = load("lantern-scenes", "cpu")
+    assert load(shipped.info.folder, "cpu").defaults == shipped.defaults
+    copy = shutil.copytree(tiny_model, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    for preset, refusal in (
+        ({"cfg_scale": 1.5}, None),
+        ({"cfg_scale": 99}, "config.json.*: cfg_scale must be a number between 1 and 20, got 99"),
+        ([1], "must be an object, got"),
+    ):
+        text = json.dumps(config | {"preset": preset})
+        (copy / "config.json").write_text(text, encoding="utf-8")
+        if refusal is None:
+            pipe = load(copy, "cpu")
+            assert pipe.defaults.cfg_scale == 1.5
+            bundled.save(tmp_path / "saved", pipe.networks)
+            assert load(tmp_path / "saved", "cpu").defaults == pipe.defaults
+        else:
+            with pytest.raises(ValueError, match=refusal):
+                load(copy, "cpu")

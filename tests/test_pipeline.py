@@ -55,6 +55,15 @@ def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
     assert more == known
 
 
+def test_a_picture_that_is_drawn_on_stays_the_callers(pipe: Pipeline) -> None:
+    """The exact methods draw the same tokens, whose picture is decoded once."""
+    first = pipe.generate("a red lantern", "vanilla", seed=3)
+    before = first.image.tobytes()
+    first.image.paste((0, 0, 0))
+    second = pipe.generate("a red lantern", "sjd", seed=3)
+    assert second.tokens == first.tokens and second.image.tobytes() == before
+
+
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     # two rows and a half
     picture = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))

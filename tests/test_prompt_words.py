@@ -255,6 +255,15 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     assert visitor.draws("two blue lanterns")[0] == 1000
 
 
+def test_a_value_that_a_link_may_not_have_is_no_markup(visitor: Visitor) -> None:
+    """Gradio reads Markdown beside a field; the line below the buttons is text."""
+    evil = "[Log in](https://example.org)"
+    updates = from_link(visitor.service, visitor.w, visitor.form, {"tree": evil}) or {}
+    told = updates[visitor.form.knobs["tree"]]["info"]
+    assert told.startswith(texts.NOT_AS_LINKED) and "example.org" not in told
+    assert "example.org" in updates[visitor.w.status]
+
+
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
     w, knobs = visitor.w, [None] * len(ON_THE_FORM)

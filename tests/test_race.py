@@ -237,8 +237,9 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("LANTERN_THREADS", wrong)
         with pytest.raises(ValueError, match=f"LANTERN_THREADS {allowed} '{wrong}'"):
             device.pick_threads(None, cpu, small=True)
-    with pytest.raises(ValueError, match=f"threads {allowed} 0"):
-        load(folder, device="cpu", threads=0)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(ValueError, match=f"threads {allowed} {wrong}"):
+            load(folder, device="cpu", threads=wrong)  # type: ignore[arg-type]
 
 
 def test_a_large_model_has_several_threads_where_they_sleep(

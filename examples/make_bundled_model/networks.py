@@ -23,7 +23,7 @@ from examples.make_bundled_model.world import LONGEST, vocabulary
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, model_info
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.scenes import ATTRIBUTES
 
@@ -158,7 +158,13 @@ def read(folder: Path, model: Model) -> bool:
 def assemble(model: Model, facts: dict[str, Any]) -> bundled.Networks:
     """Return the networks of a model folder."""
     return bundled.Networks(
-        model.text, model.target, model.drafter, model.tokenizer, facts, picture=model.picture
+        model.text,
+        model.target,
+        model.drafter,
+        model.tokenizer,
+        facts,
+        picture=model.picture,
+        preset=dict(model_info("lantern-scenes").preset),  # as its target has learnt guidance
     )
 
 

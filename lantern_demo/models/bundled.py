@@ -68,6 +68,8 @@ class Networks:
     picture: PictureDecoder | None = None
     # its own default draft trees: see `settings.trees.drafts_by_device`
     trees: Any = field(default_factory=dict)
+    # settings that replace the defaults
+    preset: dict[str, Any] = field(default_factory=dict)
     # the tokens' colours [V, 3] uint8, if they were learnt from pictures
     palette: Tensor | None = None
 
@@ -120,6 +122,8 @@ def save(
     }
     if networks.trees:
         config["trees"] = networks.trees
+    if networks.preset:
+        config["preset"] = networks.preset
     if networks.picture is not None:
         config["picture"] = networks.picture.config.to_diff_dict()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -217,6 +221,21 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     return networks
 
 
+def preset_of(folder: Path) -> dict[str, Any]:
+    """Return the settings that a model folder replaces, {} if it names none or cannot be read.
+
+    `load` says why a folder cannot be read. Raise ValueError if they are no object.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    preset = config.get("preset", {}) if isinstance(config, dict) else {}
+    if not isinstance(preset, dict):
+        raise ValueError(f"preset in {folder / 'config.json'} must be an object, got {preset!r}")
+    return preset
+
+
 def _built(folder: Path, config: dict[str, Any]) -> Networks:
     """Return the networks of a configuration, with random weights."""
     encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
@@ -229,6 +248,7 @@ def _built(folder: Path, config: dict[str, Any]) -> Networks:
         ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"])),
         config["trained"],
         trees=config.get("trees", {}),
+        preset=config.get("preset", {}),
         picture=None if picture is None else PictureDecoder(JanusVQVAEConfig(**picture)),
     )
 

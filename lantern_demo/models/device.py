@@ -126,11 +126,12 @@ WITH_CUDA = "pip install --force-reinstall torch --index-url https://download.py
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def pick_device(device: str) -> torch.device:
+def pick_device(device: str | torch.device) -> torch.device:
     """Return the torch device of a name; "auto" is CUDA's if there is one.
 
     Raise ValueError for a name that is not allowed, and for a device that does not exist here.
     """
+    device = str(device)  # also a torch.device
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -255,7 +256,7 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
     given = asked if asked is not None else os.environ.get(THREADS) or None
     if given is not None:
         try:
-            count = int(given)
+            count = int(given) if isinstance(given, (int, str)) and given is not True else 0
         except ValueError:
             count = 0
         if not 1 <= count <= MOST_THREADS:

@@ -30,7 +30,7 @@ from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table, token_colours
-from lantern_demo.paths import user_path
+from lantern_demo.paths import is_folder, user_path
 from lantern_demo.prompt_words import USUAL, warning
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
@@ -458,7 +458,7 @@ class Pipeline:
             self._images[key] = _image(pixels)
             while len(self._images) > IMAGES_KEPT:
                 del self._images[next(iter(self._images))]
-        return self._images[key]
+        return self._images[key].copy()  # a caller may draw on it
 
     @torch.inference_mode()
     def preview(
@@ -560,14 +560,28 @@ def load(
 def info_of(model: str | Path) -> ModelInfo:
     """Return the facts of a model without loading it; those of a folder lack sizes.
 
-    Raises ValueError for an unknown id.
+    Raises ValueError for an unknown id, and for a folder whose preset is not allowed.
     """
-    if isinstance(model, str) and (model in REGISTRY or not user_path(model).is_dir()):
-        return model_info(model)
+    if not isinstance(model, (str, Path)):
+        raise ValueError(f"model must be a name or a folder, got {type(model).__name__}")
     folder = user_path(model)
+    if isinstance(model, str) and (model in REGISTRY or not is_folder(folder)):
+        return model_info(model)
     about = "A model from a local folder."
+    preset = bundled.preset_of(folder)
+    try:
+        Settings().with_changes(**preset)
+    except ValueError as error:
+        raise ValueError(f"preset in {folder / 'config.json'}: {error}") from None
     return ModelInfo(
-        folder.name, folder.name, about, image_size=0, grid=0, max_prompt=200, folder=folder
+        folder.name,
+        folder.name,
+        about,
+        image_size=0,
+        grid=0,
+        max_prompt=200,
+        folder=folder,
+        preset=preset,
     )
 
 

@@ -9,6 +9,7 @@ import inspect
 import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
@@ -52,7 +53,7 @@ class Limit:
 
         Raises ValueError naming the parameter, the value and the range.
         """
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers, too
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
             span = f"between {self.low:{digits}} and {self.high:{digits}}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any, get_type_hints
 
 import gradio as gr
@@ -71,10 +72,9 @@ def _draw(service: Service) -> Callable[..., Any]:
                 entry = record["methods"][chosen]
                 numbers = {name: entry[name] for name in NUMBERS}
                 numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
-                yield (
-                    pictures.get(chosen),
-                    numbers | {name: record[name] for name in ("unknown_words", "warning")},
-                )
+                noted = ("unknown_words", "warning", "not_saved")
+                numbers |= {name: record[name] for name in noted if name in record}
+                yield pictures.get(chosen), numbers
 
     info = service.offered()[service.default]
     prompts = "; ".join((info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES))[:2])
@@ -118,9 +118,10 @@ def _compare(service: Service) -> Callable[..., Any]:
             settings: Settings of the other methods, by name. {others}
             details: Whether the record has every token and step. By default it has, but not for a
                 language model that calls by MCP.
-            repeats: How often the same race runs, 1 to {most}; by default once. Pictures and record
-                are the first race's, and the record's `repeats` has the seconds of all races and
-                the lowest, median and highest speedup of each method.
+            repeats: How often the same race runs, 1 to {most}; by default once, and less often
+                where the server's time for a call is over. Pictures and record are the first
+                race's, and the record's `repeats` has the seconds of all races and the lowest,
+                median and highest speedup of each method.
 
         Returns:
             pictures: PNG files by method id.
@@ -130,6 +131,8 @@ def _compare(service: Service) -> Callable[..., Any]:
         """
         given = dict(zip([*usual, *more], values, strict=False))
         settings, details, repeats, caller = (given.pop(name, None) for name in more)
+        if not (details is None or isinstance(details, bool)):
+            raise gr.Error("details must be true or false", print_exception=False)
         whole = not _by_mcp(caller) if details is None else details
         found = answers(service, prompt, model, methods, given, settings, repeats)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
@@ -294,9 +297,12 @@ def answers(
     try:
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
             found: list[Generation] = []
+            began = perf_counter()
             pictures, record = yield from _raced(service, request, Path(folder), found)
             seconds = [_seconds(found)]
             for _ in range(races - 1):
+                if perf_counter() - began > service.run_seconds:
+                    break
                 found = []
                 yield from _raced(service, request, None, found)
                 seconds.append(_seconds(found))

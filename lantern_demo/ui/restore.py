@@ -155,8 +155,9 @@ def from_link(
     return {
         **choose(service, form, info.id, asked.prompt, asked.methods, asked.settings),
         **{
-            fields[name]: gr.update(info=f"{why} {fields[name].info}")
-            for name, why in refused.items()
+            # Gradio reads Markdown here, so that a visitor's value must not stand in it
+            fields[name]: gr.update(info=f"{texts.NOT_AS_LINKED} {fields[name].info}")
+            for name in refused
             if name in fields
         },
         **({form.seed: asked.settings.seed} if asked.seeded else {}),

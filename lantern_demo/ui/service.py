@@ -100,7 +100,7 @@ class Service:
         device, an invalid number of threads, and for a folder that is none or not needed.
         """
         self._device, self._threads, self._loading = device, threads, threading.Lock()
-        self._run_seconds = run_seconds()
+        self.run_seconds = run_seconds()
         self._first_info = info_of(model)
         self._folder = files_folder(self._first_info, folder)
         self.default = self._first_info.id
@@ -364,9 +364,9 @@ class Service:
         # ZeroGPU takes its device back without notice; the finished pictures should be sent by
         # then.
         seconds = (
-            min(self._run_seconds, self._lease(request, previews) - 2)
+            min(self.run_seconds, self._lease(request, previews) - 2)
             if on_zero_gpu()
-            else self._run_seconds
+            else self.run_seconds
         )
         if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
