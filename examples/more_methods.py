@@ -2,7 +2,8 @@
 `Proposer`.
 
 Run `python examples/more_methods.py` to race it against vanilla and EAGLE-1 on the bundled model.
-`--help` lists the options. `register` adds it to one process, as in more_rules.py.
+Its options are those of `python -m lantern_demo.bench speed`, such as `--prompts 12`. `register`
+adds it to one process, as in more_rules.py.
 
 The tree is chosen in every step. It grows where the drafter is sure, and stops where a draft is not
 worth a node. With shared noise both models add the same noise to their scores. The more the
