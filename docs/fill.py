@@ -176,7 +176,7 @@ RULES = {  # the rule, and whether the method is lossless
 }
 
 
-LEFT_OUT = (8, 32)  # nodes whose steps take about as long as their neighbours' suggest
+LEFT_OUT = (8, 32)  # nodes whose steps are not shown: their times lie between those that are
 
 
 def gpu_table(numbers: Numbers) -> str:
@@ -258,7 +258,7 @@ def columns_table(numbers: Numbers) -> str:
 
 
 def outside_table(numbers: Numbers) -> str:
-    """Show the methods that are examples, each from its own run beside vanilla."""
+    """Show the methods that are examples. Each has a run of its own with vanilla."""
     found = {
         "OPT-Tree": ("more_methods", numbers["opt-tree"]["rows"]["opt-tree"]),
         "ZipAR": ("zipar", numbers["zipar"]),

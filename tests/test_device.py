@@ -89,6 +89,7 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(
     with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
         device.pick_device("cuda:1")
     assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
+    assert device.pick_device(torch.device("cpu")) == torch.device("cpu")
     for large in (True, False):
         with pytest.raises(ValueError, match="dtype must be one of auto, float32, bfloat16,"):
             device.pick_dtype("int8", torch.device("cpu"), large)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from tiny import same_picture
 
@@ -53,6 +54,18 @@ def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
         for prompt in ("a red lantern", "a fluffy red zebra lantern")
     )
     assert more == known
+
+
+def test_numpys_numbers_are_numbers(pipe: Pipeline) -> None:
+    settings = pipe.settings(seed=numpy.int64(5), temperature=numpy.float32(0.5))
+    assert settings == pipe.settings(seed=5, temperature=0.5)
+    assert type(settings.seed) is int
+
+
+@pytest.mark.parametrize("model", [None, 3, "a" * 10_000])
+def test_what_names_no_model_is_refused_by_a_sentence(model: Any) -> None:
+    with pytest.raises(ValueError, match=r"model must be a name or a folder|a{60}"):
+        load(model, "cpu")
 
 
 def test_a_picture_that_is_drawn_on_stays_the_callers(pipe: Pipeline) -> None:

@@ -196,6 +196,26 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
         assert disturbed == texts.WEB["disturbed"]
 
 
+def test_equally_fast_methods_share_a_place(browser: Browser) -> None:
+    with scripts(browser, "dom", "clock", "mosaic", "lanes") as page:
+        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
+        places = page.evaluate(
+            """ends => {
+              const lanes = ends.map((end) => {
+                const one = laneOf({ id: "eagle1", name: "a", label: "A", kind: "" }, {});
+                const rising = Array.from({ length: end + 1 }, (_, step) => step);
+                one.data = { id: "eagle1", times: rising, committed: rising, milliseconds: rising };
+                return one;
+              });
+              for (const one of lanes)
+                tellScore(one, null, { kind: "steps", now: 9, arrived: lanes });
+              return lanes.map((one) => one.place.textContent);
+            }""",
+            [4, 5, 5, 7],
+        )
+    assert places == ["1st", "2nd", "2nd", "4th"]
+
+
 def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
     """Bubble by bubble to the last, and Escape ends it at once; the page is as it was before."""
     before = shown.locator(HEADLINE).inner_text()
@@ -400,13 +420,16 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
     for meaning in texts.WEB["treeSigns"].values():
         expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
-    onward = tab.locator("#stage .next")
+    onward, before = tab.locator("#stage .next"), tab.locator(HEADLINE).inner_text()
     for phase in ("draft", "verify", "accept", "draft"):
         expect(onward).to_have_text(texts.WEB["next"][phase])
         onward.click()
         expect(tree).to_have_attribute("data-phase", phase)
         expect(onward).to_be_focused()
     expect(tab.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+    expect(tab.locator(HEADLINE)).not_to_have_text(before)
+    tab.locator("#stage canvas.big").press("Escape")
+    expect(tab.locator(HEADLINE)).to_have_text(before)
 
     drawn(tab, server, ["eagle1", "lantern++"])
     look_at(tab, "LANTERN++")

@@ -24,11 +24,8 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 
 PIP = "pip==26.3"  # older ones fetch all wheels, also for a dry run
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-ZERO_GPU_SPACES = (
-    "spaces",
-    "spaces==0.48.3",
-    "spaces==0.50.4",
-)  # the newest, and two it may choose
+# the newest, and two more that ZeroGPU might choose
+ZERO_GPU_SPACES = ("spaces", "spaces==0.48.3", "spaces==0.50.4")
 ALONE = ("-r", str(ROOT / "requirements.txt"))
 
 Resolve = Callable[..., dict[str, str]]  # a Python and what is wanted -> versions by name

@@ -152,7 +152,7 @@ def test_a_record_is_loaded_and_run_again(shown: Page, tmp_path: Path) -> None:
     assert "broken" not in shown.title()
 
 
-def test_what_is_said_of_a_run_goes_with_it(shown: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_about_a_run_vanish_with_it(shown: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "REPEATS", 1)
     tab_of(shown, texts.NUMBERS_TAB)
     shown.locator("#repeat").click()

@@ -222,9 +222,10 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
 
 
 def preset_of(folder: Path) -> dict[str, Any]:
-    """Return the settings that a model folder replaces, {} if it names none or cannot be read.
+    """Return the settings that a model folder replaces, {} if it names none.
 
-    `load` says why a folder cannot be read. Raise ValueError if they are no object.
+    An unreadable folder names none: `load` refuses it with the reason. Raise ValueError for
+    settings that are no object.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

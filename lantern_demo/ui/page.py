@@ -353,7 +353,7 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
     t = tabs.twins
     twin = partial(compare_twins, service, w, t)
     wire([t.start.click], twin, [t.method, w.result], t.shown(), idle, t.told)
-    # What is said of a run goes with it.
+    # Words about a run vanish when the page shows another one.
     gone = {tabs.repeated: "", t.told: "", t.slider: gr.update(visible=False), t.zooms: ""}
     w.link.change(lambda: gone, None, list(gone), **AT_ONCE)
     e = tabs.explorer

@@ -161,7 +161,7 @@ def results_view(
 
 
 def _caution(record: dict[str, Any]) -> str:
-    """Return what a visitor has to know of the pictures of the bundled model's things, or ""."""
+    """Return the warning about the bundled model's pictures of things, or ""."""
     if record["model"]["id"] != "lantern-scenes":
         return ""
     book = phrasebook(model_info("lantern-scenes"))

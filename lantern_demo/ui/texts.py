@@ -88,15 +88,16 @@ TABLE_HEAD = (
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
 REPEATED = (
-    "Seconds are medians of {of} runs of the same prompt and seed, speedups median and range."
+    "Seconds and speedups are medians of {of} runs of the same prompt and seed. The other columns "
+    "are those of the run above."
 )
 NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
 OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. The "
-    "pictures part at the first look-alike, or before it where neighbours helped a guess that was "
-    "refused. Compare their steps, and how well each shows the prompt."
+    "pictures differ from the first guess on to which neighbours lent probability. Compare their "
+    "steps, and how well each shows the prompt."
 )
 TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
 TWIN_BUSY = "Drawing the twin."

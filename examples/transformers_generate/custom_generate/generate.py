@@ -111,8 +111,6 @@ def decode_with(
     `return_dict_in_generate`, return a `SpeculativeOutput`. Raises ValueError for invalid
     arguments.
     """
-    if model_kwargs.pop("streamer", None) is not None:
-        raise ValueError("streamer is not supported; leave it out")
     if lantern_method not in ROWS:
         raise ValueError(f"lantern_method is {lantern_method!r}; allowed are {', '.join(ROWS)}")
     row = ROWS[lantern_method]

@@ -96,7 +96,7 @@ function paint(canvas, lane, count, grid, options) {
     }
     g.fill();
   }
-  if (count < grid * grid && options.edge !== false) {
+  if (count < grid * grid && options.edge) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
