@@ -283,6 +283,20 @@ def test_documentation(server: str) -> None:
     assert (info["title"], info["version"]) == (texts.TITLE, __version__)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "status", "why"),
+    [
+        ("draw", 422, "/draw has no parameter `metod`; it takes prompt, model, method, seed, set"),
+        ("models", 422, "/models has no parameter `metod`; it takes none."),
+        ("paint", 404, "There is no endpoint /paint; there are /draw, /compare, /models."),
+    ],
+)
+def test_a_call_of_what_is_not_there(server: str, endpoint: str, status: int, why: str) -> None:
+    answer = httpx.post(f"{server}gradio_api/call/v2/{endpoint}", json={"metod": "lantern"})
+    assert answer.status_code == status
+    assert answer.json()["detail"].startswith(why)
+
+
 def test_example_client(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

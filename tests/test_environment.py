@@ -94,6 +94,7 @@ REFUSED = [
     ("SSL_CERT_FILE", "/nowhere.pem", "a file of certificates, or unset ("),
     ("HF_HUB_ETAG_TIMEOUT", "soon", "a whole number of seconds, got 'soon'"),
     ("GRADIO_SERVER_PORT", "web", f"{NUMBER}, got 'web'"),
+    ("GRADIO_ROOT_PATH", "demo", "a path such as /demo or a whole address, got 'demo'"),
     ("GRADIO_SERVER_NAME", "192.0.2.1", "an IPv4 address or a name of this machine"),
     ("GRADIO_TEMP_DIR", __file__, "a folder that this user can write to, got "),
 ]

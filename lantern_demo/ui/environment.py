@@ -14,10 +14,11 @@ from pathlib import Path
 from urllib.request import getproxies
 
 HOST, PORT, TEMPORARY = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR"
+PATH = "GRADIO_ROOT_PATH"
 LOOPBACK = "127.0.0.1"
 # Of Gradio's variables the page reads these. Others start what it does without, such as a debugger,
 # or serve more files.
-READ = {HOST, PORT, TEMPORARY, "GRADIO_ROOT_PATH", "GRADIO_MCP_SERVER", "GRADIO_SHARE"}
+READ = {HOST, PORT, TEMPORARY, PATH, "GRADIO_MCP_SERVER", "GRADIO_SHARE"}
 READ |= {"GRADIO_ANALYTICS_ENABLED"}
 TIMEOUTS = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")  # which the Hub's client reads
 # What HTTP clients read, in small or large letters, and what it must be.
@@ -47,6 +48,9 @@ def prepare(port: int | None) -> int | None:
     check_host(host)
     named, given = (PORT, os.environ.get(PORT)) if port is None else ("--port", port)
     chosen = None if given is None else checked_port(named, given, host)
+    path = os.environ.get(PATH, "/")
+    if not path.startswith(("/", "http://", "https://")):
+        raise ValueError(f"{PATH} must be a path such as /demo or a whole address, got {path!r}")
     check_connections()
     reach_itself(host)
     set_temporary_folder()

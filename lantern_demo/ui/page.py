@@ -58,7 +58,7 @@ from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import Form, choose, choose_another
 from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import first_view, from_link, load_record, show_first, show_run
-from lantern_demo.ui.routes import routes
+from lantern_demo.ui.routes import call_faults, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.twin import compare_twins
@@ -243,6 +243,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Middleware(GZipMiddleware, minimum_size=1000),
             ],
             "routes": routes(page, page.lantern_service),
+            "exception_handlers": call_faults(page),
         },
         **options,
     )

@@ -6,6 +6,7 @@ get the others when they need them: /palettes/{model} and /look.js.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -14,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import lantern_demo
+from lantern_demo.ui import texts
 from lantern_demo.ui.service import Service
 
 FRESH = {"Cache-Control": "no-store"}
@@ -52,3 +54,30 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
         Route("/palettes/{model}", palette),
         Route("/look.js", look),
     ]
+
+
+def call_faults(page: gr.Blocks) -> dict[type[Exception], Callable[[Request, Exception], Response]]:
+    """Return handlers for calls of an unknown endpoint (KeyError) or parameter (TypeError).
+
+    Without them Gradio answers 500 without a reason, and logs a traceback.
+    """
+    parameters = {
+        path: ", ".join(parameter["parameter_name"] for parameter in endpoint["parameters"])
+        for path, endpoint in page.get_api_info()["named_endpoints"].items()
+    }
+
+    def answer(request: Request, error: Exception) -> Response:
+        name = request.path_params.get("api_name")
+        unknown, refused, _ = str(error).partition(" is not a valid key-word argument")
+        path = f"/{name}"
+        if name is not None and path not in parameters:
+            why = texts.NO_ENDPOINT.format(path=path, endpoints=", ".join(parameters))
+            return JSONResponse({"detail": why}, status_code=404)
+        if refused:
+            allowed = parameters[path] or texts.NO_PARAMETERS
+            unknown = unknown.removeprefix("Parameter ")
+            why = texts.NO_PARAMETER.format(path=path, unknown=unknown, allowed=allowed)
+            return JSONResponse({"detail": why}, status_code=422)
+        raise error  # a fault of this program
+
+    return {KeyError: answer, TypeError: answer}
