@@ -119,7 +119,8 @@ def longest(draft: Draft, accepted: Tensor) -> Tensor:
     the released code takes it; of equals the one that it lists first: sorted for static trees,
     where it goes like the node numbers, and by leaf for dynamic ones.
     """
-    tree, node = draft.tree, draft.tree.nodes
+    tree = draft.tree
+    node = torch.arange(tree.size, device=accepted.device)
     children = tree.children.index_select(0, tree.inner)
     by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
     # what is no child goes to the end, which is cut off

@@ -22,9 +22,8 @@ class Children(NamedTuple):
     """The drafts of P nodes, C each, and the distributions that they were drawn from."""
 
     tokens: Tensor  # [P, C] int64, in draw order, -1 for none
-    q: Tensor | None = (
-        None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
-    )
+    # [P, V], drawn from without replacement; None: the prefix fixes the drafts
+    q: Tensor | None = None
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all are
@@ -39,9 +38,8 @@ class Verdict(NamedTuple):
     rejected."""
 
     accepted: Tensor  # [P, C] bool; the first one counts
-    residual: (
-        Tensor  # [P, V] the bonus token's distribution if no draft is accepted, not normalised
-    )
+    # [P, V] the bonus token's distribution if no draft is accepted, not normalised
+    residual: Tensor
     mass: Tensor  # [P, C] p of the draft
     score: Tensor  # [P, C]
     threshold: Tensor  # [P, C] a score must exceed it; greedy: reach it

@@ -200,11 +200,8 @@ class StaticProposer(Proposer):
             (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
         )
         self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
-        self.draws = (
-            0
-            if self.add_noise is not None
-            else sum(len(level.nodes) * level.draws for level in tree.levels)
-        )
+        if self.add_noise is None:
+            self.draws = sum(len(level.own) * level.draws for level in tree.levels)
         # [I, width] bool, draws that are no nodes
         self.absent = tree.children.index_select(0, tree.inner) < 0
 
@@ -222,33 +219,27 @@ class StaticProposer(Proposer):
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
-                output = passes.expand(
-                    tokens.index_select(0, level.own), parents, depth, level.mask
-                )
+                own = tokens.index_select(0, level.own)
+                output = passes.expand(own, parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
-            drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
+            drawn = tokens[level.span].view(level.draws, -1)
             if self.add_noise is not None:
-                scored = self.add_noise(
-                    scores(logits, sampling, overwrite=True), passes.position + depth
-                )
+                scored = scores(logits, sampling, overwrite=True)
+                scored = self.add_noise(scored, passes.position + depth)
                 best.append(top(scored, level.draws, drawn))
             else:
                 probs.append(probabilities(logits, sampling, overwrite=True))
-                masses += draw_in_turn(
-                    probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn
-                )
+                count = len(level.own) * level.draws
+                u = uniforms[used : used + count].view(-1, level.draws)
+                masses += draw_in_turn(probs[-1], u, drawn)
                 used += count
         found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.add_noise is not None:
-            return Draft(
-                tree, nodes, proposed.masked_fill_(self.absent, -1), fault=not_finite(best)
-            )
-        rest = (
-            torch.cat([*masses, nothing])
-            .index_select(0, tree.drawn_at[tree.size :])
-            .view(-1, tree.width)
-        )
+            proposed.masked_fill_(self.absent, -1)
+            return Draft(tree, nodes, proposed, fault=not_finite(best))
+        rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :])
+        rest = rest.view(-1, tree.width)
         # a finite distribution has a first token
         fault = (rest[:, 0] == 0).any(0, keepdim=True)
         return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
@@ -266,9 +257,8 @@ class DynamicProposer(Proposer):
         beam = passes.sync()
 
         def log_probs() -> Tensor:
-            return probabilities(
-                guide(head(beam), self.sampling.cfg_scale), self.sampling, overwrite=True
-            ).log_()
+            logits = guide(head(beam), self.sampling.cfg_scale)
+            return probabilities(logits, self.sampling, overwrite=True).log_()
 
         def expand(tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
             nonlocal beam
@@ -302,11 +292,9 @@ def grow(
     scores, tokens = root.clamp(max=0.0).topk(beam)
     highest = [scores[:1]]
     # the root is the pool's first entry, and scores above all others
-    pool_scores, pool_tokens, pool_parents = (
-        [best, scores],
-        [first_node, tokens],
-        [first_node.expand(1 + beam)],
-    )
+    pool_scores = [best, scores]
+    pool_tokens = [first_node, tokens]
+    pool_parents = [first_node.expand(1 + beam)]
     parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.

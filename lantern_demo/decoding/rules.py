@@ -115,11 +115,8 @@ class Lantern(Rule):
     def reject(
         self, p: Tensor, q: Tensor | None, members: Members, depth: Tensor | float
     ) -> Tensor:
-        return (
-            super().reject(without(p, members), q, members, depth)
-            if q is not None
-            else without(p, members)
-        )
+        left = without(p, members)
+        return left if q is None else super().reject(left, q, members, depth)
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,8 @@ def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tenso
     if sampling.greedy:
         return logits
     if sampling.temperature != 1:
-        logits, overwrite = (
-            (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST),
-            True,
-        )
+        logits = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST)
+        overwrite = True
     logits = _cut(logits, sampling.top_k, overwrite)
     if sampling.top_p < 1:
         logits = logits.masked_fill(_behind(logits.softmax(-1), sampling.top_p), -math.inf)

@@ -43,7 +43,6 @@ def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
 class Level:
     """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
-    nodes: Tensor  # [P] the nodes
     parent_rows: Tensor  # [P] their parents' rows in the level above
     mask: Tensor  # [P, w + P] bool, the tree slots that each sees; the root has no tree slot
     draws: int  # C, tokens to draw per node
@@ -66,7 +65,6 @@ class Tree:
     # [n, width + 1], the next node of a walk from a node, by draw number: the child, or the node
     # itself for a missing child and in the last column
     onward: Tensor
-    nodes: Tensor  # [n], all nodes
     size: int
     depth: int  # of the deepest node that a path may reach
     width: int
@@ -125,9 +123,8 @@ class VerifyOutput(NamedTuple):
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
     """Return [n, n] bool, True where the column is the row or an ancestor of it, from parents [n]
     of a tree at most `depth` deep."""
-    reach = torch.eye(parents.shape[0], device=parents.device).scatter_(
-        1, parents.unsqueeze(1), 1.0
-    )
+    reach = torch.eye(parents.shape[0], device=parents.device)
+    reach.scatter_(1, parents.unsqueeze(1), 1.0)
     covered = 1
     while covered < depth:  # each round doubles the distance covered
         reach = (reach @ reach).clamp_(max=1.0)
@@ -154,18 +151,17 @@ def whole_tree(
     """Return the tree in which every node may have children: nodes [n] with parents [n] at depths
     [n] of at most `depth`. Only the children that are reachable [n] bool count, at most `width` of
     a node."""
-    children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
+    children = child_table(parents, reachable, width)
     return Tree(
         parents,
         depths,
         children,
-        mask,
+        ancestor_mask(parents, depth),
         inner=nodes,
         inner_rows=nodes,
         rows=nodes,
         inner_depths=depths.unsqueeze(1),
         onward=onward_of(nodes, children),
-        nodes=nodes,
         size=len(nodes),
         depth=depth,
         width=width,
@@ -208,27 +204,21 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
             for i in range(draws)
         }
         slots = inner[1 : inner.index(nodes[-1]) + 1]
-        parent_rows, own = (
-            long([above.index(parents[node]) for node in nodes]),
-            long([drawn_at[names[node]] for node in nodes]),
-        )
-        sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
+        after = end + draws * stride
         levels.append(
             Level(
-                nodes=long(nodes),
-                parent_rows=parent_rows,
-                mask=sees,
+                parent_rows=long([above.index(parents[node]) for node in nodes]),
+                mask=mask[long(nodes)][:, long(slots)],
                 draws=draws,
-                own=own,
-                span=span,
+                own=long([drawn_at[names[node]] for node in nodes]),
+                span=slice(end, after),
             )
         )
-        above, end = nodes, end + draws * stride
+        above, end = nodes, after
     # If the draws that are nodes always come first, the draws after them count as missing.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
-    every = long(range(len(names)))
     depths = long([len(name) for name in names])
     inner_rows = long([inner.index(node) if node in inner else -1 for node in range(len(names))])
     return Tree(
@@ -240,8 +230,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         inner_rows=inner_rows,
         rows=inner_rows.clamp(min=0),
         inner_depths=depths[long(inner)].unsqueeze(1),
-        onward=onward_of(every, table),
-        nodes=every,
+        onward=onward_of(long(range(len(names))), table),
         size=len(names),
         depth=depth,
         width=width,
