@@ -1,19 +1,17 @@
 """The table of methods: each row has a kind of drafts and an acceptance rule. A new method is a new
-row: of those that a comparison has by default, of the others, or one that a program passes to
-`register`."""
+row, here or passed to `register`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import replace
 
 from .config import Method as Method
 from .drafting import DraftConfig, DynamicTree, StaticTree
 from .rules import Lantern, LanternPlusPlus, Rule
 from .window import Window
 
-_BY_DEFAULT = (
+_ROWS = (
     Method(
         "vanilla", "Vanilla", DraftConfig, Rule(), True, "One target pass per token, no drafts."
     ),
@@ -49,8 +47,6 @@ _BY_DEFAULT = (
         False,
         "A fixed tree; the neighbours' probability counts up to lambda - 1 times the draft's own.",
     ),
-)
-_OTHERS = (
     Method(
         "sjd",
         "SJD",
@@ -58,12 +54,11 @@ _OTHERS = (
         Rule(),
         True,
         "No drafter: the model guesses in the step before. Exact acceptance.",
+        default=False,
     ),
 )
 
-METHODS: dict[str, Method] = {
-    row.id: row for row in (*_BY_DEFAULT, *(replace(row, default=False) for row in _OTHERS))
-}
+METHODS: dict[str, Method] = {row.id: row for row in _ROWS}
 
 
 def register(method: Method) -> Method:
