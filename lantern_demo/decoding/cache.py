@@ -9,16 +9,6 @@ from torch import Tensor
 ALIGNED = 8  # attention kernels need a multiple of this as the last dimension of a mask
 
 
-def check_sizes(*sizes: int) -> None:
-    """Raise ValueError unless the sizes of a cache (layers, rows, heads, slots, head_dim) are all
-    at least 1."""
-    if min(sizes) < 1:
-        raise ValueError(
-            f"cache sizes (layers, rows, heads, slots, head_dim) are {sizes}; "
-            "each must be at least 1"
-        )
-
-
 class KVCache:
     """Keys and values [layers, rows, heads, slots, head_dim], views of one storage `both` [layers,
     rows, 2 heads, slots, head_dim], so that one copy moves them. Neither the storage nor `padding`
@@ -39,7 +29,12 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        check_sizes(layers, rows, heads, slots, head_dim)
+        sizes = layers, rows, heads, slots, head_dim
+        if min(sizes) < 1:
+            raise ValueError(
+                f"cache sizes (layers, rows, heads, slots, head_dim) are {sizes}; "
+                "each must be at least 1"
+            )
         self.both = torch.zeros(
             layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device
         )
@@ -49,7 +44,7 @@ class KVCache:
 
     @property
     def rows(self) -> int:
-        """R."""
+        """The number of rows."""
         return self.k.shape[1]
 
     @property
