@@ -23,7 +23,6 @@ from lantern_demo.decoding.cache import ALIGNED
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import uniforms_of
 from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import blank_network, joined_runners
@@ -210,9 +209,8 @@ def step_of(
         noise=knobs.noise,
     )
     proposer, verifier = parts_of(config, info.published.target.vocab)
-    draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
     runner = runners.drafter if chosen.needs_drafter else None
-    steps = Steps(runners.target, runner, config, proposer, verifier, draws)
+    steps = Steps(runners.target, runner, config, proposer, verifier)
     for cache in steps.caches:  # the prompt is there, and of some padding
         cache.length, cache.padded = PROMPT, True
     if runners.drafter is not None:
@@ -223,7 +221,7 @@ def step_of(
     steps.begin(
         hidden,
         torch.zeros(1, dtype=torch.int64, device=META),
-        torch.empty(info.tokens, draws, device=META),
+        torch.empty(info.tokens, steps.draws, device=META),
         None,
     )
     return steps

@@ -15,7 +15,6 @@ from lantern_demo.decoding import graphs
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, parts_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import uniforms_of
 from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import blank_network, joined_runners
@@ -123,13 +122,12 @@ def test_a_step_of_a_published_model_reads_no_value(model: str, method: str) -> 
         how = knobs.rule(chosen), choice_of(chosen.drafts, knobs).policy, near
         config = Config(chosen, info.tokens, knobs.sampling(), *how, device=META)
         proposer, verifier = parts_of(config, vocab)
-        draws = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + proposer.draws).shape[1]
         drafter = runners.drafter if chosen.needs_drafter else None
-        steps = Steps(runners.target, drafter, config, proposer, verifier, draws)
+        steps = Steps(runners.target, drafter, config, proposer, verifier)
         for cache in steps.caches:  # the prompt is there, and of some padding
             cache.length, cache.padded = 120, True
         hidden = torch.empty(config.rows, 1, own.config.dim, device=META, dtype=torch.bfloat16)
         root = torch.zeros(1, dtype=torch.int64, device=META)
-        steps.begin(hidden, root, torch.empty(info.tokens, draws, device=META), None)
+        steps.begin(hidden, root, torch.empty(info.tokens, steps.draws, device=META), None)
         for shape in steps.shapes()[-2:]:
             steps.step(shape)

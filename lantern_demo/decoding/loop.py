@@ -115,7 +115,6 @@ class Run:
         self.drafter = drafter
         self.config = config
         self.proposer, self.verifier = make_parts(config, target.vocab_size)
-        self.draws = self.verifier.draws + self.proposer.draws
         self.captured = captures(config.torch_device) and not self.proposer.needs_host_sync
         self.runners = runners if self.captured else None
         if self.runners is None:
@@ -131,9 +130,7 @@ class Run:
         self.open = True
 
     def _make(self) -> Runner:
-        steps = Steps(
-            self.target, self.drafter, self.config, self.proposer, self.verifier, self.draws
-        )
+        steps = Steps(self.target, self.drafter, self.config, self.proposer, self.verifier)
         if not self.captured:
             return Runner(steps)
         return GraphRunner(steps, (lambda: False) if self.runners is None else self.runners.clear)
@@ -152,9 +149,10 @@ class Run:
         number of rows, and FloatingPointError if no token can be drawn."""
         config = self.config
         target = self.target
-        verifier = self.steps.verifier  # graphs hold on to their verifier
-        uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, self.draws)
-        hidden = target.prefill(condition, self.steps.cache)
+        steps = self.steps
+        verifier = steps.verifier  # graphs hold on to their verifier
+        uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, steps.draws)
+        hidden = target.prefill(condition, steps.cache)
         if hidden.shape[0] != config.rows:
             raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
         verifier.begin(config.seed)
@@ -164,7 +162,7 @@ class Run:
         if not 0 <= int(root) < target.vocab_size:
             raise FloatingPointError(NO_PROBS)
         if config.num_tokens > 1:
-            self.steps.begin(hidden, root, uniforms, condition)
+            steps.begin(hidden, root, uniforms, condition)
         return int(root)
 
     def next(self, committed: int) -> Step:

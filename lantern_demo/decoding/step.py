@@ -55,15 +55,15 @@ class Steps:
         config: Config,
         proposer: Proposer,
         verifier: Verifier,
-        draws: int,
     ) -> None:
-        """draws: uniforms per step. Raises ValueError for a shape that is not the drafts'."""
+        """Raises ValueError for a shape that is not the drafts'."""
         check_shape(config.tree, proposer)
         self.target = target
         self.drafter = drafter
         self.config = config
         self.proposer = proposer
         self.verifier = verifier
+        self.draws = verifier.draws + proposer.draws  # uniforms per step
         self.no_drafts = Proposer(config.torch_device)
         self.depth = proposer.depth
         # slots after the committed ones that a step writes
@@ -85,7 +85,7 @@ class Steps:
         self.tokens = zero.new_zeros(self.depth + 1)
         self.hidden = torch.empty(0, device=device)  # made by the first run, which knows its sizes
         dtype = uniform_dtype(device)
-        self.uniforms = torch.zeros(config.positions, draws, dtype=dtype, device=device)
+        self.uniforms = torch.zeros(config.positions, self.draws, dtype=dtype, device=device)
         self.results = zero.new_zeros(config.positions, row_length(config.tree.nodes, self.depth))
         # nodes and depth of the newest tree, with drafts and without
         self.sizes: dict[bool, tuple[int, int]] = {}
