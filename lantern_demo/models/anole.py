@@ -295,11 +295,3 @@ def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
     said = read_config(path)
     check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)
     return eps_and_theta(said, sizes)
-
-
-def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]:
-    """As `target_facts`, for a drafter, whose config.json may be missing."""
-    path = located.beside("config.json")
-    said = read_config(path) if path.is_file() else {}
-    check_config(path, said, sizes.heads)
-    return {**eps_and_theta(said, sizes), "bias": bool(said.get("bias", sizes.bias))}

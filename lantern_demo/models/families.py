@@ -46,6 +46,8 @@ from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
     Layout,
+    check_config,
+    eps_and_theta,
     read_config,
     weights_of,
 )
@@ -62,8 +64,6 @@ CACHED = 2**27
 class Family:
     """The parts of a family. Its functions take its own configurations and networks."""
 
-    # the configuration of its targets, which identifies a model's family, and their network
-    target: type[TargetSizes]
     target_network: Callable[[Any], nn.Module]
     # the configuration of its drafters, and their network
     drafter: type[DrafterSizes]
@@ -76,17 +76,18 @@ class Family:
     # Makes the prompt reader from the target's configuration and the files of the part "text", for
     # a device. Raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    # As `target_facts`, for the config.json of LANTERN's drafters; None: it has no such drafters.
-    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None
+    # As `target_facts`, from the contents of config.json beside LANTERN's drafters and the usual
+    # configuration; None: it has no such drafters.
+    drafter_facts: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
     # Fused models for a CPU, of a target, a kind of matmul and whether the network releases its
     # weights, and of a drafter and a kind. None: on a CPU the networks run unchanged.
     lean_target: Callable[[Any, str, bool], LeanDecoder] | None = None
     lean_drafter: Callable[[Any, str], interfaces.Drafter] = packed
 
 
-FAMILIES: dict[str, Family] = {
-    "LlamaGen": Family(
-        target=LlamaGenConfig,
+# by the configuration of their targets
+FAMILIES: dict[type[TargetSizes], Family] = {
+    LlamaGenConfig: Family(
         target_network=llamagen.LlamaGen,
         drafter=DrafterConfig,
         drafter_network=llamagen.Drafter,
@@ -97,19 +98,17 @@ FAMILIES: dict[str, Family] = {
         lean_target=llamagen.LeanTarget,
         lean_drafter=llamagen.LeanDrafter,
     ),
-    "Anole": Family(
-        target=AnoleConfig,
+    AnoleConfig: Family(
         target_network=anole.Anole,
         drafter=AnoleDrafterConfig,
         drafter_network=anole.AnoleDrafter,
         layouts=anole.LAYOUTS,
         target_facts=anole.target_facts,
-        drafter_facts=anole.drafter_facts,
+        drafter_facts=eps_and_theta,
         prompts=anole.prompt_reader,
         lean_target=anole.LeanAnole,
     ),
-    "Janus": Family(
-        target=JanusConfig,
+    JanusConfig: Family(
         target_network=janus.Janus,
         drafter=JanusDrafterConfig,
         drafter_network=janus.JanusDrafter,
@@ -126,14 +125,12 @@ LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED, "t5": T5} | {
 }
 
 
-def family_of(target: TargetSizes) -> Family:
+def family_of(target: NetworkSizes) -> Family:
     """Return the family of a target's configuration. Raise TypeError for an unknown one."""
-    for family in FAMILIES.values():
-        if type(target) is family.target:
-            return family
-    raise TypeError(
-        f"{type(target).__name__} is the configuration of no family in models/families.py"
-    )
+    kind: Any = type(target)
+    if kind not in FAMILIES:
+        raise TypeError(f"{kind.__name__} is the configuration of no family in models/families.py")
+    return FAMILIES[kind]
 
 
 def network_of(sizes: NetworkSizes) -> Any:
@@ -144,7 +141,6 @@ def network_of(sizes: NetworkSizes) -> Any:
     for family in FAMILIES.values():
         if type(sizes) is family.drafter:
             return family.drafter_network(sizes)
-    assert isinstance(sizes, TargetSizes)
     return family_of(sizes).target_network(sizes)
 
 
@@ -194,7 +190,9 @@ def drafter_config(
     said = read_config(path) if path.is_file() else {}
     if "dim" not in said and family.drafter_facts is not None:
         usual = usual or drafter_for(target, ffn=target.ffn)
-        return replace(usual, **family.drafter_facts(usual, located))
+        check_config(path, said, usual.heads)
+        bias = bool(said.get("bias", usual.bias))
+        return replace(usual, bias=bias, **family.drafter_facts(said, usual))
     try:
         config = family.drafter(**said)
         config.check_target(target)

@@ -422,12 +422,6 @@ def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
     }
 
 
-def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
-    """As `target_facts`, for a drafter, whose config.json may be missing."""
-    path = located.beside("config.json")
-    said = read_config(path) if path.is_file() else {}
-    check_config(path, said, sizes.heads)
-    return {
-        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
-        "bias": bool(said.get("bias", sizes.bias)),
-    }
+def drafter_facts(said: dict[str, Any], _: DrafterConfig) -> dict[str, Any]:
+    """As `target_facts`, from the contents of a drafter's config.json."""
+    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS)}
