@@ -95,12 +95,7 @@ def tiny_info(model: str) -> ModelInfo:
     functions below write.
     """
     info, parts = REGISTRY[model], {"tokenizer": PICTURES, **PARTS[model]}
-    published = Published(
-        sources=info.published.sources,
-        needs=NEEDS,
-        on_cpu=info.published.on_cpu and "float32",
-        **parts,
-    )
+    published = Published(sources=info.published.sources, needs=NEEDS, **parts)
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 

@@ -122,7 +122,7 @@ def run_bytes(published: Published, dtype: str, on_cpu: bool) -> int:
     distributions of the vocabulary in float32.
     """
     target = published.target
-    each = 4 if on_cpu and published.on_cpu is None else DTYPES[dtype].itemsize
+    each = 4 if on_cpu else DTYPES[dtype].itemsize
     layers = target.layers + (published.drafter is not None)
     positions = target.prefix + target.tokens + TREE_SLOTS
     kept = 2 * 2 * layers * positions * target.dim

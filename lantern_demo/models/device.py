@@ -190,21 +190,6 @@ def half(device: torch.device) -> str:
     return "float16" if lacking else "bfloat16"
 
 
-def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
-    """Return a number format's name, of a name or "auto".
-
-    "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and else float32. Raise
-    ValueError for an unknown one.
-    """
-    if dtype == "auto" and not large:
-        return "float32"
-    if dtype == "auto":
-        return on_cpu if device.type == "cpu" else half(device)
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {dtype!r}")
-    return dtype
-
-
 @dataclass(frozen=True)
 class Threads:
     """The number of threads that compute on a CPU, and the reason for it."""

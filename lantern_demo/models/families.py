@@ -25,7 +25,7 @@ from lantern_demo.models.cpu import (
     sixteen_bits,
     supported,
 )
-from lantern_demo.models.device import pick_dtype
+from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import Decoder
 from lantern_demo.models.registry import (
@@ -155,12 +155,15 @@ def blank_network(sizes: NetworkSizes) -> Any:
 def dtype_of(info: ModelInfo, asked: str, device: torch.device) -> str:
     """Return the number format of target and drafter on a device, for a name or "auto".
 
-    Raise ValueError as in `pick_dtype`.
+    "auto" is 16 bits for a published model, else float32. Raise ValueError for an unknown name.
     """
+    if asked != "auto":
+        if asked not in DTYPES:
+            raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {asked!r}")
+        return asked
     if info.published is None:
-        return pick_dtype(asked, device, large=False)
-    on_cpu = info.published.on_cpu or sixteen_bits()
-    return pick_dtype(asked, device, large=True, on_cpu=on_cpu)
+        return "float32"
+    return sixteen_bits() if device.type == "cpu" else half(device)
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:

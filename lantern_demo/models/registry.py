@@ -250,9 +250,6 @@ class Published:
     needs: Needs
     drafter: DrafterSizes | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
-    # Default number format on a CPU of a family without fused models: in the published one weights
-    # stay in their files. None: fused models run, in the fastest format in 16 bits.
-    on_cpu: str | None = None
 
 
 @dataclass(frozen=True)
