@@ -151,7 +151,7 @@ def download(source: Source) -> Located:
     revision = revision_of(source)
     try:
         # Existing files are kept: a model must not change because its branch on the Hub moved on.
-        here = downloaded(source)
+        here = bool(cached(source))
         if "*" in source.weights:
             wanted = [source.weights, *source.beside]
             folder = Path(
@@ -161,15 +161,11 @@ def download(source: Source) -> Located:
             )
             weights = tuple(sorted(folder.glob(source.weights)))
         else:
-            for name in source.beside:
+            files = [
                 hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
-            weights = (
-                Path(
-                    hf_hub_download(
-                        source.repo, source.weights, revision=revision, local_files_only=here
-                    )
-                ),
-            )
+                for name in (*source.beside, source.weights)
+            ]
+            weights = (Path(files[-1]),)
     # the download library raises many errors, and each becomes a sentence
     except Exception as error:
         raise CheckpointError(why_failed(error, source, revision)) from error
@@ -182,10 +178,10 @@ def download(source: Source) -> Located:
         "repo": source.repo,
         "file": source.weights,
         "revision": revision,
+        "commit": _commit(weights[0]),
+        "bytes": _bytes(weights),
     }
-    return Located(
-        source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)}
-    )
+    return Located(source, weights, facts)
 
 
 @atexit.register
@@ -218,8 +214,9 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
                     facts: dict[str, str | int] = {
                         "local": here.resolve().name,
                         "file": source.weights,
+                        "bytes": _bytes(weights),
                     }
-                    return Located(source, weights, facts | {"bytes": _bytes(weights)})
+                    return Located(source, weights, facts)
     return None
 
 
@@ -261,11 +258,6 @@ def looked_for(published: Published, part: Part) -> str:
     return f"none of {', '.join(dict.fromkeys(files))}"
 
 
-def downloaded(source: Source) -> bool:
-    """Return whether all of a part's files are in the Hub's cache."""
-    return bool(cached(source))
-
-
 def cached(source: Source) -> tuple[Path, ...]:
     """Return a part's weight files in the Hub's cache, or none if some of its files are missing.
 
@@ -298,12 +290,8 @@ def whole(paths: tuple[Path, ...]) -> bool:
 
 def _commit(path: Path) -> str:
     """Return the commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
-    parts = path.parts
-    return (
-        parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1]
-        if "snapshots" in parts
-        else "unknown"
-    )
+    found = re.fullmatch(r".*/snapshots/([^/]+)/.*", path.as_posix())
+    return found[1] if found else "unknown"
 
 
 def _bytes(paths: tuple[Path, ...]) -> int:
