@@ -26,10 +26,12 @@ from lantern_demo.models.llamagen import LAYOUTS, Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.tensors import (
     AS_PUBLISHED,
+    CheckpointError,
     Layout,
     check_fetched,
     in_eight_bits,
     published_tensors,
+    read_config,
     weights_of,
 )
 from lantern_demo.models.text import TextEncoder
@@ -228,10 +230,9 @@ def preset_of(folder: Path) -> dict[str, Any]:
     settings that are no object.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        preset = read_config(folder / "config.json").get("preset", {})
+    except CheckpointError:
         return {}
-    preset = config.get("preset", {}) if isinstance(config, dict) else {}
     if not isinstance(preset, dict):
         raise ValueError(f"preset in {folder / 'config.json'} must be an object, got {preset!r}")
     return preset

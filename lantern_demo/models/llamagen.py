@@ -173,15 +173,31 @@ class LlamaGen(DecoderTarget):
 # -- the drafter
 
 
-def check_states(config: DrafterConfig, hidden: Tensor) -> None:
-    """Raise ValueError for hidden states [R, n, *] without the feature layers' outputs."""
-    width = (1 + len(config.feature_layers)) * config.dim
-    if hidden.shape[-1] != width:
+def read_prefix(
+    drafter: Drafter | LeanDrafter, hidden: Tensor, token: Tensor, cache: KVCache
+) -> None:
+    """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read.
+
+    Raise ValueError for hidden states [R, n, *] without the feature layers' outputs.
+    """
+    config = drafter.config
+    n, width = hidden.shape[1:]
+    wanted = (1 + len(config.feature_layers)) * config.dim
+    if width != wanted:
         raise ValueError(
-            f"hidden states are {hidden.shape[-1]} wide; "
-            f"a drafter with feature layers {list(config.feature_layers)} reads {width}: "
+            f"hidden states are {width} wide; "
+            f"a drafter with feature layers {list(config.feature_layers)} reads {wanted}: "
             "the target's `feature_layers` must be its own"
         )
+    cache.start(n)
+    slots = torch.arange(n, device=hidden.device)
+    drafter.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+
+
+def normed_features(config: DrafterConfig, states: Tensor) -> Tensor:
+    """Normalise the feature layers' outputs [..., F D] that states [..., (1 + F) D] end with."""
+    features = states[..., config.dim :].unflatten(-1, (-1, config.dim))
+    return F.rms_norm(features, (config.dim,), eps=config.eps).flatten(-2)
 
 
 class Drafter(DecoderDrafter):
@@ -233,12 +249,7 @@ class Drafter(DecoderDrafter):
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
     ) -> None:
-        """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read."""
-        check_states(self.config, hidden)
-        n = hidden.shape[1]
-        cache.start(n)
-        slots = torch.arange(n, device=hidden.device)
-        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+        read_prefix(self, hidden, token, cache)
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.embed_tokens(tokens)
@@ -255,10 +266,7 @@ class Drafter(DecoderDrafter):
         x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
         if before.shape[-1] == dim:
             return x + self.fc_own(before)
-        features = F.rms_norm(
-            before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps
-        )
-        return x + self.fc_taps(features.flatten(-2))
+        return x + self.fc_taps(normed_features(self.config, before))
 
     # -- training: see `Learner` in `examples/train_drafter/teaching.py`
 
@@ -330,11 +338,7 @@ class LeanDrafter:
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
     ) -> None:
-        check_states(self.config, hidden)
-        n = hidden.shape[1]
-        cache.start(n)
-        slots = torch.arange(n)
-        self.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+        read_prefix(self, hidden, token, cache)
 
     def forward(
         self,
@@ -349,20 +353,16 @@ class LeanDrafter:
         r, n, width = hidden.shape
         dim = self.config.dim
         before = hidden.reshape(r * n, width)
-        known = self.own(before) if width == dim else self._stable(before)
+        if width == dim:
+            known = self.own(before)
+        else:
+            features = normed_features(self.config, before)
+            known = self.states(torch.cat((before[:, :dim], features), 1))
         x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
         end = end_of(slots, visible)
         asked = 1 if visible is None else len(visible)
         where = Where(cache, 0, slots, end, cache.bias(visible, end), asked)
         return self.layer.forward(x, self.rope[positions], where).view(r, asked, dim)
-
-    def _stable(self, hidden: Tensor) -> Tensor:
-        """Map states with features [M, (1 + F) D] to their share of the layer's input [M, D]."""
-        dim = self.config.dim
-        features = F.rms_norm(
-            hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps
-        ).flatten(1)
-        return self.states(torch.cat((hidden[:, :dim], features), 1))
 
 
 # -- published files

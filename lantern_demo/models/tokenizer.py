@@ -186,9 +186,8 @@ def token_colours(tokenizer: ImageTokenizer) -> Tensor:
     decoded. Each other token has the colour of the nearest of those by L2 distance.
     """
     book = tokenizer.codebook
-    known = (
-        torch.linspace(0, len(book) - 1, min(DECODED, len(book)), device=book.device).round().long()
-    )
+    known = torch.linspace(0, len(book) - 1, min(DECODED, len(book)), device=book.device)
+    known = known.round().long()
     colours = torch.cat([_patches(tokenizer, part) for part in book[known].split(BATCH)])
     nearest = torch.cat([torch.cdist(part, book[known]).argmin(1) for part in book.split(BATCH)])
     return (255 * colours[nearest]).round().to(torch.int32)
@@ -196,9 +195,8 @@ def token_colours(tokenizer: ImageTokenizer) -> Tensor:
 
 def _patches(tokenizer: ImageTokenizer, vectors: Tensor) -> Tensor:
     """Map codebook vectors [n, e] to mean colours [n, 3] in [0, 1]."""
-    z = vectors.to(tokenizer.vq.post_quant_conv.weight.dtype)[:, :, None, None].expand(
-        -1, -1, SIDE, SIDE
-    )
+    z = vectors.to(tokenizer.vq.post_quant_conv.weight.dtype)[:, :, None, None]
+    z = z.expand(-1, -1, SIDE, SIDE)
     return tokenizer.decode_latent(z.contiguous()).mean((2, 3))
 
 
