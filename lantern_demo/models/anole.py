@@ -182,8 +182,8 @@ class NormedHeads:
         self.qkv = qkv
         # [2, heads, d], in the order of the matmul's rows
         self.scale, self.shift = (
-            torch.stack([paired(rows.flatten(), attention.heads).view(rows.shape) for rows in of])
-            for of in map(Tensor.detach, attention.stacked())
+            paired(of.detach().flatten(), 2 * attention.heads).view(of.shape)
+            for of in attention.stacked()
         )
 
     def __call__(self, x: Tensor) -> Tensor:

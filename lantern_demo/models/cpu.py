@@ -16,6 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -170,6 +171,7 @@ class Norm:
         return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
 
 
+@dataclass(frozen=True)
 class Packing:
     """Makes matmuls of a kind (see `KINDS`) from a network's linear layers.
 
@@ -177,9 +179,8 @@ class Packing:
     memory twice.
     """
 
-    def __init__(self, kind: str, release: bool = False) -> None:
-        self.kind = kind
-        self.release = release
+    kind: str
+    release: bool = False
 
     def matmul(self, *parts: nn.Linear) -> Matmul:
         """Make one matmul of linear layers without biases, their outputs side by side."""
@@ -291,10 +292,8 @@ class LeanDecoder(ABC):
     def layer(self, block: Layer) -> LeanLayer:
         """Return a block as a layer of packed matmuls."""
         assert block.input_layernorm is not None
-        before, after = (
-            Norm(norm.weight, self.config.eps)
-            for norm in (block.input_layernorm, block.post_attention_layernorm)
-        )
+        before = Norm(block.input_layernorm.weight, self.config.eps)
+        after = Norm(block.post_attention_layernorm.weight, self.config.eps)
         return LeanLayer(block, self.packing, before, after)
 
     @abstractmethod

@@ -47,12 +47,7 @@ class Condition:
 # -- parts of a layer
 
 
-class RMSNorm(nn.Module):
-    def __init__(self, dim: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(dim))
-
+class RMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         # The published norm casts back before it scales; in float32 both orders are the same.
         return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps)

@@ -128,12 +128,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # torch.load raises almost anything for bytes that are no checkpoint
-        code = (
-            re.search(r"GLOBAL (\S+)", str(error))
-            if isinstance(error, pickle.UnpicklingError)
-            else None
-        )
-        if code:
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        if code and isinstance(error, pickle.UnpicklingError):
             raise CheckpointError(
                 f"{path} holds code ({code[1]}) beside its tensors, which is never run; "
                 "use the published file"
@@ -187,11 +183,8 @@ def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int 
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
-    for key, value in {
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        **wanted,
-    }.items():
+    wanted = {"num_attention_heads": heads, "num_key_value_heads": heads, **wanted}
+    for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(
                 f"{path} says {key} {said[key]!r}, but this model has {value}: "

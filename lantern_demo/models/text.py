@@ -86,6 +86,7 @@ def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[s
     ]
 
 
+@dataclass(frozen=True)
 class PromptIds:
     """Implements `PromptEncoder` for a target that reads ids, at most `length`.
 
@@ -93,21 +94,12 @@ class PromptIds:
     must not match `marks`, which the vocabulary reads as its own signs.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        length: int,
-        marks: re.Pattern[str],
-        before: list[int],
-        after: list[int],
-        template: str = "{}",
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.length = length
-        self.marks = marks
-        self.before = before
-        self.after = after
-        self.template = template
+    tokenizer: Tokenizer
+    length: int
+    marks: re.Pattern[str]
+    before: list[int]
+    after: list[int]
+    template: str = "{}"
 
     def check(self, prompt: str) -> None:
         """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
@@ -441,6 +433,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
+@dataclass
 class CaptionEncoder:
     """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero.
 
@@ -449,10 +442,9 @@ class CaptionEncoder:
     free after a prompt.
     """
 
-    def __init__(self, tokenizer: Tokenizer, make: Callable[[], T5EncoderModel]) -> None:
-        self.tokenizer = tokenizer
-        self.make = make
-        self.made: T5EncoderModel | None = None
+    tokenizer: Tokenizer
+    make: Callable[[], T5EncoderModel]
+    made: T5EncoderModel | None = None
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
