@@ -94,7 +94,13 @@ class ReleasedVerifier(RejectionVerifier):
         depth = verify.depth_of(tree, path)
         tokens = verify.accepted_tokens(draft, path, depth, bonus)
         return VerifyOutput(
-            path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size)
+            path,
+            depth,
+            tokens,
+            bonus,
+            flags.index_select(0, path[:-1]),
+            bonus.expand(tree.size),
+            verdict,
         )
 
 

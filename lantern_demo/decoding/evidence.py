@@ -1,6 +1,6 @@
-"""Why drafts were accepted or refused: `with_evidence` judges the nodes of a step's accepted path
-again, and reads back the numbers. The decoding loop never does so. A caller that shows the numbers
-requests them after a step, outside the run's clock."""
+"""Why drafts were accepted or refused: `with_evidence` reads back the numbers that decided on a
+step's accepted path. The decoding loop never does so. A caller that shows the numbers requests them
+after a step, outside the run's clock."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .accept import Children, decide, decide_greedy
+from .accept import Verdict
 from .config import Config
 from .interfaces import Target
-from .results import Compared, Judged, Kept, Step
-from .verify import RejectionVerifier, SharedNoiseVerifier
+from .results import Compared, Judged, Step
 
 CHUNK = 32  # tokens per pass over a finished picture
 
 Tried = list[list[tuple[int, int]]]  # by node of the path, its tried drafts: (draw number, node)
 
 
-@torch.inference_mode()
 def with_evidence(step: Step) -> Step:
     """Return the step with the numbers that each tried draft was judged by, and without the tensors
     that it kept. A step without kept tensors is returned unchanged: it has no drafts, or was
     captured."""
-    kept = step.kept
-    if kept is None:
+    if step.kept is None:
         return step
+    tree, out = step.kept
     step = replace(step, kept=None)
-    inner_rows = kept.draft.tree.inner_rows.tolist()
+    inner_rows = tree.inner_rows.tolist()
     nodes = [node for node in step.path if inner_rows[node] >= 0]
-    at = torch.tensor(nodes, device=kept.scores.device)
-    tried = tried_drafts(step, nodes, kept.draft.tree.children.tolist())
-    if isinstance(kept.verifier, SharedNoiseVerifier):
-        return replace(step, compared=compared(step, kept, at, tried))
-    return replace(step, judged=judged(kept, at, tried))
+    tried = tried_drafts(step, nodes, tree.children.tolist())
+    if out.verdict is None:
+        own = out.target_tokens.tolist()
+        return replace(step, compared=compared(step, [own[node] for node in nodes], tried))
+    rows = [inner_rows[node] for node in nodes]
+    return replace(step, judged=judged(out.verdict, rows, tried))
 
 
 def tried_drafts(step: Step, nodes: list[int], children: list[list[int]]) -> Tried:
@@ -50,9 +49,8 @@ def tried_drafts(step: Step, nodes: list[int], children: list[list[int]]) -> Tri
     return tried
 
 
-def compared(step: Step, kept: Kept, at: Tensor, tried: Tried) -> list[Compared]:
-    """Return the drafts at nodes `at` with the target's own draw there."""
-    own = kept.out.target_tokens.index_select(0, at).tolist()
+def compared(step: Step, own: list[int], tried: Tried) -> list[Compared]:
+    """Return the drafts at nodes where the target drew the tokens `own`."""
     return [
         Compared(child, token, 0 if step.tree_tokens[child] == token else -1, 1)
         for token, drafts in zip(own, tried, strict=True)
@@ -60,31 +58,13 @@ def compared(step: Step, kept: Kept, at: Tensor, tried: Tried) -> list[Compared]
     ]
 
 
-def judged(kept: Kept, at: Tensor, tried: Tried) -> list[Judged]:
-    """Return the drafts at nodes `at` with the numbers of the rule."""
-    verifier, draft = kept.verifier, kept.draft
-    assert isinstance(verifier, RejectionVerifier)
-    tree = draft.tree
-    rows = tree.inner_rows.index_select(0, at)
-    children = Children(
-        draft.drawn.index_select(0, rows),
-        None if draft.q is None else draft.q.index_select(0, rows),
-        verifier.neighbours,
-        tree.depths.index_select(0, at).unsqueeze(1),
-        None if tree.offered is None else tree.offered.index_select(0, rows),
-        None if draft.rest is None else draft.rest.index_select(0, rows),
-    )
-    p = kept.scores.index_select(0, at).softmax(-1)
-    if verifier.greedy:
-        verdict = decide_greedy(verifier.rule, p, children)
-    else:
-        u = verifier.by_node(tree, kept.uniforms).index_select(0, at)
-        verdict = decide(verifier.rule, p, children, u)
+def judged(verdict: Verdict, rows: list[int], tried: Tried) -> list[Judged]:
+    """Return the drafts at nodes with these rows of a verdict, with the numbers of the rule."""
     exists = verdict.tried.tolist()  # otherwise the drafter's distribution was exhausted before
     columns = [part.tolist() for part in (verdict.mass, verdict.score, verdict.threshold)]
     return [
         Judged(child, *(column[row][i] for column in columns))
-        for row, drafts in enumerate(tried)
+        for row, drafts in zip(rows, tried, strict=True)
         for i, child in drafts
         if exists[row][i]
     ]

@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .interfaces import Verifier
 from .sampling import NO_DRAFT_PROBS, NO_PROBS
-from .trees import Draft, VerifyOutput
+from .trees import Draft, Tree, VerifyOutput
 
 # relaxed: only the relaxation accepts it; target: the bonus token
 AcceptKind = Literal["exact", "relaxed", "target"]
@@ -64,11 +63,8 @@ class Kept(NamedTuple):
     """The tensors of one step that `with_evidence` reads. They use memory for as long as the step
     is kept."""
 
-    verifier: Verifier
-    draft: Draft
+    tree: Tree
     out: VerifyOutput
-    scores: Tensor  # [n, V] float32, the target's
-    uniforms: Tensor  # of the step
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:

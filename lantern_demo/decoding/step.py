@@ -198,8 +198,7 @@ class Steps:
             self.number.add_(1)
             self.length.add_(out.depth).add_(1)
             self.position.add_(out.depth).add_(1)
-        drafted = tree.size > 1
-        self.kept = Kept(self.verifier, draft, out, scores, uniforms) if drafted else None
+        self.kept = Kept(tree, out) if tree.size > 1 else None
 
     def unpack(self, row: list[int], drafts: bool) -> Step:
         """Read the row of a step with drafts or without. Raises FloatingPointError for

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .accept import Verdict
+
 Path = tuple[int, ...]
 
 
@@ -118,6 +120,7 @@ class VerifyOutput(NamedTuple):
     relaxed: Tensor | None
     # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
     target_tokens: Tensor
+    verdict: Verdict | None = None  # by rejection, on the drafts at the inner nodes
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:

@@ -89,7 +89,7 @@ class RejectionVerifier:
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
         p = scores.softmax(-1)
-        u = self.by_node(tree, uniforms)
+        u = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
         inner_p = tree.of_inner(p)
         children = Children(
             draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest
@@ -116,11 +116,7 @@ class RejectionVerifier:
             relaxed = of_inner.index_select(0, rows)
         depth = depth_of(tree, path)
         tokens = accepted_tokens(draft, path, depth, bonus)
-        return VerifyOutput(path, depth, tokens, bonus, relaxed, bonus.expand(tree.size))
-
-    def by_node(self, tree: Tree, uniforms: Tensor) -> Tensor:
-        """Return a step's uniforms by node, [n, width + 1]."""
-        return uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
+        return VerifyOutput(path, depth, tokens, bonus, relaxed, bonus.expand(tree.size), verdict)
 
 
 # -- the walk
