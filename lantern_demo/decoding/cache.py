@@ -44,12 +44,10 @@ class KVCache:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self.k.shape[1]
 
     @property
     def slots(self) -> int:
-        """The number of slots."""
         return self.k.shape[3]
 
     def start(self, length: int, real: Tensor | None = None) -> None:

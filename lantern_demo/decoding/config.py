@@ -136,7 +136,6 @@ class Config:
 
     @property
     def torch_device(self) -> torch.device:
-        """The device."""
         return torch.device(self.device)
 
     @property

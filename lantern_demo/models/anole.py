@@ -127,7 +127,6 @@ class Anole(SequenceTarget):
         return self.embed_tokens(tokens + FIRST)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Map hidden [R, n, H] to logits [R, n, V] float32 of the image tokens."""
         return wide(self.lm_head, hidden)
 
 

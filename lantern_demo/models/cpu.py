@@ -330,7 +330,6 @@ class LeanDecoder(ABC):
         return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
     def _run(

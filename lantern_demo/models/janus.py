@@ -105,7 +105,6 @@ class Janus(SequenceTarget):
         return self.image_embedding(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return self.image_head(hidden).float()
 
 

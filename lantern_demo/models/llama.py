@@ -311,6 +311,7 @@ class Decoder(nn.Module, ABC):
     """LLaMA layers with a cache and a rotary table, which a subclass builds."""
 
     config: Any
+    embed_tokens: nn.Embedding
     layers: nn.ModuleList
     rope: Tensor
     turns: Tensor | None = None  # `rotations` of the whole table, once joined
@@ -334,9 +335,9 @@ class Decoder(nn.Module, ABC):
     def rope_table(self) -> Tensor:
         """Return the table of `rope` [positions, head_dim / 2, 2] float32, (cos, sin) last."""
 
-    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the vectors [..., H] of image tokens [...] int64."""
+        return self.embed_tokens(tokens)
 
     def new_cache(self, rows: int, length: int) -> Any:
         """Return an empty cache with slots for the prefix and `length` further positions."""

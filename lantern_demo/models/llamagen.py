@@ -158,11 +158,7 @@ class LlamaGen(DecoderTarget):
             features if self.config.classes else features.to(self.no_caption().dtype)
         )
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens)
-
     def head(self, hidden: Tensor) -> Tensor:
-        """Map hidden [R, n, H] to logits [R, n, V] float32."""
         return wide(self.lm_head, self.final(hidden))
 
     def final(self, hidden: Tensor) -> Tensor:
@@ -250,9 +246,6 @@ class Drafter(DecoderDrafter):
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
     ) -> None:
         read_prefix(self, hidden, token, cache)
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """As `DecoderDrafter.fuse`.

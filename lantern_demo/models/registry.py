@@ -34,7 +34,6 @@ class NetworkSizes:
 
     @property
     def head_dim(self) -> int:
-        """Width of an attention head."""
         return self.dim // self.heads
 
 
