@@ -242,10 +242,8 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
 def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> PromptIds:
     """Return the reader of a target's prompts, from its published tokenizer.json.
 
-    Raise CheckpointError as in `read_vocabulary`.
-
     The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
-    the end of the turn, the start of an image.
+    the end of the turn, the start of an image. Raise CheckpointError as in `read_vocabulary`.
     """
     vocabulary = read_vocabulary(located.weights[0], target.vocab)
     return PromptIds(vocabulary, target.prefix, _NO_TEXT, [BOS], [END_OF_TURN, BEGIN_IMAGE])

@@ -1,10 +1,8 @@
 """Read and write a model folder, the bundled model's format.
 
 It has config.json, sharded safetensors of its networks (a folder each) and words.json, the words of
-its text encoder.
-
-There are four networks, and a fifth in a folder with a picture decoder; otherwise the image
-tokenizer draws the pictures.
+its text encoder. There are four networks, and a fifth in a folder with a picture decoder; otherwise
+the image tokenizer draws the pictures.
 """
 
 from __future__ import annotations
@@ -196,10 +194,9 @@ def _check_fit(path: Path, networks: Networks) -> None:
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks:
     """Read a model folder.
 
-    All networks but target and drafter stay in float32: they run once per image.
-
-    Raise ValueError naming the file when the folder is no model folder, or a tensor is missing,
-    unknown or mis-shaped.
+    All networks but target and drafter stay in float32: they run once per image. Raise ValueError
+    naming the file when the folder is no model folder, or a tensor is missing, unknown or
+    mis-shaped.
     """
     path = folder / "config.json"
     try:

@@ -228,9 +228,8 @@ def prompt_reader(
 ) -> PromptEncoder:
     """Return the prompt reader of a model, from the published files of its text encoder.
 
-    Without such files a prompt names a class.
-
-    Raise CheckpointError when the files are not the model's own.
+    Without such files a prompt names a class. Raise CheckpointError when the files are not the
+    model's own.
     """
     if located is None:
         return ClassLabels()

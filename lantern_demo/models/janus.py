@@ -112,9 +112,7 @@ class JanusDrafter(SequenceDrafter):
     """A drafter; implements `decoding.interfaces.Drafter`.
 
     It is one layer of its target's kind that predicts the next hidden state, over the picture
-    alone.
-
-    It follows a published drafter for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
+    alone. It follows a published drafter for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
     models/drafters/cnets_januspro.py): the state before a token and the token's vector, in this
     order, pass one linear layer and a SiLU into a LLaMA layer, then a norm. It never sees the
     prompt: its slots begin with the picture's first token, at position 0, in training too. The
@@ -220,9 +218,8 @@ def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
 def prompt_reader(target: JanusConfig, located: Located, _: torch.device) -> PromptIds:
     """Return the reader of a target's prompts, from its published tokenizer.json.
 
-    Raise CheckpointError as in `read_vocabulary`.
-
-    As in the published code, the start mark is always first.
+    As in the published code, the start mark is always first. Raise CheckpointError as in
+    `read_vocabulary`.
     """
     tokenizer = read_vocabulary(located.weights[0], target)
     known = tokenizer.get_vocab()

@@ -199,10 +199,9 @@ def normed_features(config: DrafterConfig, states: Tensor) -> Tensor:
 class Drafter(DecoderDrafter):
     """The EAGLE drafter of the LANTERN models; implements `decoding.interfaces.Drafter`.
 
-    It is one decoder layer that predicts the target's next hidden state.
-
-    Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before
-    attention or at the end. The target's own head turns outputs into logits (jadohu/LANTERN,
+    It is one decoder layer that predicts the target's next hidden state. Input is fc([embedding of
+    the next token ; the target's hidden state]); there is no norm before attention or at the end.
+    The target's own head turns outputs into logits (jadohu/LANTERN,
     models/drafters/cnets_llamagen.py). It may also read the outputs of some of the target's blocks,
     after EAGLE-3 (Li et al. 2025): see `DrafterConfig.feature_layers`.
 

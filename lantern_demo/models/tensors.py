@@ -88,10 +88,8 @@ AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this proje
 def read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
 
-    Code in such a file is never run.
-
-    Names lose WRAPPER if all of them have it. Raise CheckpointError naming the file when it is
-    damaged, no checkpoint, or holds more than data.
+    Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
+    CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; put it there, or download it")

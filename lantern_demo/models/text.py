@@ -417,10 +417,8 @@ def clean(text: str) -> str:
 def read_tokenizer(path: Path) -> Tokenizer:
     """Return a published tokenizer.json, set to pad and cut captions to 120 positions.
 
-    Raise CheckpointError when it is not a T5's.
-
     The file is used unchanged: transformers 5 rebuilds a T5 tokenizer from its vocabulary, without
-    the file's own normalisation.
+    the file's own normalisation. Raise CheckpointError when it is not a T5's.
     """
     tokenizer = read_tokenizer_file(path)
     pad = tokenizer.token_to_id(PAD)

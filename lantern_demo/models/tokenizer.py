@@ -20,10 +20,8 @@ from lantern_demo.models.registry import TokenizerSizes
 def fit_groups(network: nn.Module) -> None:
     """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
 
-    The published width has 32 groups of 4.
-
-    A group of one channel would remove its mean, and with it the colour of a whole picture. So a
-    narrower network has fewer groups.
+    The published width has 32 groups of 4. A group of one channel would remove its mean, and with
+    it the colour of a whole picture. So a narrower network has fewer groups.
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm):
