@@ -250,14 +250,13 @@ class Runners:
         """Return an idle runner of this key with empty caches, or a new one. If memory is short for
         a new one, release the idle ones first."""
         with self._lock:
-            at = next(
-                (i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None
-            )
-            runner = None if at is None else self._idle.pop(at)[1]
-        if runner is not None:
-            for cache in runner.steps.caches:
+            idle = [runner for known, runner in self._idle if known == key]
+            if idle:
+                self._idle.remove((key, idle[-1]))
+        if idle:
+            for cache in idle[-1].steps.caches:
                 cache.wipe()
-            return runner
+            return idle[-1]
         try:
             return make()
         except torch.OutOfMemoryError:

@@ -359,7 +359,7 @@ class Decoder(nn.Module, ABC):
 class DecoderTarget(Decoder):
     """Implement `decoding.interfaces.Target`, except `head`, and teacher forcing.
 
-    A subclass adds the vectors of prompts and image tokens.
+    A subclass adds the vectors of prompts.
     """
 
     norm: RMSNorm
