@@ -37,14 +37,6 @@ def test_where_nothing_is_drafted_there_is_no_rate() -> None:
     assert pooled([]) == told
 
 
-@pytest.mark.parametrize(
-    ("drafted", "accepted"), [([3], [4]), ([3], [-1]), ([9], [4]), ([3, 3], [1])]
-)
-def test_steps_that_cannot_be_are_refused(drafted: list[int], accepted: list[int]) -> None:
-    with pytest.raises(ValueError, match="accepted"):
-        acceptance(drafted, accepted, 3)
-
-
 def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
     trees = [
         {"tokens": [], "parents": [], "path": []},  # the prefill

@@ -27,24 +27,13 @@ from typing import Any
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
     """Return the metrics of a run from the drafts and accepted drafts of each step.
 
-    `deepest` is the most that one can accept.
-
-    A run without drafts has None as mean and rate. Raises ValueError for inconsistent steps.
+    `deepest` is the most that one can accept. A run without drafts has None as mean and rate.
     """
-    if len(drafted) != len(accepted):
-        raise ValueError(
-            f"drafted has {len(drafted)} steps and accepted {len(accepted)}; they must have as many"
-        )
-    steps = [(of, count) for of, count in zip(drafted, accepted, strict=True) if of]
-    if any(not 0 <= count <= min(of, deepest) for of, count in steps):
-        raise ValueError(
-            "accepted has a step outside its limits; allowed are 0 to what was "
-            f"drafted, and at most {deepest}"
-        )
     histogram = [0] * (deepest + 1)
-    for _, count in steps:
-        histogram[count] += 1
-    return _told(histogram, sum(of for of, _ in steps))
+    for sent, kept in zip(drafted, accepted, strict=True):
+        if sent:
+            histogram[kept] += 1
+    return _told(histogram, sum(drafted))
 
 
 def pooled(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -76,13 +65,9 @@ def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metrics of a run from its record's `events`: trees and accepted paths."""
     trees = events["trees"]
     drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
-    accepted = [
-        max(0, len(tree["path"]) - 1) if count else 0
-        for tree, count in zip(trees, drafted, strict=True)
-    ]
-    return acceptance(
-        drafted, accepted, max((_depth(tree["parents"]) for tree in trees), default=0)
-    )
+    accepted = [max(0, len(tree["path"]) - 1) for tree in trees]
+    deepest = max((_depth(tree["parents"]) for tree in trees), default=0)
+    return acceptance(drafted, accepted, deepest)
 
 
 def _depth(parents: Sequence[int]) -> int:

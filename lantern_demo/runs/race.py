@@ -8,7 +8,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from lantern_demo.decoding.loop import Step
@@ -73,13 +73,12 @@ class Rotation:
             self._rotations += 1
 
 
-@dataclass(frozen=True)
 class Limit:
-    """The seconds that a comparison may take; None: no limit."""
+    """The seconds from now on that a comparison may take; None: no limit."""
 
-    seconds: float | None
-    # looked up at each call, so that tests can replace it
-    began: float = field(default_factory=lambda: perf_counter())
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.began = perf_counter()
 
     def over(self) -> bool:
         return self.seconds is not None and perf_counter() - self.began > self.seconds

@@ -393,25 +393,22 @@ def _compare(entries: dict[str, dict[str, Any]]) -> None:
             entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"lowest": min(values), "median": median(values), "highest": max(values)}
-
-
 def summary_of(races: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
     """Summarise several races of one comparison, each the decode seconds of its methods.
 
     Return by method all its decode seconds, and its speedups over vanilla's of the same race:
     lowest, median, highest; None without vanilla and for vanilla.
     """
-    methods = [name for name in METHODS if any(name in race for race in races)]
-    found = {}
-    for name in methods:
-        both = [race for race in races if name != "vanilla" and {"vanilla", name} <= {*race}]
-        gains = [race["vanilla"] / race[name] for race in both]
-        found[name] = {
-            "decode_seconds": [race[name] for race in races if name in race],
-            "speedup": _spread(gains) if gains else None,
-        }
+    found: dict[str, dict[str, Any]] = {}
+    for name in METHODS:
+        ran = [race for race in races if name in race]
+        if not ran:
+            continue
+        found[name] = {"decode_seconds": [race[name] for race in ran], "speedup": None}
+        gains = [race["vanilla"] / race[name] for race in ran if "vanilla" in race]
+        if gains and name != "vanilla":
+            spread = {"lowest": min(gains), "median": median(gains), "highest": max(gains)}
+            found[name]["speedup"] = spread
     return found
 
 
