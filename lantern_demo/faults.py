@@ -11,8 +11,6 @@ import torch
 
 _LOG = logging.getLogger(__name__)
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, on a GPU or on the machine."""
@@ -24,7 +22,7 @@ def out_of_memory(error: BaseException) -> bool:
 def disk_full(error: BaseException | None) -> bool:
     """Return whether an error, or one of its causes, is a full disk or a used-up quota."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
         if "No space left on device" in str(error):
             return True

@@ -1,16 +1,8 @@
-"""Files and folders that a user names."""
+"""Paths that a user names."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; False also for a name that no file system takes."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def user_path(path: str | Path) -> Path:

@@ -60,11 +60,6 @@ class Reading:
         return self.lanterns or (one and not self.said.keys() & set(OF_LANTERNS))
 
 
-def places_of(thing: str) -> tuple[tuple[str, ...], ...]:
-    """Return the wordings of every place, for a thing of a name."""
-    return WORDINGS[PLACE] if thing in WORDINGS[THING][0] else THING_PLACES
-
-
 class Phrasebook:
     """The phrases of a vocabulary, by part of a prompt and option, the plainest first."""
 
@@ -150,9 +145,10 @@ class Phrasebook:
             if said.get(NUMBER) not in SINGULAR:
                 said[NUMBER] = SINGULAR[0]
         if PLACE in said:
-            places = places_of(said[THING])
+            places, other = WORDINGS[PLACE], THING_PLACES
+            if said[THING] not in WORDINGS[THING][0]:
+                places, other = other, places
             if not any(said[PLACE] in phrases for phrases in places):
-                other = THING_PLACES if places is WORDINGS[PLACE] else WORDINGS[PLACE]
                 same = next(i for i, phrases in enumerate(other) if said[PLACE] in phrases)
                 said[PLACE] = places[same][0]
         return worded(said)
@@ -190,8 +186,7 @@ def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
 def warning(info: ModelInfo, prompt: str) -> str | None:
     """Return the warning for a prompt that the model cannot draw, otherwise None."""
     lacking = cannot_draw(info, prompt)
-    return (
-        None
-        if lacking is None
-        else f"The picture does not show the prompt. {lacking[0]} Try: {lacking[1]}"
-    )
+    if lacking is None:
+        return None
+    why, nearest = lacking
+    return f"The picture does not show the prompt. {why} Try: {nearest}"

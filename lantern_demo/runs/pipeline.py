@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -30,7 +31,7 @@ from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table, token_colours
-from lantern_demo.paths import is_folder, user_path
+from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import USUAL, warning
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
@@ -565,7 +566,9 @@ def info_of(model: str | Path) -> ModelInfo:
     if not isinstance(model, (str, Path)):
         raise ValueError(f"model must be a name or a folder, got {type(model).__name__}")
     folder = user_path(model)
-    if isinstance(model, str) and (model in REGISTRY or not is_folder(folder)):
+    # unlike Path.is_dir, it answers for a name that no file system takes
+    there = os.path.isdir(folder)  # noqa: PTH112
+    if isinstance(model, str) and (model in REGISTRY or not there):
         return model_info(model)
     about = "A model from a local folder."
     preset = bundled.preset_of(folder)
