@@ -31,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 
 os.environ["LANTERN_KERNELS"] = "1"
 
-from lantern_demo.bench.gpu import BUNDLED, XL, step_ms, trees
+from lantern_demo.bench.gpu import BUNDLED, XL, alike, step_ms, trees
 from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.decoding import sampling, switch
 from lantern_demo.decoding.methods import METHODS
@@ -344,11 +344,6 @@ STAGES: dict[str, Callable[[Session, TimedModel], None]] = {
     "attention": Session.attention,
     "matmuls": Session.matmuls,
 }
-
-
-def alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens agree."""
-    return sum(a == b for a, b in zip(one, other, strict=True))
 
 
 def main() -> None:

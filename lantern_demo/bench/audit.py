@@ -30,7 +30,7 @@ import torch
 
 import lantern_demo
 from lantern_demo.bench import report as shared
-from lantern_demo.bench.chi_square import Counts, Probs, distance, expected_distance, worst_stretch
+from lantern_demo.bench.chi_square import distance, expected_distance, worst_stretch
 from lantern_demo.bench.toy import (
     CASES,
     LENGTH,
@@ -88,10 +88,6 @@ class Cell(NamedTuple):
     method: str
     noise: str
     case: str
-
-    @property
-    def lossless(self) -> bool:
-        return METHODS[self.method].lossless
 
     @property
     def paired(self) -> bool:
@@ -186,10 +182,6 @@ def sees(cell: Cell, runs: int) -> float:
     return round(min(1.0, SEEN * (CASES[cell.case].runs / runs) ** 0.5), 3)
 
 
-def _worst(counts: Counts, probs: Probs) -> tuple[str, float]:
-    return worst_stretch(counts.reshape((VOCAB,) * LENGTH), probs.reshape((VOCAB,) * LENGTH))
-
-
 def player(cell: Cell) -> Callable[[int], Decoded]:
     """Return a function that runs a cell once, given a seed; the runs share models and config."""
     tables = _tables(cell.case)
@@ -226,7 +218,8 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
     found: dict[str, Any] = {"differ": differ}
     if vanilla is None:
         probs = _tables(cell.case).sequences()
-        stretch, stretch_p = _worst(counts, probs)
+        by_token = (VOCAB,) * LENGTH
+        stretch, stretch_p = worst_stretch(counts.reshape(by_token), probs.reshape(by_token))
         found = {
             "tvd": distance(counts, probs),
             "expected": expected_distance(probs, runs),
@@ -236,7 +229,7 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
         }
     found["accepted"] = round(runs * (LENGTH - 1) / passes, 4)
     found["seconds"] = round(perf_counter() - began, 2)
-    return Row(*cell, cell.lossless, runs, sees(cell, runs), **found)
+    return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
 def config_of(method: Method, noise: str, sampling: Sampling) -> Config:
@@ -246,21 +239,16 @@ def config_of(method: Method, noise: str, sampling: Sampling) -> Config:
     return Config(method, LENGTH, sampling, rule, tree, neighbours(), noise=noise)
 
 
-def ways(method: Method) -> list[str]:
-    """Return the kinds of noise that a method is run with."""
-    return list(dict.fromkeys(config_of(method, one, Sampling()).noise_used for one in NOISE))
-
-
 def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
     """Return all cells of these methods and cases, in the order of the tables."""
-    return [
-        Cell(method.id, noise, case)
-        for method in METHODS.values()
-        if method.id in methods
-        for noise in ways(method)
-        for case in CASES
-        if case in cases
-    ]
+    cells = []
+    for method in METHODS.values():
+        if method.id in methods:
+            used = dict.fromkeys(config_of(method, one, Sampling()).noise_used for one in NOISE)
+            cells += [
+                Cell(method.id, noise, case) for noise in used for case in CASES if case in cases
+            ]
+    return cells
 
 
 def markdown(report: Report) -> str:

@@ -46,17 +46,13 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
 
     `ok` is False if float32 tokens differ or nothing was replayed.
     """
-
-    def agreeing(one: Decoded, other: Decoded) -> int:
-        return sum(a == b for a, b in zip(one.tokens, other.tokens, strict=True))
-
     vanilla = timed.decoded("vanilla", tokens=tokens, seed=2)
     for method in METHODS:
         with without_graphs():
             eager = timed.decoded(method, tokens=tokens, seed=2)
         replayed = timed.decoded(method, tokens=tokens, seed=2)
-        same = agreeing(replayed, eager)
-        as_vanilla = agreeing(replayed, vanilla)
+        same = alike(replayed.tokens, eager.tokens)
+        as_vanilla = alike(replayed.tokens, vanilla.tokens)
         lossless = METHODS[method].lossless
         agrees = same == tokens and (not lossless or as_vanilla == tokens)
         captured = replayed.runner == RUNS_AS[timed.device.type]
@@ -69,6 +65,11 @@ def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row
             "same as vanilla": f"{as_vanilla} of {tokens}" if lossless else "-",
             "ok": captured and (dtype != torch.float32 or agrees),
         }
+
+
+def alike(one: list[int], other: list[int]) -> int:
+    """Return how many tokens agree."""
+    return sum(a == b for a, b in zip(one, other, strict=True))
 
 
 def trees(kind: type[DraftConfig], nodes: Sequence[int]) -> list[DraftConfig | None]:

@@ -31,12 +31,7 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
-from lantern_demo.scenes import (
-    MOST_LANTERNS,
-    SHOWN,
-    WORDINGS,
-    full_caption,
-)
+from lantern_demo.scenes import MOST_LANTERNS, SHOWN, WORDINGS, full_caption
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
 from lantern_demo.settings.trees import TREES
@@ -57,13 +52,12 @@ class Row:
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
-def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
+def prompts_for(info: ModelInfo, count: int) -> list[str]:
     """Make prompts for any model: captions that name every attribute, or class numbers.
 
-    About half of the captions ask for lanterns. The same model, count and seed give the same
-    prompts.
+    About half of the captions ask for lanterns. The same model and count give the same prompts.
     """
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     if info.kind == "class":
         return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
 

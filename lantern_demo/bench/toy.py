@@ -42,7 +42,6 @@ class ToyCase:
     third is drawn independently.
     """
 
-    id: str
     label: str
     runs: int
     sampling: Sampling
@@ -50,15 +49,14 @@ class ToyCase:
     sharp: bool = False
 
 
-_CASES = (
-    ToyCase("flat", "temperature 1, flat", 14_600, Sampling(), spread=0.5),
-    ToyCase("cold", "temperature 0.5", 4_800, Sampling(temperature=0.5)),
-    ToyCase("top-k", "top-k 3", 7_500, Sampling(top_k=3)),
-    ToyCase("top-p", "top-p 0.8", 6_000, Sampling(top_p=0.8)),
-    ToyCase("sharp", "one token has 1 - 1e-6", 9_300, Sampling(), sharp=True),
-    ToyCase("guided", "CFG 3", 7_500, Sampling(cfg_scale=3.0), spread=0.6),
-)
-CASES: dict[str, ToyCase] = {case.id: case for case in _CASES}
+CASES = {
+    "flat": ToyCase("temperature 1, flat", 14_600, Sampling(), spread=0.5),
+    "cold": ToyCase("temperature 0.5", 4_800, Sampling(temperature=0.5)),
+    "top-k": ToyCase("top-k 3", 7_500, Sampling(top_k=3)),
+    "top-p": ToyCase("top-p 0.8", 6_000, Sampling(top_p=0.8)),
+    "sharp": ToyCase("one token has 1 - 1e-6", 9_300, Sampling(), sharp=True),
+    "guided": ToyCase("CFG 3", 7_500, Sampling(cfg_scale=3.0), spread=0.6),
+}
 
 
 class Tables:
@@ -80,10 +78,8 @@ class Tables:
                 # the first token is never sharp, or most prefixes would be rare
                 behind[:, 0] = False
                 token = torch.randint(VOCAB, (*shape[:2], 1), generator=generator)
-                peak = torch.zeros(shape).scatter_(
-                    -1, token, math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6)
-                )
-                table[behind] = peak[behind]
+                height = math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6)
+                table[behind] = torch.zeros(shape).scatter_(-1, token, height)[behind]
 
     def conditionals(self) -> Array:
         """Compute the target's probabilities [PREFIXES, VOCAB] float64 after every prefix.
@@ -184,9 +180,8 @@ class ToyTarget(_Network):
             return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
         columns = numpy.arange(visible.shape[1])  # the positions of the slots' tokens
         columns[at] = where
-        weights = numpy.where(
-            visible.numpy(), POWERS[numpy.maximum(where[:, None] - columns, 0)], 0.0
-        )
+        powers = POWERS[numpy.maximum(where[:, None] - columns, 0)]
+        weights = numpy.where(visible.numpy(), powers, 0.0)
         return _states(cache.digits[:, : len(columns)] @ weights.T)
 
 
