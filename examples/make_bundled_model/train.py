@@ -30,14 +30,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
-from examples.make_bundled_model.networks import (
-    BUNDLED,
-    PREFIX,
-    Model,
-    assemble,
-    left_out,
-    read,
-)
+from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, left_out, read
 from examples.make_bundled_model.scenes import (
     HELD_OUT,
     Renderer,
@@ -47,8 +40,9 @@ from examples.make_bundled_model.scenes import (
     sample,
 )
 from examples.make_bundled_model.world import PAD, Captions
+from examples.train_drafter.own import sample_batch
 from examples.train_drafter.run import cast, multiplies_bfloat16
-from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
@@ -355,24 +349,15 @@ def disturb(images: Tensor, g: torch.Generator) -> Tensor:
 Scenes = tuple[Tensor, dict[str, Tensor]]  # token ids [B, 256] int16 and attributes [B]
 
 
-def make_scenes(run: Run, world: World) -> Scenes:
-    """Draw and tokenise scenes until the stage ends or there are --scenes of them."""
+def true_scenes(
+    world: World, seed: int, wanted: int, ended: Callable[[], bool] = lambda: False
+) -> Scenes:
+    """Draw and tokenise groups of scenes, until there are `wanted` scenes or `ended` says so."""
     ids, found = list[Tensor](), []
-    while len(ids) * world.group < run.args.scenes and (not ids or run.progress < 1.0):
-        pictures, attributes = world.drawn(700_000_001 + len(ids))
+    while len(ids) * world.group < wanted and not (ids and ended()):
+        pictures, attributes = world.drawn(seed + len(ids))
         ids.append(world.encode(pictures).to(torch.int16))
-        found.append({k: v.to(run.device) for k, v in attributes.items()})
-    run.tell(scenes=len(ids) * world.group)
-    return torch.cat(ids), joined(found)
-
-
-def held_out_scenes(run: Run, world: World) -> Scenes:
-    """Draw and tokenise --held-out scenes that no stage learns from."""
-    ids, found = [], []
-    for part in range(-(-run.args.held_out // world.group)):
-        pictures, attributes = world.drawn(HELD_OUT + part)
-        ids.append(world.encode(pictures))
-        found.append({k: v.to(run.device) for k, v in attributes.items()})
+        found.append({k: v.to(world.device) for k, v in attributes.items()})
     return torch.cat(ids), joined(found)
 
 
@@ -506,25 +491,6 @@ def compile_blocks(target: LlamaGen) -> None:
         block.compile(dynamic=False)
 
 
-@torch.inference_mode()
-def drawn_by(
-    target: LlamaGen, features: Tensor, mask: Tensor, sampling: Sampling, seed: int
-) -> Tensor:
-    """Draw a picture per prompt, one row each -> token ids [B, N] int64 on the device."""
-    count, b, device = target.config.tokens, len(features), features.device
-    cache = target.new_cache(b, count)
-    hidden = target.prefill(target.condition(features, mask, False), cache)
-    g = torch.Generator(device).manual_seed(seed)
-    tokens: list[Tensor] = []
-    for j in range(count):
-        p = probabilities(target.head(hidden[:, -1:])[:, 0], sampling)
-        tokens.append(draw(p, torch.rand(b, generator=g, device=device)))
-        if j + 1 < count:
-            at = torch.tensor([cache.length + j], device=device)
-            hidden = target.forward(tokens[-1][:, None], at, at, None, cache)
-    return torch.stack(tokens, 1)
-
-
 def own_pictures(run: Run, world: World) -> Scenes:
     """Let the target draw captions of new scenes until the stage ends.
 
@@ -542,10 +508,10 @@ def own_pictures(run: Run, world: World) -> Scenes:
         with torch.inference_mode():
             features, mask = world.model.text(*world.said(attributes, len(ids)))
         features = features.to(half.lm_head.weight.dtype)
-        ids.append(drawn_by(half, features, mask, Sampling(), len(ids)).to(torch.int16))
+        ids.append(sample_batch(half, features, mask, Sampling(), len(ids)).to(torch.int16))
         found.append(attributes)
     run.tell(pictures=len(ids) * group)
-    return torch.cat(ids).clone(), joined(found)
+    return torch.cat(ids).to(run.device), joined(found)
 
 
 def train_drafter(run: Run, world: World, own: Scenes) -> None:
@@ -614,7 +580,7 @@ def check(run: Run, world: World, held: Scenes) -> None:
     run.facts["worth_of_blocks"] = [round(value, 4) for value in worth]
     said = world.said(held[1], 5, omit=False)
     features, mask = model.text(*said)
-    ids = drawn_by(copy.deepcopy(model.target), features, mask, Sampling(), 5).clone()
+    ids = sample_batch(copy.deepcopy(model.target), features, mask, Sampling(), 5).to(device)
     nobody = torch.zeros(len(ids), dtype=torch.bool, device=device)
     probs = []
     for rows in torch.arange(len(ids)).split(64):
@@ -728,9 +694,10 @@ def main() -> None:
         train_tokenizer(run, world)
     if run.begin("classifier"):
         train_classifier(run, world)
-    held = held_out_scenes(run, world)
+    held = true_scenes(world, HELD_OUT, args.held_out)
     if run.begin("scenes"):
-        scenes = make_scenes(run, world)
+        scenes = true_scenes(world, 700_000_001, args.scenes, lambda: run.progress == 1.0)
+        run.tell(scenes=len(scenes[0]))
         if run.begin("target"):
             train_target(run, world, scenes, held)
         if run.begin("guidance"):
