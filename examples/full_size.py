@@ -11,7 +11,6 @@ fails.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from published import write_chat_vocabulary, write_tokenizer, write_vocabulary
 
+from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import tensors
 from lantern_demo.models.cpu import sixteen_bits
@@ -124,11 +124,8 @@ def write_llamagen(folder: Path, published: Published) -> None:
 
 
 def write_anole(folder: Path, published: Published) -> None:
-    c, block, hub = (
-        published.target,
-        torch.randn(BLOCK, dtype=torch.bfloat16),
-        folder / "Anole-7b-v0.1-hf",
-    )
+    c, block = published.target, torch.randn(BLOCK, dtype=torch.bfloat16)
+    hub = folder / "Anole-7b-v0.1-hf"
     assert published.drafter is not None
     hub.mkdir()
     shapes = shapes_of(blank_network(c), "anole") | shapes_of(
@@ -241,12 +238,8 @@ def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, encoding="utf-8", check=True)
     told: dict[str, Any] = json.loads(done.stdout)
-    print(
-        json.dumps(
-            {"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told},
-            indent=1,
-        )
-    )
+    size = sum(file.stat().st_size for file in files.rglob("*") if file.is_file())
+    print(json.dumps({"bytes": size, **told}, indent=1))
     return told
 
 
@@ -308,9 +301,7 @@ def check(case: Case, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=user_path, help="where the files are written meanwhile")
     parser.add_argument(
         "--models", nargs="+", choices=list(CASES), default=list(CASES), help="default: all"

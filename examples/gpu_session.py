@@ -10,9 +10,9 @@ TRITON_INTERPRET=1, `--device cpu` tries the command with tiny models; its times
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import sys
 import time
 import traceback
 from collections import Counter
@@ -29,10 +29,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["LANTERN_KERNELS"] = "1"
 
 from lantern_demo.bench.gpu import BUNDLED, XL, alike, step_ms, trees
 from lantern_demo.bench.models import TimedModel, timed_model
+from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding import sampling, switch
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import llama
@@ -40,6 +42,7 @@ from lantern_demo.models import llama
 Row = dict[str, Any]
 Call = Callable[[], Any]
 START = time.monotonic()
+BUDGET = 480  # seconds
 LOSSLESS = ("vanilla", "eagle1", "eagle2")
 SMALL_METHODS = ("vanilla", "eagle1", "lantern++")  # a dynamic tree takes minutes to interpret
 # (method, nodes) of each variant of a step: sums that copy, as it was; sums in place; kernels of
@@ -78,10 +81,9 @@ def variant(timed: TimedModel, name: str) -> Iterator[None]:
 class Session:
     """The report of a session, its time, and its stages."""
 
-    def __init__(self, out: Path, device: torch.device, budget: float) -> None:
+    def __init__(self, out: Path, device: torch.device) -> None:
         self.out = out
         self.device = device
-        self.budget = budget
         self.small = device.type == "cpu"
         self.half = torch.float32 if self.small else torch.bfloat16
         self.report: Row = {"small": self.small, "torch": torch.__version__, "verdicts": []}
@@ -91,7 +93,7 @@ class Session:
     @property
     def left(self) -> float:
         """Seconds of the budget that are left."""
-        return self.budget - (time.monotonic() - START)
+        return BUDGET - (time.monotonic() - START)
 
     def add(self, stage: str, row: Row) -> None:
         """Add a row to a stage's table, print it and write the report."""
@@ -347,11 +349,8 @@ STAGES: dict[str, Callable[[Session, TimedModel], None]] = {
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of(__doc__)
     p.add_argument("out", type=Path, help="folder for session.json")
-    p.add_argument("--budget", type=float, default=480, help="seconds at most (default: 480)")
     p.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="default: all")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = p.parse_args()
@@ -362,7 +361,7 @@ def main() -> None:
         p.error("--device is cuda, and PyTorch finds no GPU")
     if not switch.on(device):
         p.error(f"the kernels cannot run here: {switch.reason}")
-    session = Session(args.out, device, args.budget)
+    session = Session(args.out, device)
     timed = timed_model(XL, device, session.small, session.half)
     for stage in args.stages:
         if session.left < 30:

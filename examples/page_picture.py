@@ -6,7 +6,7 @@ python examples/page_picture.py http://127.0.0.1:7860
 
 It writes page.png, phone.png, race.webp and page.json. page.json has the seconds from Draw to the
 last number and the speedups that the page shows, over ten races. It needs playwright (pip install
-playwright) and a Chromium.
+playwright) and a Chromium: that of $CHROMIUM, or an installed one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ def main() -> None:
     parser.add_argument(
         "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs"
     )
-    parser.add_argument("--chromium", default=chromium(), help="a browser (default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent, help="folder for what it writes"
     )
@@ -47,7 +46,7 @@ def main() -> None:
     args.out = args.out.expanduser()
     args.out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=args.chromium, args=FLAGS)
+        browser = p.chromium.launch(executable_path=chromium(), args=FLAGS)
         save(wide(browser, args.url), args.out / "page.png")
         save(phone(browser, args.url), args.out / "phone.png")
         film(browser, args.url, args.out / "race.webp")

@@ -12,7 +12,6 @@ token.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lantern_demo.bench.report import parser_of
 from lantern_demo.bench.speed import Contestant, measure, play, prompts_for, rows_of
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
@@ -98,11 +98,9 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         visible = None if attention_mask is None else attention_mask.bool()
         rows = 1 if unconditional is None else 2
         if inputs_embeds is not None:
-            x = (
-                inputs_embeds
-                if unconditional is None
-                else torch.cat((inputs_embeds, unconditional))
-            )
+            x = inputs_embeds
+            if unconditional is not None:
+                x = torch.cat((x, unconditional))
             config, dtype = self.target.config, inputs_embeds.dtype
             mask: Tensor | None = prefix_mask(visible, x.shape[1], x.device, config.padding, dtype)
         else:
@@ -173,9 +171,7 @@ def timed(peer: Peer, prompt: str, seed: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the seconds of a picture by method, and how many times as long `generate` takes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--methods", nargs="+", default=["vanilla", "eagle1", "lantern++"])
     args = parser.parse_args()
@@ -183,14 +179,11 @@ def main() -> None:
     ours: dict[str, Contestant] = {
         row.name: partial(play, pipe, row) for row in rows_of(args.methods, {})
     }
-    rounds = measure(
-        ours | {"generate": partial(timed, Peer(pipe))}, prompts_for(pipe.info, args.prompts)
-    )
-    for name in (*ours, "generate"):
-        seconds = [r["runs"][name]["wall_seconds"] for r in rounds]
-        ratios = [
-            r["runs"]["generate"]["wall_seconds"] / r["runs"][name]["wall_seconds"] for r in rounds
-        ]
+    contestants = ours | {"generate": partial(timed, Peer(pipe))}
+    rounds = measure(contestants, prompts_for(pipe.info, args.prompts))
+    seconds_of = {name: [r["runs"][name]["wall_seconds"] for r in rounds] for name in contestants}
+    for name, seconds in seconds_of.items():
+        ratios = [g / own for g, own in zip(seconds_of["generate"], seconds, strict=True)]
         print(f"{name}: {median(seconds):.3f} s, generate takes {median(ratios):.2f} times as long")
 
 

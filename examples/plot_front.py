@@ -8,7 +8,6 @@ Writes front.png next to the report. Needs matplotlib (pip install -r requiremen
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -20,6 +19,7 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.paths import user_path
 from lantern_demo.settings.knobs import KNOBS
@@ -130,9 +130,7 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "report", type=user_path, help="front.json of `python examples/quality/run.py`"
     )

@@ -1,5 +1,6 @@
-"""Test the premise of LANTERN: codebook neighbours look alike. python examples/premise.py [--out
-FOLDER] [--pictures N]
+"""Test the premise of LANTERN: codebook neighbours look alike.
+
+    python examples/premise.py [--out FOLDER] [--pictures N]
 
 Every token of true scenes is replaced by its n-th codebook neighbour, or by a random token.
 premise.webp shows some of the scenes. premise.json has the PSNR to the pictures of the true tokens,
@@ -8,7 +9,6 @@ and the share of pictures that still show the caption.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ from examples.make_bundled_model.scenes import Renderer, add_sprites
 from examples.quality.classifier import load_classifier
 from examples.quality.scenes import ALL, SEEDS, draw_truth, drawn, read, true_tokens, truth
 from lantern_demo import load
-from lantern_demo.bench.report import now
+from lantern_demo.bench.report import now, parser_of
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
 
@@ -60,9 +60,7 @@ def sheet(pictures: dict[str, Tensor]) -> Image.Image:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes"
     )

@@ -1,6 +1,6 @@
 """Record the page's examples again on this machine.
 
-python examples/record_examples.py [--out FOLDER] [--count N]
+python examples/record_examples.py [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -32,16 +32,13 @@ def main() -> None:
         help="folder for the runs (default: the package's own)",
     )
     parser.add_argument(
-        "--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples"
-    )
-    parser.add_argument(
         "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
     args = parser.parse_args()
 
     pipe = load("lantern-scenes", args.device)
     args.out.mkdir(parents=True, exist_ok=True)
-    for number, (prompt, seed) in enumerate(texts.EXAMPLES[: args.count], 1):
+    for number, (prompt, seed) in enumerate(texts.EXAMPLES, 1):
         done = {
             method: event
             for method, event in pipe.compare(prompt, seed=seed)

@@ -28,7 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo.bench.models import TimedModel, timed_model
-from lantern_demo.bench.report import at_least, json_file, machine_of, now, table, write
+from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
@@ -219,9 +219,7 @@ def run(args: argparse.Namespace) -> Report:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command, or exit with 2 and a sentence for invalid options."""
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of(__doc__)
     p.add_argument(
         "--models",
         nargs="+",

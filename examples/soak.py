@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -40,14 +39,9 @@ import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 1200  # seconds that a request may wait and run, with a full queue on a shared machine
-FULL = re.compile(r"Queue is full")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-dev-shm-usage",
-]
+FULL = "Queue is full"  # the beginning of that refusal
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-dev-shm-usage"]
 
 # The requests. Their trees are named (see `join`), so that no answer depends on measured trees.
 CASES: list[dict[str, Any]] = [
@@ -62,8 +56,6 @@ CASES: list[dict[str, Any]] = [
         "cfg_scale": 3.0,
     },
 ]
-
-
 PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")  # browsers
 
 
@@ -119,16 +111,8 @@ def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[byte
         "LANTERN_CACHE": str(place / "cache"),
     }
     env.pop("GRADIO_TEMP_DIR", None)
-    command = [
-        sys.executable,
-        str(ROOT / "app.py"),
-        "--model",
-        model,
-        "--device",
-        "cpu",
-        "--port",
-        str(port),
-    ]
+    options = ["--model", model, "--device", "cpu", "--port", str(port)]
+    command = [sys.executable, str(ROOT / "app.py"), *options]
     with (place / "log.txt").open("wb") as log:
         # A script's background commands ignore Ctrl-C, and so would their child processes.
         attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -205,7 +189,7 @@ def refused(response: httpx.Response, tally: Tally) -> bool:
     if response.status_code == 200:
         return False
     sentence = str(response.json().get("detail"))
-    if response.status_code == 503 and FULL.match(sentence):
+    if response.status_code == 503 and sentence.startswith(FULL):
         tally.add("refused: queue full")
     else:
         tally.fault(f"refused without a reason: {response.status_code} {sentence[:200]}")

@@ -16,7 +16,6 @@ node, in raster order: vanilla.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from functools import partial
@@ -31,7 +30,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import Pipeline, load
-from lantern_demo.bench.report import machine_of, now
+from lantern_demo.bench.report import machine_of, now, parser_of
 from lantern_demo.bench.speed import Row, measure, play, prompts_for
 from lantern_demo.bench.summary import interval
 from lantern_demo.decoding.interfaces import Target
@@ -173,9 +172,7 @@ def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--window", type=int, default=4, help="tokens that a row is ahead when the next one begins"
     )

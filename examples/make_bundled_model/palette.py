@@ -8,7 +8,6 @@ still being drawn.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, add_sprites, sample
+from lantern_demo.bench.report import parser_of
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer, token_colours
@@ -53,9 +53,7 @@ def mean_colours(tokenizer: ImageTokenizer, renderer: Renderer, scenes: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--model",
         type=user_path,

@@ -16,6 +16,7 @@ import argparse
 import copy
 import json
 import math
+import re
 import shutil
 import sys
 import time
@@ -42,11 +43,12 @@ from examples.make_bundled_model.scenes import (
 from examples.make_bundled_model.world import PAD, Captions
 from examples.train_drafter.own import sample_batch
 from examples.train_drafter.run import cast, multiplies_bfloat16
+from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.disk_cache import replacing
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
-from lantern_demo.models.tokenizer import ImageTokenizer
 
 # The share of the minutes that each stage gets.
 SHARES = {
@@ -93,11 +95,7 @@ class Run:
         """Start the clock of a stage. Return False if it is left out."""
         if stage not in self.args.stages:
             return False
-        left = [
-            s
-            for s in SHARES
-            if s in self.args.stages and list(SHARES).index(s) >= list(SHARES).index(stage)
-        ]
+        left = self.args.stages[self.args.stages.index(stage) :]
         time_left = self.began + 60 * self.args.minutes - time.monotonic()
         self.ends = time.monotonic() + time_left * SHARES[stage] / sum(SHARES[s] for s in left)
         self.stage, self.stage_began = stage, time.monotonic()
@@ -128,9 +126,8 @@ class Run:
             shards[-1][name] = half.cpu().contiguous().clone()
             size += half.nbytes
         for number, shard in enumerate(shards):
-            part = self.args.out / "part"
-            torch.save(shard, part)
-            part.replace(self.args.out / f"weights-{number}.pt")
+            with replacing(self.args.out / f"weights-{number}.pt") as part:
+                torch.save(shard, part)
         (self.args.out / "facts.json").write_text(
             json.dumps(self.facts, indent=1), encoding="utf-8"
         )
@@ -147,21 +144,14 @@ def fit(
     Matrices between embedding and head learn by Muon. At the end the networks have the running
     average of their weights.
     """
-    named = [
-        (f"{part}.{name}", p) for part, net in parts.items() for name, p in net.named_parameters()
-    ]
-    learnt = [p for _, p in named if p.requires_grad]
-    linear = {
-        id(m.weight) for net in parts.values() for m in net.modules() if isinstance(m, nn.Linear)
-    }
-    heads = ("text.", "cap_proj", "_head")
-    inner = [
-        p
-        for n, p in named
-        if p.requires_grad and id(p) in linear and not any(h in n for h in heads)
-    ]
-    if not multiplies_bfloat16(run.device):  # in which Muon computes
-        inner = []
+    networks = nn.ModuleDict(parts)
+    named = {name: p for name, p in networks.named_parameters() if p.requires_grad}
+    learnt = list(named.values())
+    inner = []
+    if multiplies_bfloat16(run.device):  # in which Muon computes
+        linear = {id(m.weight) for m in networks.modules() if isinstance(m, nn.Linear)}
+        ends = re.compile(r"text\.|cap_proj|_head")
+        inner = [p for name, p in named.items() if id(p) in linear and not ends.search(name)]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     optimizers: list[torch.optim.Optimizer] = [
@@ -273,12 +263,9 @@ def train_tokenizer(run: Run, world: World) -> None:
         psnr = -10 * (shown - picture).square().mean(dim=(1, 2, 3)).log10().mean()
         return {"loss": loss + 2 * commit, "psnr": psnr}
 
-    fit(run, {"tokenizer": _reader(tokenizer), "picture": decoder}, loss_of, 6e-4)
+    reader = nn.ModuleList([tokenizer.vq.encoder, tokenizer.vq.quant_conv])
+    fit(run, {"tokenizer": reader, "picture": decoder}, loss_of, 6e-4)
     run.tell(codes=world.encode(bank[:512]).unique().numel())
-
-
-def _reader(tokenizer: ImageTokenizer) -> nn.Module:
-    return nn.ModuleList([tokenizer.vq.encoder, tokenizer.vq.quant_conv])
 
 
 def picture_loss(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
@@ -629,9 +616,7 @@ def race(run: Run, world: World) -> None:
 
 
 def command_line() -> argparse.Namespace:
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of(__doc__)
     p.add_argument(
         "--out", type=Path, required=True, help="folder of weights, facts and a sheet of pictures"
     )

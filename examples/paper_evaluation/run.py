@@ -1,7 +1,7 @@
 """Evaluate a text-to-image model as papers do. Run it from the repository's root:
 
-    python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 --methods eagle1 lantern
-    lantern++ \\
+    python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 \\
+      --methods eagle1 lantern lantern++ \\
       --captions captions_val2017.json --real val2017 --out runs/coco5k
 
 All methods draw the same captions. They use the same seeds at the preset settings. Vanilla always
@@ -35,7 +35,7 @@ from examples.paper_evaluation import scorers
 from examples.quality import drawing
 from examples.quality.points import Point, points_of
 from examples.ranks import place_of
-from lantern_demo.bench.report import add_model, at_least, now, number, table, write
+from lantern_demo.bench.report import add_model, at_least, now, number, parser_of, table, write
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.disk_cache import put, replacing
 from lantern_demo.paths import user_path
@@ -140,9 +140,7 @@ PROTOCOLS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of(__doc__)
     p.add_argument("protocol", choices=list(PROTOCOLS), help="which evaluation")
     add_model(p)
     p.add_argument(
@@ -248,10 +246,8 @@ def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
 
 def row_of(point: Point, records: list[drawing.Record]) -> Report:
     """Return a point with its tokens per step."""
-    steps, tokens = (
-        sum(record["steps"] for record in records),
-        sum(len(record["tokens"]) - 1 for record in records),
-    )
+    steps = sum(record["steps"] for record in records)
+    tokens = sum(len(record["tokens"]) - 1 for record in records)
     told = {"name": point.name, "label": point.label, "settings": point.settings}
     return told | {"pictures": len(records), "tokens_per_step": tokens / steps}
 
@@ -273,20 +269,11 @@ def markdown(report: Report) -> str:
     ]
     model = f"{report['model']['id']} ({report['dtype']})"
     head = f"{told['protocol']}, {model}, {told['seeds']} of each caption, {report['created'][:10]}"
-    scores = table(
-        ["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)], lines
-    )
-    return (
-        "\n\n".join(
-            [
-                head,
-                scores,
-                *report["missing"],
-                *([GENEVAL] if told["protocol"] == "geneval" else []),
-            ]
-        )
-        + "\n"
-    )
+    titles = ["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)]
+    parts = [head, table(titles, lines), *report["missing"]]
+    if told["protocol"] == "geneval":
+        parts.append(GENEVAL)
+    return "\n\n".join(parts) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

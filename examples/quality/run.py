@@ -45,7 +45,7 @@ from examples.quality.report import Report, markdown
 from examples.quality.scenes import SEEDS, truth
 from examples.quality.tvd import picture_tvd
 from examples.ranks import place_of
-from lantern_demo.bench.report import add_model, at_least, machine_of, now, write
+from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.speed import Contestant, measure, play
 from lantern_demo.bench.summary import Run
 from lantern_demo.decoding.methods import METHODS
@@ -57,9 +57,7 @@ PICTURES, SWEPT = 1000, 200  # of a point, and of one with a knob moved
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of(__doc__)
     add_model(p)
     p.add_argument(
         "--out",
@@ -97,19 +95,13 @@ def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
     """Return the entry of `play` with the picture's `tvd` (see `examples/quality/tvd.py`), None at
     temperature 0.
     """
-    method, knobs, encoded = (
-        METHODS[point.method],
-        pipe.settings(seed=seed, **point.settings),
-        pipe.read(prompt).encoded,
-    )
+    knobs = pipe.settings(seed=seed, **point.settings)
+    encoded = pipe.read(prompt).encoded
     done = play(pipe, point, prompt, seed)
-    config, condition = pipe.prepared(method, knobs, encoded)
-    tvd = (
-        None
-        if config.sampling.greedy
-        else picture_tvd(pipe.target, pipe.drafter, condition, config)
-    )
-    return {**done, "tvd": tvd}
+    config, condition = pipe.prepared(METHODS[point.method], knobs, encoded)
+    if config.sampling.greedy:
+        return {**done, "tvd": None}
+    return {**done, "tvd": picture_tvd(pipe.target, pipe.drafter, condition, config)}
 
 
 def run(args: argparse.Namespace) -> Report | None:

@@ -291,7 +291,7 @@ def runs_in_words(rows: Sequence[Row]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = shared.parser_of("audit", __doc__)
+    p = shared.parser_of(__doc__, "audit")
     positive = shared.at_least(1)
     processors = os.cpu_count() or 1
     runs = f"of every row (default: {SEEDS} seeds, or enough to see {SEEN})"

@@ -129,7 +129,7 @@ def main(argv: Sequence[str]) -> int:
 
     Raises ValueError for a missing device.
     """
-    p = parser_of("gpu", __doc__)
+    p = parser_of(__doc__, "gpu")
     folder = "folder for gpu.json and gpu.md"
     p.add_argument("--out", type=user_path, required=True, metavar="DIR", help=folder)
     devices = "cuda, cuda:N, or cpu for the small form (default: cuda)"

@@ -24,9 +24,12 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the parser of `python -m lantern_demo.bench COMMAND`."""
-    prog = f"python -m lantern_demo.bench {command}"
+def parser_of(description: str | None, command: str = "") -> argparse.ArgumentParser:
+    """Return the parser of a program, or of `python -m lantern_demo.bench COMMAND`.
+
+    Its help shows the description as it is written.
+    """
+    prog = f"python -m lantern_demo.bench {command}" if command else None
     as_written = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(prog, description=description, formatter_class=as_written)
 

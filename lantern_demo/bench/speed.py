@@ -158,7 +158,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = report.parser_of("speed", __doc__)
+    p = report.parser_of(__doc__, "speed")
     report.add_model(p)
     trees = f"{', '.join(TREES)}, or paths such as '0 1 00'; each is a row"
     positive = report.at_least(1)
