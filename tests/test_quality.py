@@ -61,7 +61,7 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)
         ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
-        found = intervals.compared(ours, floor, groups, 200, 1, 0.9)
+        found = intervals.compared(ours, floor, groups, 1, 0.9)
         assert found.difference == pytest.approx(ours.mean() - floor.mean())
         held += found.interval[0] <= -0.1 <= found.interval[1]
     assert 0.84 * times <= held <= 0.96 * times

@@ -43,6 +43,10 @@ class Job(NamedTuple):
     prompt: str
 
     @property
+    def key(self) -> Key:
+        return self.point.name, self.picture
+
+    @property
     def seed(self) -> int:
         return self.picture + (AGAIN if self.point.group == "again" else 0)
 
@@ -94,9 +98,8 @@ def draw(
     done = pictures_in(file)
     part = file.with_stem(f"{file.stem}-{place.rank}") if place.rank else file
     put(part, "".join(f"{line}\n" for line in lines_of(part)))
-    left = [
-        job for job in jobs if job.picture % place.world == place.rank and key_of(job) not in done
-    ]
+    mine = [job for job in jobs if job.picture % place.world == place.rank]
+    left = [job for job in mine if job.key not in done]
     for job in tqdm(left, desc="pictures", disable=place.rank > 0):
         with part.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(picture_of(pipe, job)) + "\n")
@@ -110,12 +113,8 @@ def draw(
             other.unlink()
     drawn: dict[str, list[Record]] = {}
     for job in jobs:
-        drawn.setdefault(job.point.name, []).append(found[key_of(job)])
+        drawn.setdefault(job.point.name, []).append(found[job.key])
     return drawn
-
-
-def key_of(job: Job) -> Key:
-    return job.point.name, job.picture
 
 
 def parts_of(file: Path) -> list[Path]:

@@ -9,7 +9,7 @@ varies far less than either.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy
 import torch
@@ -34,16 +34,10 @@ Row = dict[str, Any]
 Readings = dict[str, NDArray[Any]]
 
 
-class Told(NamedTuple):
-    """The title of a measure, and its better direction."""
-
-    title: str
-    better: Literal["lower", "higher", ""]
-
-
-MEASURES: dict[str, Told] = {
-    ALL: Told("everything asked for is found", "higher"),
-    "nll": Told("nats a token under the target", ""),
+# The title of each measure, and its better direction.
+MEASURES = {
+    ALL: {"title": "everything asked for is found", "better": "higher"},
+    "nll": {"title": "nats a token under the target", "better": ""},
 }
 
 
@@ -130,7 +124,7 @@ def scene_front(
             row["measures"][key] = compared(ours, theirs, scenes.groups[:count])._asdict()
     return {
         "level": LEVEL,
-        "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
+        "measures": MEASURES,
         "truth": {
             name: {"right": right_of(read(classifier, images, scenes.wanted))}
             for name, images in true.items()

@@ -9,12 +9,10 @@ cancels in the spread of their difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
 # Of all intervals. At 95 in 100, one in ten lossless methods would miss one of its two by chance.
 # At 99 in 100, 1 in 50 does.
@@ -33,7 +31,7 @@ class Difference(NamedTuple):
     interval: list[float]
 
 
-def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+def wilson(right: int, of: int) -> tuple[float, float]:
     """Return the interval of the share `right` / `of` (Wilson 1927): the shares that are at most z
     standard errors from it.
 
@@ -41,48 +39,33 @@ def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     """
     if of < 1 or not 0 <= right <= of:
         raise ValueError(f"a share needs 0 <= right <= of and of > 0, got {right} of {of}")
-    z, p = NormalDist().inv_cdf((1 + level) / 2), right / of
+    z, p = NormalDist().inv_cdf((1 + LEVEL) / 2), right / of
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
     # Exactly 0 and 1 at the ends, in spite of rounding.
     return (0.0 if right == 0 else middle - half), (1.0 if right == of else middle + half)
 
 
-def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0) -> Iterator[NDArray[numpy.int64]]:
-    """Yield `count` resamples: picture indices of captions drawn with replacement, each caption
-    with all its pictures.
-
-    `groups` [N] holds the caption of each picture. Sets of the same captions get the same captions
-    for the same seed, in any order of their pictures.
-    """
-    captions = numpy.asarray(groups)
-    pictures = [(captions == caption).nonzero()[0] for caption in numpy.unique(captions)]
-    g = numpy.random.default_rng(seed)
-    for _ in range(count):
-        yield numpy.concatenate(
-            [pictures[i] for i in g.integers(len(pictures), size=len(pictures))]
-        )
-
-
 def compared(
-    values: Any,
-    floors: Any,
-    groups: Any,
-    count: int = RESAMPLES,
-    seed: int = 0,
-    level: float = LEVEL,
+    values: Any, floors: Any, groups: Any, seed: int = 0, level: float = LEVEL
 ) -> Difference:
     """Compute the difference of the means of values and floors, [N] each, of two sets with the
     captions `groups` [N].
 
-    The percentile interval over `count` resamples leaves out (1 - level) / 2 at either end. It is
-    shifted so that the resamples' mean equals the measured difference.
+    A resample draws captions with replacement, each with all its pictures. The percentile interval
+    over RESAMPLES of them leaves out (1 - level) / 2 at either end. It is shifted so that the
+    resamples' mean equals the measured difference.
     """
     values, floors = numpy.asarray(values, numpy.float64), numpy.asarray(floors, numpy.float64)
     value, floor = float(values.mean()), float(floors.mean())
-    moved = numpy.array(
-        [values[index].mean() - floors[index].mean() for index in resamples(groups, count, seed)]
-    )
+    pictures = [(groups == caption).nonzero()[0] for caption in numpy.unique(groups)]
+    g = numpy.random.default_rng(seed)
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = g.integers(len(pictures), size=len(pictures))
+        index = numpy.concatenate([pictures[i] for i in drawn])
+        found.append(values[index].mean() - floors[index].mean())
+    moved = numpy.array(found)
     low, high = numpy.quantile(
         moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2)
     )

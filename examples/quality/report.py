@@ -102,7 +102,7 @@ def _losses(rows: list[Row]) -> str:
     floors = {key: told["floor"] for row in rows for key, told in row["measures"].items()}
     lines = [
         [
-            told.title,
+            told["title"],
             _signed(floors[key], floors[key], ""),
             *(_cell(row["measures"].get(key), floors[key]) for row in rows),
         ]

@@ -44,11 +44,9 @@ def nll(
         condition = target.condition(
             *encode_prompts(encoder, [prompts[i] for i in rows], device), guided
         )
-        features = (
-            condition.features
-            if config.classes
-            else condition.features.to(target.lm_head.weight.dtype)
-        )
+        features = condition.features
+        if not config.classes:
+            features = features.to(target.lm_head.weight.dtype)
         ids = tokens[rows].to(device).long()
         # The last token predicts nothing.
         hidden = target.train_hidden(
@@ -60,7 +58,6 @@ def nll(
                 cond, uncond = logits.chunk(2)
                 logits = torch.add(uncond, cond - uncond, alpha=sampling.cfg_scale)
             probs = probabilities(logits, sampling)
-            p[rows[:, None], columns] = (
-                probs.gather(2, ids[:, columns, None])[..., 0].double().cpu()
-            )
+            found = probs.gather(2, ids[:, columns, None])[..., 0]
+            p[rows[:, None], columns] = found.double().cpu()
     return -p.clamp(min=FLOOR).log().mean(1)

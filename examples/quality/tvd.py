@@ -226,11 +226,9 @@ def sampled_shift(
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and len(support) * vocabulary <= _SUMMED
-    chains = (
-        len(support)
-        if exact
-        else max(1, min(draws, _BUDGET // max(vocabulary, len(support) * columns(rule))))
-    )
+    chains = len(support)
+    if not exact:
+        chains = max(1, min(draws, _BUDGET // max(vocabulary, chains * columns(rule))))
     # one row as long as the history is common to all chains, then one per chain
     residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
     weight = torch.ones(chains, dtype=torch.float64, device=p.device)
@@ -239,11 +237,9 @@ def sampled_shift(
         u = torch.rand(chains, generator=generator, device=p.device)
         # a draw that is no node is not judged and only leaves q
         drawn, judged = realised(q, history), bool(offered[i])
-        accepted, rejected = (
-            _split(rule, residual, drawn, support, residual_q, neighbours)
-            if judged
-            else (drawn, drawn)
-        )
+        accepted, rejected = drawn, drawn
+        if judged:
+            accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
@@ -251,15 +247,12 @@ def sampled_shift(
             rows.expand(chains, -1) for rows in (residual, residual_q, history)
         )
         x = support if exact else _drawn(rejected.expand(chains, -1), u)
-        share = (
-            rejected[0, support] / lost[0].clamp(min=1e-300)
-            if exact
-            else torch.full_like(weight, 1 / chains)
-        )
+        share = torch.full_like(weight, 1 / chains)
+        if exact:
+            share = rejected[0, support] / lost[0].clamp(min=1e-300)
         if judged:
-            after = _after(
-                rule, residual, residual_q, members_of(rule, residual, x.unsqueeze(1), neighbours)
-            )
+            members = members_of(rule, residual, x.unsqueeze(1), neighbours)
+            after = _after(rule, residual, residual_q, members)
             # the exact chains' shares sum to 0 where nothing is rejected, hence the separate
             # accepted part
             shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
@@ -282,11 +275,10 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
     the tokens history [M, i].
 
     The history is in draw order. A row is all zero where no token remains."""
-    rows, at = (
-        history.unique(dim=0, return_inverse=True)
-        if history.shape[1]
-        else (history[:1], history.new_zeros(len(history)).long())
-    )
+    if history.shape[1]:
+        rows, at = history.unique(dim=0, return_inverse=True)
+    else:  # all rows are the same
+        rows, at = history[:1], history.new_zeros(len(history)).long()
     residual = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
     return _drawn_once(residual)[at]
 
@@ -312,6 +304,5 @@ def _split(
     accepted = chance(rule, members_of(rule, p, tokens, neighbours), q)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
-    return nothing.scatter(1, tokens, proposed * accepted), nothing.scatter(
-        1, tokens, proposed * (1 - accepted)
-    )
+    kept, lost = proposed * accepted, proposed * (1 - accepted)
+    return nothing.scatter(1, tokens, kept), nothing.scatter(1, tokens, lost)
