@@ -1,7 +1,6 @@
 """Compare the methods on a running demo, save the pictures and print the table.
 
-python examples/api_client.py --prompt "two blue box lanterns above still water at dawn" --seed 7
---out pictures
+python examples/api_client.py --prompt "two blue box lanterns at dawn" --seed 7 --out pictures
 """
 
 from __future__ import annotations
@@ -31,30 +30,15 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
 
 
 def print_table(record: dict[str, Any]) -> None:
-    print(
-        COLUMNS.format(
-            "method", "seconds", "tokens/s", "steps", "tokens/step", "speedup", "changed"
-        )
-    )
-    for method, stats in record["methods"].items():
+    head = ("method", "seconds", "tokens/s", "steps", "tokens/step", "speedup", "changed")
+    print(COLUMNS.format(*head))
+    for method, run in record["methods"].items():
+        numbers = [f"{run['decode_seconds']:.3f}", f"{run['tokens_per_second']:.1f}", run["steps"]]
+        numbers.append(f"{run['mean_accepted_length']:.2f}")
         # absent without a vanilla run
-        speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"
-        seconds, rate, length = (
-            stats["decode_seconds"],
-            stats["tokens_per_second"],
-            stats["mean_accepted_length"],
-        )
-        print(
-            COLUMNS.format(
-                method,
-                f"{seconds:.3f}",
-                f"{rate:.1f}",
-                stats["steps"],
-                f"{length:.2f}",
-                speedup,
-                f"{stats['changed']:.4f}",
-            )
-        )
+        numbers.append(f"{run['speedup']:.2f}x" if "speedup" in run else "n/a")
+        numbers.append(f"{run['changed']:.4f}")
+        print(COLUMNS.format(method, *numbers))
 
 
 def main() -> None:

@@ -50,11 +50,8 @@ def real_files(folder: Path) -> list[Path]:
 
     Raises ValueError for a folder without pictures.
     """
-    files = (
-        sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-        if folder.is_dir()
-        else []
-    )
+    found = folder.iterdir() if folder.is_dir() else ()
+    files = sorted(path for path in found if path.suffix.lower() in SUFFIXES)
     if not files:
         raise ValueError(
             f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}"
@@ -224,10 +221,8 @@ def of_clip(real: Path | None, device: torch.device) -> Scorer:
     def score(pictures: list[Path], captions: list[str]) -> Scores:
         found: list[float] = []
         for part in batches(len(pictures)):
-            texts, images = (
-                [PREFIX + caption for caption in captions[part]],
-                [opened(file) for file in pictures[part]],
-            )
+            texts = [PREFIX + caption for caption in captions[part]]
+            images = [opened(file) for file in pictures[part]]
             given = processor(
                 text=texts, images=images, return_tensors="pt", padding=True, truncation=True
             )

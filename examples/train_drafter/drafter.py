@@ -143,10 +143,8 @@ def keep_states(
     norms = b"".join(
         p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1
     )
-    own.states, own.kind = (
-        states,
-        hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12],
-    )
+    own.states = states
+    own.kind = hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12]
 
 
 class Lesson:
@@ -177,9 +175,8 @@ class Lesson:
                 *encode_prompts(self.own.encoder, captions, self.opts.device), self.rows == 2
             )
             ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
-            return self.forward(ids, condition.features, condition.mask)[
-                :, -(self.first + 1 + tokens.shape[1]) :
-            ]
+            hidden = self.forward(ids, condition.features, condition.mask)
+            return hidden[:, -(self.first + 1 + tokens.shape[1]) :]
 
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
         """Map hidden [R, S, H] to guided logits [B, S, V] float32."""
@@ -205,11 +202,8 @@ class Lesson:
         [B, S].
         """
         tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
-        hidden, first, dim = (
-            guide(both, scale) if self.guided and self.rows == 2 else both,
-            self.first,
-            self.target.config.dim,
-        )
+        hidden = guide(both, scale) if self.guided and self.rows == 2 else both
+        first, dim = self.first, self.target.config.dim
         final = hidden[..., :dim]
         shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
         inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
@@ -237,10 +231,8 @@ class Lesson:
         )
         both = self.states(tokens, captions) if kept is None else kept
         g = torch.Generator().manual_seed(seed)
-        scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(
-            self.opts.device
-        )
-        loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
+        scale = self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))
+        loss, overlaps = self.compare(tokens, both, scale.to(self.opts.device), noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate(self) -> dict[str, float]:

@@ -60,11 +60,9 @@ class OwnPictures:
         """Return how many shards step number `step` of `steps` draws from: all from the middle of
         the training on, or at once if their states are kept.
         """
-        return (
-            self.shards
-            if self.states
-            else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
-        )
+        if self.states:
+            return self.shards
+        return min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
 
     def shard(self, number: int | str) -> tuple[Tensor, list[str]]:
         """Return token ids [size, N] int16 and their prompts; draw them now if they do not exist.
@@ -93,14 +91,12 @@ class OwnPictures:
             path = self.folder / f"states{self.rank}-{number}-{self.kind}.pt"
             if not path.exists():
                 ids, prompts = self.shard(number)
-                made = [
-                    self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu()
-                    for i in range(0, self.size, PART)
-                ]
+                made = []
+                for i in range(0, self.size, PART):
+                    both = self.states(ids[i : i + PART], prompts[i : i + PART])
+                    made.append(both.bfloat16().cpu().unflatten(0, (self.rows, -1)))
                 with replacing(path) as part:
-                    torch.save(
-                        torch.cat([both.unflatten(0, (self.rows, -1)) for both in made], 1), part
-                    )
+                    torch.save(torch.cat(made, 1), part)
             # read when needed
             self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
         return self._kept[number]
@@ -114,16 +110,12 @@ class OwnPictures:
             for _ in range(count)
         ]
         rows = [(self.shard(number), row) for number, row in chosen]
-        states = (
-            torch.stack([self.kept(number)[:, row] for number, row in chosen], 1).flatten(0, 1)
-            if self.states
-            else None
-        )
-        return (
-            torch.stack([ids[row] for (ids, _), row in rows]),
-            [prompts[row] for (_, prompts), row in rows],
-            states,
-        )
+        tokens = torch.stack([ids[row] for (ids, _), row in rows])
+        said = [prompts[row] for (_, prompts), row in rows]
+        if not self.states:
+            return tokens, said, None
+        states = torch.stack([self.kept(number)[:, row] for number, row in chosen], 1)
+        return tokens, said, states.flatten(0, 1)
 
 
 def rows_of(sampling: Sampling) -> int:

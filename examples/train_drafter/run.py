@@ -176,11 +176,8 @@ class _Run:
             model.load_state_dict(saved["model"])
             for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
-            self.average, self.first, self._spent = (
-                saved["average"],
-                saved["step"],
-                saved["seconds"],
-            )
+            self.average = saved["average"]
+            self.first, self._spent = saved["step"], saved["seconds"]
         self._began = time.perf_counter()
 
     @property
@@ -217,26 +214,23 @@ class _Run:
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
         if self.opts.rank == 0:
-            line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
+            rounded = {name: round(value, 5) for name, value in numbers.items()}
+            line = {"step": step, "seconds": round(self.seconds, 1), **rounded}
             with (self.opts.out / "log.jsonl").open("a", encoding="utf-8") as f:
-                f.write(
-                    json.dumps(
-                        {k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}
-                    )
-                    + "\n"
-                )
+                f.write(json.dumps(line) + "\n")
 
     def save(self, step: int) -> None:
         if self.opts.rank == 0:
             state = {
                 "model": self.model.state_dict(),
                 "optimizers": [o.state_dict() for o in self.optimizers],
+                "average": self.average,
+                "step": step,
+                "seconds": self.seconds,
             }
             # a run killed while it saves keeps the previous checkpoint
             with replacing(self.last) as part:
-                torch.save(
-                    {**state, "average": self.average, "step": step, "seconds": self.seconds}, part
-                )
+                torch.save(state, part)
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -150,12 +151,10 @@ class ChameleonReader(TextReader):
     def through(
         self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor
     ) -> Tensor:
-        whole = scores.new_full(
-            (len(scores), self.model.config.get_text_config().vocab_size), -torch.inf
-        )
-        return processors(ids, whole.index_copy_(1, self.images, scores)).index_select(
-            1, self.images
-        )
+        width = self.model.config.get_text_config().vocab_size
+        whole = scores.new_full((len(scores), width), -torch.inf)
+        whole.index_copy_(1, self.images, scores)
+        return processors(ids, whole).index_select(1, self.images)
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
         states = self.model.model(
@@ -186,16 +185,14 @@ class JanusReader(TextReader):
         Its decoder takes vectors of unit length, and tokens are codes.
         """
         vectors = self.model.model.vqmodel.quantize.embedding.weight
-        return torch.nn.functional.normalize(vectors.float(), dim=-1), torch.arange(
-            len(vectors), device=vectors.device
-        )
+        codes = torch.arange(len(vectors), device=vectors.device)
+        return torch.nn.functional.normalize(vectors.float(), dim=-1), codes
 
     def outputs(self, ids: Tensor, first: bool, **around: Any) -> Outputs:
-        vectors = (
-            self.model.get_input_embeddings()(ids)
-            if first
-            else self.embed(ids, torch.nn.Identity())
-        )
+        if first:
+            vectors = self.model.get_input_embeddings()(ids)
+        else:
+            vectors = self.model.prepare_embeddings_for_image_generation(ids)
         states = self.model.model.language_model(inputs_embeds=vectors, **around).last_hidden_state
         return self.head(states[:, -1:] if first else states), states
 
@@ -244,11 +241,9 @@ def reader_of(
         kept = (input_ids == told.bos_token_id) | (
             input_ids == told.generation_kwargs["boi_token_id"]
         )
-        prompts = (
-            [input_ids]
-            if scale == 1
-            else [input_ids, input_ids.masked_fill(~kept, told.pad_token_id)]
-        )
+        prompts = [input_ids]
+        if scale != 1:
+            prompts.append(input_ids.masked_fill(~kept, told.pad_token_id))
         return JanusReader(model, prompts, [mask] * len(prompts), scale), rest
     if image and kind != "chameleon":
         raise ValueError(
@@ -256,18 +251,12 @@ def reader_of(
         )
     prompts, masks, scale = [input_ids], [mask], 1.0
     if guides:
-        context = guides[0].unconditional_context
-        # without a negative prompt transformers takes the prompt's last token
-        negative = (
-            input_ids[:, -1:]
-            if context["input_ids"] is None
-            else context["input_ids"].to(input_ids.device)
-        )
-        prompts, masks, scale = (
-            [input_ids, negative],
-            [mask, context["attention_mask"]],
-            guides[0].guidance_scale,
-        )
+        scale, context = guides[0].guidance_scale, guides[0].unconditional_context
+        negative = context["input_ids"]
+        if negative is None:  # transformers takes the prompt's last token
+            negative = input_ids[:, -1:]
+        prompts.append(negative.to(input_ids.device))
+        masks.append(context["attention_mask"])
     return (ChameleonReader if image else TextReader)(model, prompts, masks, scale), rest
 
 
@@ -368,20 +357,17 @@ class ModelTarget:
         """Implement `decoding.interfaces.Target.forward` for nodes after all committed tokens."""
         first = int(slots[0])
         cache.drop(first)
-        mask = (
-            tokens.new_ones(1, 1, dtype=torch.bool)
-            if visible is None
-            else visible[:, first : first + len(tokens)]
-        )
+        if visible is None:
+            mask = tokens.new_ones(1, 1, dtype=torch.bool)
+        else:
+            mask = visible[:, first : first + len(tokens)]
         raw, states = self.reader.read(tokens, positions - first, mask, cache.cache, first)
         paths, before, written = list[list[int]](), list(cache.drawn), tokens.tolist()
         cache.drawn += written
         # nodes are numbered level by level, so a node's ancestors come in path order
         if self.processors:
             for row in mask.tolist():
-                paths.append(
-                    before + [token for token, seen in zip(written, row, strict=True) if seen]
-                )
+                paths.append(before + list(compress(written, row)))
         return self._side_by_side(self._processed(raw, paths), states)
 
     def _side_by_side(self, scores: Tensor, states: Tensor | None) -> Tensor:

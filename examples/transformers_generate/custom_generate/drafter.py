@@ -98,19 +98,18 @@ class EagleDrafter:
     def table(self, ids: Tensor) -> Tensor:
         """Return the vectors [..., H] of ids [...], from the drafter's own table or the model's."""
         own = self.weights.get("embed_tokens.weight")
-        return (
-            self.reader.model.get_input_embeddings()(ids) if own is None else F.embedding(ids, own)
-        )
+        if own is None:
+            return self.reader.model.get_input_embeddings()(ids)
+        return F.embedding(ids, own)
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
         """Implement `decoding.interfaces.Drafter.new_cache`, with the reader's number of rows."""
-        heads, like = (
-            self.weights[f"{PRODUCTS[0]}.weight"].shape[0] // self.head_dim,
-            self.weights["fc.weight"],
-        )
+        heads = self.weights[f"{PRODUCTS[0]}.weight"].shape[0] // self.head_dim
+        like = self.weights["fc.weight"]
         rows, prefix = self.reader.prompt.shape
+        slots = prefix + length
         return PaddedCache(
-            1, rows, heads, prefix + length, self.head_dim, dtype=like.dtype, device=like.device
+            1, rows, heads, slots, self.head_dim, dtype=like.dtype, device=like.device
         )
 
     def prefill(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Prompt) -> None:
@@ -139,17 +138,10 @@ class EagleDrafter:
         """
         rows = len(self.reader.prompt)
         if hidden.shape[-1] != self.dim:
-            hidden = (
-                hidden[0, :, -rows * self.dim :].unflatten(-1, (rows, self.dim)).transpose(0, 1)
-            )
-        return self.run(
-            self.reader.embed(tokens, self.table).expand(rows, -1, -1),
-            hidden,
-            positions,
-            slots,
-            visible,
-            cache,
-        )
+            states = hidden[0, :, -rows * self.dim :]
+            hidden = states.unflatten(-1, (rows, self.dim)).transpose(0, 1)
+        embedded = self.reader.embed(tokens, self.table).expand(rows, -1, -1)
+        return self.run(embedded, hidden, positions, slots, visible, cache)
 
     def run(
         self,
@@ -165,14 +157,12 @@ class EagleDrafter:
         end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
         rope = rotations(self.rope[cache.positions(positions)])
         store = partial(cache.write, 0, slots, end)
-        found = self.attend(
-            self.norm("input_layernorm", x), rope, cache.bias(visible, end), store, asked
-        )
+        mask = cache.bias(visible, end)
+        found = self.attend(self.norm("input_layernorm", x), rope, mask, store, asked)
         x = x[:, -asked:] + found
         y = self.norm("post_attention_layernorm", x)
-        return x + self.product(
-            PRODUCTS[6], F.silu(self.product(PRODUCTS[4], y)) * self.product(PRODUCTS[5], y)
-        )
+        gated = F.silu(self.product(PRODUCTS[4], y)) * self.product(PRODUCTS[5], y)
+        return x + self.product(PRODUCTS[6], gated)
 
     def attend(
         self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store, asked: int
@@ -199,19 +189,15 @@ class EagleDrafter:
     def norm(self, name: str, x: Tensor) -> Tensor:
         """Apply a norm of the layer to x [..., H], or return x unchanged without one."""
         weight = self.weights.get(f"{LAYER}{name}.weight")
-        return (
-            x
-            if weight is None
-            else F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * weight
-        )
+        if weight is None:
+            return x
+        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * weight
 
     def head_norm(self, name: str, x: Tensor) -> Tensor:
         """Normalise queries or keys [R, m, heads, d] by head if the drafter has such norms."""
         weight, bias = (
             self.weights.get(f"{LAYER}self_attn.{name}_norm.{part}") for part in ("weight", "bias")
         )
-        return (
-            x
-            if weight is None or bias is None
-            else F.layer_norm(x, x.shape[-1:], eps=1e-5) * weight + bias
-        )
+        if weight is None or bias is None:
+            return x
+        return F.layer_norm(x, x.shape[-1:], eps=1e-5) * weight + bias

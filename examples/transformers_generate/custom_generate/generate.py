@@ -1,8 +1,8 @@
 """Speculative decoding inside transformers' `generate`, by this folder's name or by the function:
 
-    model.generate(**inputs, custom_generate="examples/transformers_generate",
-    trust_remote_code=True, lantern_method="sjd") model.generate(**inputs,
-    custom_generate=decode_with, lantern_method="sjd")
+    where = "examples/transformers_generate"
+    model.generate(**inputs, custom_generate=where, trust_remote_code=True, lantern_method="sjd")
+    model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")
 
 transformers copies the folder and runs the copy. It imports lantern_demo, which must be installed
 or on the path. Cache, logits processors and stopping criteria are prepared as for transformers' own
@@ -165,15 +165,13 @@ def decode_with(
     sequences = ids if reader.alone else torch.cat([input_ids, ids], 1)
     if not generation_config.return_dict_in_generate:
         return sequences
-    told = {
+    counts = acceptance(drafted, accepted, tree.deepest) | {
         "steps": len(drafted),
         "method": lantern_method,
         "seed": config.seed,
         "drafts": describe_drafts(tree),
     }
-    return SpeculativeOutput(
-        sequences=sequences, speculative_decoding=acceptance(drafted, accepted, tree.deepest) | told
-    )
+    return SpeculativeOutput(sequences=sequences, speculative_decoding=counts)
 
 
 def kept(
@@ -184,10 +182,10 @@ def kept(
     """
     for token in reader.ids(tokens):
         drawn.append(token)
-        if reader.ends and bool(
-            stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()
-        ):
-            return True
+        if reader.ends:
+            whole = torch.cat([prompt, prompt.new_tensor([drawn])], 1)
+            if bool(stopping_criteria(whole, None).all()):
+                return True
     return False
 
 
@@ -229,8 +227,5 @@ def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor
             "[vocabulary, lantern_k or more], or lantern_image=True with a Chameleon or a Janus"
         )
     vectors, code = found
-    return (
-        neighbour_table(vectors[code], min(columns, reader.vocabulary - 1))
-        .long()
-        .to(reader.prompt.device)
-    )
+    made = neighbour_table(vectors[code], min(columns, reader.vocabulary - 1))
+    return made.long().to(reader.prompt.device)
