@@ -68,7 +68,7 @@ class Phrasebook:
         self.parts: dict[str, list[list[str]]] = {}
         for part, classes in WORDINGS.items():
             options = [
-                [phrase for phrase in dict.fromkeys(phrases) if words.issuperset(phrase.split())]
+                self._known(phrases)
                 for kind, phrases in enumerate(classes)
                 if part != THING or kind in SHOWN
             ]
@@ -77,11 +77,16 @@ class Phrasebook:
             form: (kind, names[0])
             for kind, nouns in enumerate(NOUNS)
             for names in nouns
-            for form in names
-            if words.issuperset(form.split())
+            for form in self._known(names)
         }
         self.readings = self._readings()
         self.usual = self.read(USUAL).said
+
+    def _known(self, phrases: tuple[str, ...]) -> list[str]:
+        """Return the different phrases whose words are all of the vocabulary."""
+        return [
+            phrase for phrase in dict.fromkeys(phrases) if self.words.issuperset(phrase.split())
+        ]
 
     def _readings(self) -> list[tuple[str, str, str]]:
         """Return (words, part, their phrase), the longest first.
@@ -90,35 +95,26 @@ class Phrasebook:
         """
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
-        spoken = {part: options for part, options in self.parts.items() if part != THING}
         places = {
-            phrase
-            for phrases in THING_PLACES
-            for phrase in phrases
-            if self.words.issuperset(phrase.split())
+            phrase: (PLACE, phrase) for phrases in THING_PLACES for phrase in self._known(phrases)
         }
-        for part, options in spoken.items():
-            for option in options:
+        for part, options in self.parts.items():
+            for option in options if part != THING else ():
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part in FOLLOW_NOUN:
                     # The last word of a phrase alone has its meaning, as in "a lake". If two
                     # options share their last word, the later one applies, so that "moon" means a
                     # moon unless the prompt denies it.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
-        found = {**ends, **{phrase: (PLACE, phrase) for phrase in places}, **whole}
+        found = {**ends, **places, **whole}
         return [
             (words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))
         ]
 
     def read(self, prompt: str) -> Reading:
         """Return the requests that the known words of a prompt make."""
-        tokens = [
-            word
-            for word, _ in Whitespace().pre_tokenize_str(
-                unicodedata.normalize("NFKC", prompt).lower()
-            )
-        ]
-        text = f" {' '.join(tokens)} "
+        plain = unicodedata.normalize("NFKC", prompt).lower()
+        text = f" {' '.join(word for word, _ in Whitespace().pre_tokenize_str(plain))} "
         said: dict[str, str] = {}
         for words, part, phrase in self.readings:
             if part not in said and f" {words} " in text:

@@ -55,8 +55,8 @@ class Limit:
         """
         number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers, too
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
-            kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
-            span = f"between {self.low:{digits}} and {self.high:{digits}}"
+            kind = "a whole number" if self.whole else "a number"
+            span = f"between {self.low} and {self.high}"
             raise ValueError(f"{name} must be {kind} {span}, got {shown(value)}")
         return int(value) if self.whole else float(value)
 
@@ -95,8 +95,8 @@ class Knob:
         """The type and the range, in words."""
         if self.limit is None:
             return f"text, one of {', '.join(self.choices)}"
-        kind, digits = ("int", ".0f") if self.limit.whole else ("float", "g")
-        return f"{kind}, {self.limit.low:{digits}} to {self.limit.high:{digits}}"
+        kind = "int" if self.limit.whole else "float"
+        return f"{kind}, {self.limit.low} to {self.limit.high}"
 
     def told(self, default: Any) -> str:
         """Return the sentence with type, range and default."""
