@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -31,27 +30,6 @@ def root() -> Path:
     except RuntimeError:
         reason = f"{named} is in no home"
         raise ValueError(f"LANTERN_CACHE must be a folder's whole path here: {reason}") from None
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes and threads from making the same file or folder meanwhile.
-
-    Without a possible lock go on without: on a disk that cannot be written there is nothing to
-    disturb.
-    """
-    place = path.parent / ".locks"
-    lock = FileLock(place / path.name)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -320,9 +320,3 @@ def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
         reads += 1
     assert reads and [process.exitcode for process in processes] == [0, 0, 0]
     assert [p.name for p in path.parent.iterdir()] == ["choice.json"]
-
-
-def test_a_lock_that_cannot_be_had_does_not_stop_a_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with disk_cache.locked(tmp_path / "file" / "below"):
-        pass
