@@ -7,7 +7,7 @@ neither on the weights nor on the accepted tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,10 +19,9 @@ from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
-from lantern_demo.models.families import blank_network, family_of, for_accelerator
+from lantern_demo.models.families import blank_network, drafter_for, for_accelerator
 from lantern_demo.models.registry import (
     AnoleConfig,
-    DrafterSizes,
     JanusConfig,
     LlamaGenConfig,
     TargetSizes,
@@ -121,7 +120,7 @@ def timed_model(
             sizes = replace(sizes, **shrunk)
             own = None
         target = random_network(sizes, device, dtype)
-        drafter = random_network(own or drafter_of(sizes), device, dtype)
+        drafter = random_network(own or drafter_for(sizes, ffn=sizes.ffn), device, dtype)
         features, mask = prompt_of(sizes, device, dtype)
         # A table of the right shape: every token's neighbours are those that follow it.
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
@@ -169,10 +168,3 @@ def prompt_of(
         return torch.zeros(1, dtype=torch.int64, device=device), None
     mask = torch.ones(1, sizes.prefix, dtype=torch.bool, device=device)
     return torch.randn(1, sizes.prefix, sizes.caption_dim, device=device).to(dtype), mask
-
-
-def drafter_of(target: TargetSizes) -> DrafterSizes:
-    """Return a drafter's sizes for a target: the fields that both have."""
-    kind = family_of(target).drafter
-    own = {field.name for field in fields(kind)} & {field.name for field in fields(target)}
-    return kind(**{name: getattr(target, name) for name in own - {"eps"}})
