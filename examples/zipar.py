@@ -33,7 +33,10 @@ from lantern_demo import Pipeline, load
 from lantern_demo.bench.report import machine_of, now, parser_of
 from lantern_demo.bench.speed import Row, measure, play, prompts_for
 from lantern_demo.bench.summary import interval
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.evidence import own_logits
 from lantern_demo.decoding.interfaces import Target
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, warp
 
@@ -97,21 +100,12 @@ def draw(
 
 @torch.inference_mode()
 def changed(
-    target: Target, condition: Any, sampling: Sampling, noise: Tensor, tokens: list[int]
+    target: Target, condition: Any, config: Config, noise: Tensor, tokens: list[int]
 ) -> float:
-    """Return the share of tokens that the target draws otherwise, by one pass over the finished
-    picture.
-    """
-    cache = target.new_cache(1 if sampling.cfg_scale == 1 else 2, len(tokens))
-    hidden = target.prefill(condition, cache)[:, -1:]
-    slots = torch.arange(cache.length + len(tokens))
-    at = slots[cache.length :]
-    picture = torch.tensor(tokens)
-    hidden = torch.cat(
-        [hidden, target.forward(picture, at, at, slots <= at.unsqueeze(1), cache)[:, :-1]], 1
-    )
-    own = (warp(target.head(hidden), sampling) + noise).argmax(-1)
-    return float((own != picture).float().mean())
+    """Return the share of tokens that the target draws otherwise. The first is its own."""
+    logits = torch.cat(list(own_logits(target, condition, tokens, config)), 1)
+    own = (warp(logits, config.sampling) + noise[1:]).argmax(-1).tolist()
+    return sum(a != b for a, b in zip(own, tokens[1:], strict=True)) / len(tokens)
 
 
 class Drawn(NamedTuple):
@@ -132,18 +126,14 @@ def run(pipe: Pipeline, prompt: str, seed: int, window: int) -> Drawn:
     """
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1")
-    sampling = pipe.defaults.sampling()
-    encoded = pipe.read(prompt).encoded
-    with torch.inference_mode():
-        condition = pipe.networks.target.condition(
-            encoded.features, encoded.mask, sampling.cfg_scale != 1
-        )
+    knobs = pipe.settings(seed=seed)
+    config, condition = pipe.prepared(METHODS["vanilla"], knobs, pipe.read(prompt).encoded)
     noise = gumbel_(torch.empty(pipe.info.tokens, pipe.target.vocab_size), seed)
     pipe.threads.use()  # as its runs do
     begun = perf_counter()
-    tokens, passes = draw(pipe.target, condition, sampling, noise, pipe.info.grid, window)
+    tokens, passes = draw(pipe.target, condition, config.sampling, noise, pipe.info.grid, window)
     seconds = perf_counter() - begun
-    share = changed(pipe.target, condition, sampling, noise, tokens)
+    share = changed(pipe.target, condition, config, noise, tokens)
     return Drawn(tokens, passes, share, seconds)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from examples import zipar
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.runs.pipeline import Pipeline
 
@@ -67,15 +68,12 @@ def test_changed_tokens_are_those_that_the_model_draws_otherwise(pipe: Pipeline)
     """Of vanilla's picture one token is replaced: it is counted, and all that follow from it are
     judged after it.
     """
-    sampling, encoded = pipe.defaults.sampling(), pipe.read("two red lanterns").encoded
-    with torch.inference_mode():
-        condition = pipe.networks.target.condition(
-            encoded.features, encoded.mask, sampling.cfg_scale != 1
-        )
+    encoded = pipe.read("two red lanterns").encoded
+    config, condition = pipe.prepared(METHODS["vanilla"], pipe.defaults, encoded)
     tokens = pipe.generate("two red lanterns", "vanilla", seed=3).tokens
     noise = gumbel_(torch.empty(len(tokens), pipe.target.vocab_size), 3)
-    assert zipar.changed(pipe.target, condition, sampling, noise, tokens) == 0
+    assert zipar.changed(pipe.target, condition, config, noise, tokens) == 0
     tokens[-1] = (tokens[-1] + 1) % pipe.target.vocab_size
-    assert zipar.changed(pipe.target, condition, sampling, noise, tokens) == pytest.approx(
+    assert zipar.changed(pipe.target, condition, config, noise, tokens) == pytest.approx(
         1 / len(tokens)
     )
