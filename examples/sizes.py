@@ -164,8 +164,6 @@ def measured(model: str, kinds: Sequence[str], nodes: Sequence[int], small: bool
         "tokens": timed.tokens,
         "weights": timed.weights,
         "threads": torch.get_num_threads(),
-    }
-    report |= {
         "default_kind": default,
         "kinds": {default: passes(timed, nodes)},
         "methods": methods(timed),
@@ -192,15 +190,10 @@ def markdown(models: dict[str, Report]) -> str:
             )
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     head = ["model", "method", "nodes", "tokens a step", "ms a token", "speedup", "picture, s"]
+    title = "Milliseconds of a pass, by nodes"
+    times = table(["model", "products", *nodes], kinds)
     estimate = f"Methods, an estimate: a step as measured, its tokens as those of {BORROWED}"
-    return "\n\n".join(
-        (
-            "Milliseconds of a pass, by nodes",
-            table(["model", "products", *nodes], kinds),
-            estimate,
-            table(head, found),
-        )
-    )
+    return "\n\n".join((title, times, estimate, table(head, found)))
 
 
 def run(args: argparse.Namespace) -> Report:

@@ -121,10 +121,7 @@ def joint(conditionals: Array) -> Array:
 
 def index_of(tokens: list[int]) -> int:
     """Return the index of a sequence in lexicographic order."""
-    index = 0
-    for token in tokens:
-        index = index * VOCAB + token
-    return index
+    return int(numpy.ravel_multi_index(tokens, (VOCAB,) * LENGTH))
 
 
 class _Cache(KVCache):

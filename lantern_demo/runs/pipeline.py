@@ -548,8 +548,7 @@ def load(
         networks: bundled.Networks = bundled.load(info.folder, chosen, DTYPES[name])
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
         return Pipeline(sized, networks, chosen, name, threads)
-    reason = requirements_unmet(info, chosen, name, files)
-    if reason:
+    if reason := requirements_unmet(info, chosen, name, files):
         raise ValueError(f"{info.id} cannot run here: {reason}")
     # fused models for a CPU derive their weights from those in the files
     kept = None if families.runs_fused(info, chosen) else DTYPES[name]
@@ -570,7 +569,6 @@ def info_of(model: str | Path) -> ModelInfo:
     there = os.path.isdir(folder)  # noqa: PTH112
     if isinstance(model, str) and (model in REGISTRY or not there):
         return model_info(model)
-    about = "A model from a local folder."
     preset = bundled.preset_of(folder)
     try:
         Settings().with_changes(**preset)
@@ -579,7 +577,7 @@ def info_of(model: str | Path) -> ModelInfo:
     return ModelInfo(
         folder.name,
         folder.name,
-        about,
+        "A model from a local folder.",
         image_size=0,
         grid=0,
         max_prompt=200,

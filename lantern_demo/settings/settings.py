@@ -196,9 +196,9 @@ def describe_drafts(drafts: DraftConfig) -> str:
     """
     count = drafts.nodes - 1
     if isinstance(drafts, StaticTree):
-        chain = count == drafts.deepest
-        levels = drafts.deepest
-        return f"static chain of {count}" if chain else f"static tree of {count} in {levels} levels"
+        if count == drafts.deepest:
+            return f"static chain of {count}"
+        return f"static tree of {count} in {drafts.deepest} levels"
     if isinstance(drafts, DynamicTree):
         if drafts.top_k == 1:
             return f"dynamic chain of {count}"
