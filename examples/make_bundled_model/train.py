@@ -150,8 +150,8 @@ def fit(
     inner = []
     if multiplies_bfloat16(run.device):  # in which Muon computes
         linear = {id(m.weight) for m in networks.modules() if isinstance(m, nn.Linear)}
-        ends = re.compile(r"text\.|cap_proj|_head")
-        inner = [p for name, p in named.items() if id(p) in linear and not ends.search(name)]
+        outer = re.compile(r"text\.|cap_proj|_head")
+        inner = [p for name, p in named.items() if id(p) in linear and not outer.search(name)]
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     optimizers: list[torch.optim.Optimizer] = [
