@@ -12,9 +12,7 @@ import pytest
 import torch
 from runs import decode, small
 from tables import ChainDrafter, ChainTarget
-from tiny import write_tiny_model
 
-from lantern_demo import load
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
@@ -69,11 +67,6 @@ HELD = [
 
 def named(value: Any) -> str:
     return value.id if isinstance(value, Method) else value
-
-
-@pytest.fixture(scope="module")
-def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4), "cpu")
 
 
 def drawn(

@@ -1,32 +1,11 @@
-"""The layer of LLaMA decoders: what it overwrites, and its gradients."""
+"""The gradients of the layer of LLaMA decoders."""
 
 from __future__ import annotations
 
 import torch
-from small_models import model_of
-from torch import Tensor, nn
+from torch import nn
 
 from lantern_demo.models.llama import Layer, added
-
-
-def operands() -> tuple[Tensor, nn.Linear, Tensor]:
-    """States [2, 3, 8], a linear layer and its inputs [2, 3, 16]."""
-    torch.manual_seed(0)
-    return torch.randn(2, 3, 8), nn.Linear(16, 8, bias=False), torch.randn(2, 3, 16)
-
-
-def test_rows_that_share_their_vectors_are_added_to_apart() -> None:
-    """Vanilla's one node enters both rows of guidance as one vector."""
-    model = model_of("llamagen")
-    target, _, _ = model.joined
-    token, slot = torch.tensor([5]), torch.tensor([7])
-    visible = torch.ones(1, 8, dtype=torch.bool)
-    with torch.no_grad():
-        cache = target.new_cache(2, 8)
-        target.prefill(model.condition, cache)
-        found = target.forward(token, slot, slot, visible, cache)
-        alone = target.forward(token.expand(2, 1), slot, slot, visible, cache)
-    assert not torch.equal(found[0], found[1]) and torch.equal(found, alone)
 
 
 def test_gradients_are_those_of_the_formula() -> None:
@@ -41,7 +20,8 @@ def test_gradients_are_those_of_the_formula() -> None:
 
 
 def test_training_in_mixed_precision_gets_the_gradients_of_the_sum() -> None:
-    x, part, y = operands()
+    torch.manual_seed(0)
+    x, part, y = torch.randn(2, 3, 8), nn.Linear(16, 8, bias=False), torch.randn(2, 3, 16)
     for tensor in (x, y):
         tensor.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):

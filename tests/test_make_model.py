@@ -20,7 +20,7 @@ from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, 
 from examples.quality.classifier import load_classifier
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, MOST_THINGS, OF_LANTERNS, THINGS
+from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, THINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
@@ -104,22 +104,10 @@ def test_captions_have_the_right_article_and_may_omit() -> None:
     assert 0.1 < len(short) / len(told) < 0.35
 
 
-def test_the_same_seed_gives_the_same_scenes() -> None:
-    scenes, again = sample(400, 9), sample(400, 9)
-    for name, values in scenes.attributes().items():
-        assert torch.equal(values, again.attributes()[name])
-        assert int(values.max()) < len(ATTRIBUTES[name])
-    assert set(scenes.thing.tolist()) == set(range(1 + len(THINGS)))
-    assert int(scenes.count[scenes.thing > 0].max()) == MOST_THINGS - 1
-
-
 def test_things_cover_their_part_of_the_picture() -> None:
     sprites = torch.full((len(THINGS), 4, 256, 256), 255, dtype=torch.uint8)
     scenes = sample(12, 3)
-    drawn = Renderer(sprites, "cpu")(scenes)
-    assert drawn.shape == (12, 4, 256, 256)
-    assert float(drawn.min()) >= 0 and float(drawn.max()) <= 1
-    covered = drawn[:, 3].mean((1, 2))
+    covered = Renderer(sprites, "cpu")(scenes)[:, 3].mean((1, 2))
     assert float(covered[scenes.thing == 0].min()) > 0.02
     assert float(covered[scenes.thing == 0].max()) < 0.3
     assert float(covered[scenes.thing > 0].min()) > 0.2

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy
 import pytest
-from tiny import same_picture
 
 from lantern_demo import load
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
@@ -20,7 +19,6 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
-from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
@@ -33,19 +31,9 @@ GRID = 4
 def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
     first, again, other = (pipe.generate(PROMPT, method="lantern++", seed=s) for s in (5, 5, 6))
     assert first.tokens == again.tokens
-    assert same_picture(first.image, again.image) and not same_picture(first.image, other.image)
+    assert first.image.tobytes() == again.image.tobytes() != other.image.tobytes()
     assert first.tokens != other.tokens
     assert pipe.generate("a yellow sky lantern", method="lantern++", seed=5).tokens != first.tokens
-
-
-def test_unknown_words_are_named(pipe: Pipeline) -> None:
-    drawn = pipe.generate("two Purple zebras over a lake")
-    record = drawn.record
-    assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning == record["warning"] and "Try: two purple round lanterns" in str(
-        drawn.warning
-    )
-    assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
 def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
-from PIL import Image, ImageChops
 from space import free_port
 from transformers import JanusVQVAEConfig
 
@@ -98,15 +97,6 @@ class Evil:
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("ran",)
-
-
-def same_picture(one: Image.Image, other: Image.Image) -> bool:
-    """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and
-    thread counts may make them.
-    """
-    return one.size == other.size and all(
-        high <= 2 for _, high in ImageChops.difference(one, other).getextrema()
-    )
 
 
 @contextmanager
