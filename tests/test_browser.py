@@ -92,7 +92,6 @@ def test_five_lanes_are_on_the_first_screen(
     assert fits(tab)
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
-    faults_of(tab, f"{width} px wide")
 
 
 @pytest.mark.parametrize(("width", "height"), [(640, 400), (768, 1024), (1440, 900), (1920, 1080)])

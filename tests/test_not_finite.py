@@ -124,33 +124,23 @@ def test_whatever_comes_between_logits_and_distribution(method: str, name: str) 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", ["eagle1", "lantern", "lantern++"])
 def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
-    """With either noise, at the first draft and at a later one, also where the target alone
-    decides.
+    """With either noise, at the first draft and at a later one, at every level, also where the
+    target alone decides.
     """
     sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts
     # in the second tree node 2 lacks its first draw
     trees: list[Any] = [{}, {"static": [(0,), (2,), (2, 1), (2, 1, 0)]}][: 1 + (kind is StaticTree)]
-    for noise, after in (("shared", 1), ("shared", 2), ("independent", 2)):
+    cases = [("shared", 1, 0)]
+    cases += [(noise, 2, above) for noise in ("shared", "independent") for above in range(3)]
+    for noise, after, above in cases:
         for changes in trees:
-            tree = settings(method, **changes)["tree"]
-            for steps, said in runs(
-                method, None, (every(torch.nan), after), sampling=sampling, noise=noise, tree=tree
-            ):
-                assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after)
-
-
-@pytest.mark.parametrize("noise", ["independent", "shared"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["eagle1", "lantern"])
-def test_a_drafter_that_fails_below_the_first_level_is_named(
-    method: str, temperature: float, noise: str
-) -> None:
-    """At the second level and at the last one."""
-    sampling = Sampling(temperature, cfg_scale=2.0)
-    for above in (1, 2):
-        spoilt = every(torch.nan), 2, above
-        for steps, said in runs(method, None, spoilt, sampling=sampling, noise=noise):
-            assert said == NO_DRAFT_PROBS and len(steps) == 2
+            how = {
+                "sampling": sampling,
+                "noise": noise,
+                "tree": settings(method, **changes)["tree"],
+            }
+            for steps, said in runs(method, None, (every(torch.nan), after, above), **how):
+                assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after, above)
 
 
 def filled(dim: int, at: int, value: float) -> Spoil:

@@ -48,7 +48,7 @@ def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
 @pytest.mark.parametrize("case", CASES)
 def test_prompt(case: Golden) -> None:
     """The unconditional row and the positions are made as the released code makes them; so are
-    states and logits.
+    states and logits. Without guidance the prompt's row has the same states.
     """
     golden = case.tensors
     target, condition, cache, hidden = prefilled(case)
@@ -59,6 +59,8 @@ def test_prompt(case: Golden) -> None:
     close(hidden[real], golden["prefill_hidden"][real])
     image = slice(FIRST, FIRST + target.vocab_size)
     close(target.head(hidden)[real], golden["prefill_logits"][real][:, image])
+    alone = target.condition(golden["input_ids"][:1], None, False)
+    close(target.prefill(alone, target.new_cache(1, 64)), golden["prefill_hidden"][:1])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -191,28 +191,16 @@ def test_few_are_kept_and_the_longest_unused_goes(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runners = Runners(most=2)
-    made = watched_caches(model, monkeypatch)
-    counts = []
+    real, made, counts = model.models[0].new_cache, list[Any](), list[int]()
+    monkeypatch.setattr(
+        model.models[0], "new_cache", lambda *given: made.append(given) or real(*given)
+    )
     for name in ("vanilla", "eagle1", "vanilla", "eagle2", "vanilla", "eagle1"):
         list(model.run(name, runners=runners))
         counts.append(len(made))
     assert counts == [1, 2, 2, 3, 3, 4], "eagle1's went when eagle2's came"
     assert len(runners) == 2
     assert runners.clear() and not runners.clear() and len(runners) == 0
-
-
-def watched_caches(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The caches of the target that runs make from here on, as a list that grows."""
-    made: list[Any] = []
-    target = model.models[0]
-    real = target.new_cache
-
-    def new_cache(*given: Any) -> Any:
-        made.append(real(*given))
-        return made[-1]
-
-    monkeypatch.setattr(target, "new_cache", new_cache)
-    return made
 
 
 def test_other_settings_get_another_runner(model: Model) -> None:
