@@ -121,20 +121,6 @@ def test_a_fault_lets_idle_runners_go(pipe: Pipeline, monkeypatch: pytest.Monkey
     assert freed
 
 
-def test_out_of_memory_in_the_middle_of_a_run_fails_that_run(
-    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    armed = threading.Event()
-    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda *_: armed.is_set())
-    events = []
-    for _, event in pipe.compare(PROMPT, ["eagle1"], **KNOBS):
-        events.append(event)
-        if isinstance(event, Step) and event.index == 2:
-            armed.set()
-    assert [event.index for event in events[:-1]] == [0, 1, 2]
-    assert isinstance(events[-1], MethodFailed)
-
-
 def test_logits_that_are_no_numbers_are_named(
     pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

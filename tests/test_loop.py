@@ -15,10 +15,11 @@ import torch
 from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
+from lantern_demo.decoding import noise, verify
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
@@ -33,6 +34,7 @@ DRAFTS = {"tree": "0 1 2 00 01 10 000 010", "draft_top_k": 4, "draft_nodes": 14,
 BOUNDS = {"lantern_k": 4, "lantern_delta": 0.3, "lanternpp_k": 4, "lanternpp_lambda": 3.0}
 SETTINGS = {method: small(method, **DRAFTS, **BOUNDS) for method in METHODS}
 ALL = list(METHODS)
+RELAXED_WINDOW = Method("mine", "Mine", Window, LanternPlusPlus(2, 3.0), False, "A window.")
 
 
 def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
@@ -144,6 +146,11 @@ def test_cancelling_and_inference_mode(method: str) -> None:
         ("vanilla", {"seed": 2**32}, "seed is 4294967296; it must be between 0 and 4294967295"),
         ("eagle2", {"tree": STATIC}, "method eagle2 needs DynamicTree"),
         ("eagle1", {"rule": Lantern(2, 0.1)}, "rule is of kind Lantern; method eagle1 needs Rule"),
+        (
+            "lantern++",
+            {"method": RELAXED_WINDOW, "tree": Window(4)},
+            "which relaxes; Window needs the",
+        ),
         ("lantern", {"neighbours": None}, "neighbours is None"),
         ("lantern", {"neighbours": NEIGHBOURS[:, :3]}, r"neighbours has shape \[12, 3\]"),
         ("eagle2", {"tree": DynamicTree(20, 1, 30)}, "20 children per node; allowed are at most"),
@@ -175,6 +182,20 @@ def test_values_out_of_range_are_refused_where_they_are_given(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         made(*values)
+
+
+def test_one_noise_for_a_position_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Than noise that is drawn anew in every pass."""
+    steady = run("sjd", 150, sampling=Sampling())[1].steps
+    seeds = iter(range(100, 10**6))
+    real = verify.SharedNoiseVerifier.verify
+
+    def anew(self: verify.SharedNoiseVerifier, *given: Any) -> Any:
+        noise.gumbel_(self.noise, next(seeds))
+        return real(self, *given)
+
+    monkeypatch.setattr(verify.SharedNoiseVerifier, "verify", anew)
+    assert steady < 0.95 * run("sjd", 150, sampling=Sampling())[1].steps
 
 
 def test_missing_drafter() -> None:

@@ -29,6 +29,7 @@ from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.window import Window
 from lantern_demo.runs.record import merge_records, parsed
 
 IDS = ("cool-sd", "typical", "ensemble")
@@ -63,13 +64,15 @@ def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
 
 def test_what_is_no_method_is_refused(registered: None) -> None:
     row = Method("mine", "Mine", StaticTree, Rule(), True, "A row.")
+    relaxed = {"rule": LanternPlusPlus(2, 3.0), "lossless": False}
     for change, complaint in (
         ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
         ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9"),
         ({"drafts": TREE}, "they must be a class of DraftConfig"),
         ({"rule": Rule}, "it must be a Rule with its values"),
         ({"rule": LanternPlusPlus(2, 3.0)}, "is said to be lossless, and its rule .* relaxes"),
-        ({"rule": LanternPlusPlus(2, 3.0), "drafts": DraftConfig, "lossless": False}, "no guess"),
+        (relaxed | {"drafts": DraftConfig}, "no guess"),
+        (relaxed | {"drafts": Window}, "method mine drafts from a window, and its rule"),
     ):
         with pytest.raises(ValueError, match=complaint):
             register(replace(row, **change))
