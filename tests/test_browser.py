@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from gradio_client import Client
 from pages import (
@@ -33,6 +32,7 @@ from pages import (
     type_prompt,
 )
 from tiny import served as serving
+from tiny import waiting
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
@@ -65,10 +65,6 @@ def held_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         yield go_on
     finally:
         go_on.set()
-
-
-def waiting(server: str) -> int:
-    return httpx.get(f"{server}gradio_api/queue/status").json()["queue_size"]
 
 
 # -- the first view

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from gradio import utils
 from gradio_client import Client
-from tiny import wait_for
+from tiny import wait_for, waiting
 
 from lantern_demo.ui import gradio_patches as patches
 
@@ -45,10 +45,6 @@ def served() -> Iterator[SimpleNamespace]:
 
 def call(served: SimpleNamespace, value: str, **more: Any) -> httpx.Response:
     return httpx.post(f"{served.url}gradio_api/call/hold", json={"data": [value], **more})
-
-
-def waiting(served: SimpleNamespace) -> int:
-    return httpx.get(f"{served.url}gradio_api/queue/status").json()["queue_size"]
 
 
 def test_another_version_of_gradio_is_looked_through_first() -> None:
@@ -91,7 +87,7 @@ def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> N
     """One that waits names its session "", for which Gradio keeps no messages."""
     served.gate.clear()
     assert call(served, "runs").status_code == 200
-    wait_for(lambda: not waiting(served))
+    wait_for(lambda: not waiting(served.url))
     assert call(served, "nameless", session_hash="").status_code == 200
     assert call(served, "last").status_code == 200
     served.gate.set()
@@ -113,7 +109,7 @@ def test_a_queue_in_which_a_request_waits_is_calm(
     ran = len(served.ran)
     for value in ("runs", "waits"):
         assert call(served, value).status_code == 200
-    wait_for(lambda: waiting(served) == 1)
+    wait_for(lambda: waiting(served.url) == 1)
     monkeypatch.setattr(asyncio, "sleep", counted)
     time.sleep(1)
     found = len(pauses)

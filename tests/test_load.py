@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from gradio_client import Client
-from tiny import wait_for
+from tiny import wait_for, waiting
 
 from examples.soak import CASES, FULL, answer, idle, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
@@ -53,10 +53,6 @@ def occupied(url: str) -> Iterator[None]:
         wait_for(lambda: httpx.get(f"{url}/healthz").json()["running"], "the run to begin")
         yield
     answer(url, event)
-
-
-def waiting(url: str) -> int:
-    return httpx.get(f"{url}/gradio_api/queue/status").json()["queue_size"]
 
 
 # -- the queue

@@ -4,14 +4,13 @@ was.
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from tables import chi_square_p
-from tiny import trained
+from tiny import log_of, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model.world import vocabulary
@@ -86,11 +85,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
         whole.turn.weight, resumed.turn.weight
     )
     assert whole.weight.abs().sum() > 0
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "parts" / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert lines[-1]["step"] == 12 and "held_out" in lines[-1]
+    last = log_of(tmp_path / "parts")[-1]
+    assert last["step"] == 12 and "held_out" in last
 
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
@@ -107,11 +103,7 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     run.train(
         weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0}
     )
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
+    assert [line["step"] for line in log_of(tmp_path)] == [1] and (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.parametrize("more", [["--cfg-scale", 1, "--keep-states"], ["--guided"]], ids=str)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import httpx
 import torch
 from space import free_port
 from transformers import JanusVQVAEConfig
@@ -128,6 +129,11 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
         time.sleep(0.02)
 
 
+def waiting(url: str) -> int:
+    """How many requests wait in a page's queue."""
+    return httpx.get(f"{url.rstrip('/')}/gradio_api/queue/status").json()["queue_size"]
+
+
 def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
     options = {"capture_output": True, "encoding": "utf-8", "timeout": 300} | options
@@ -143,9 +149,11 @@ def command(module: Any, *words: object) -> None:
 def trained(trainer: Any, out: Path, *words: object) -> list[dict[str, float]]:
     """Run a trainer's command line -> the lines of its log."""
     command(trainer, "--out", out, *words)
-    return [
-        json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    return log_of(out)
+
+
+def log_of(run: Path) -> list[dict[str, float]]:
+    return list(map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines()))
 
 
 def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
