@@ -211,7 +211,7 @@ def test_the_gallery_has_the_visitors_run_before_the_recorded_ones(raced: Raced)
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
 
 
-def test_back_shows_the_run_before(raced: Raced, server: str) -> None:
+def test_back_shows_the_run_before(raced: Raced) -> None:
     """A finished run becomes the page's address. Last of the tests of this race: it leaves it."""
     page = raced.page
     before = page.url

@@ -69,7 +69,7 @@ def server() -> Iterator[str]:
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "all_proxy"])
 @pytest.mark.parametrize("exempt", [{}, {"no_proxy": "example.com"}])
 def test_this_machine_is_reached_without_a_proxy_and_others_through_it(
-    name: str, exempt: dict[str, str], server: str, monkeypatch: pytest.MonkeyPatch
+    name: str, exempt: dict[str, str], server: str
 ) -> None:
     os.environ.update({name: server, **exempt})
     environment.prepare(None)
