@@ -244,7 +244,7 @@ def anole_config() -> dict[str, Any]:
     return {**HEADS, "architectures": ["ChameleonForConditionalGeneration"], **more}
 
 
-def write_anole(folder: Path, drafter: bool = True) -> Path:
+def write_anole(folder: Path) -> Path:
     """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's
     drafter.
     """
@@ -254,15 +254,14 @@ def write_anole(folder: Path, drafter: bool = True) -> Path:
     write_shards(anole_tensors(target, tokenizer), hub, 2)
     (hub / "config.json").write_text(json.dumps(anole_config()), encoding="utf-8")
     write_vocabulary(hub / "tokenizer.json")
-    if drafter:
-        (folder / "anole_drafter").mkdir()
-        torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
-        config = {"rms_norm_eps": ANOLE_DRAFTER.eps, "rope_theta": 5000.0, "num_attention_heads": 2}
-        (folder / "anole_drafter" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "anole_drafter").mkdir()
+    torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
+    config = {"rms_norm_eps": ANOLE_DRAFTER.eps, "rope_theta": 5000.0, "num_attention_heads": 2}
+    (folder / "anole_drafter" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
-def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
+def write_vocabulary(path: Path) -> None:
     """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark
     before a text by itself.
     """
@@ -276,7 +275,7 @@ def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
         "<reserved08706>": 8710,
     }
     letters = str.maketrans("0123456789", "ABCDEFGHIJ")
-    vocabulary |= {f"IMGIMG{str(code).translate(letters)}Z": 4 + code for code in range(codes)}
+    vocabulary |= {f"IMGIMG{str(code).translate(letters)}Z": 4 + code for code in range(VOCAB)}
     vocabulary |= {word: 8712 + i for i, word in enumerate(ANOLE_WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -438,7 +437,7 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
     return folder
 
 
-def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
+def write_chat_vocabulary(path: Path) -> None:
     """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by
     itself.
     """
@@ -446,11 +445,8 @@ def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
     pad = "<\uff5c\u2581pad\u2581\uff5c>"
     marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
     vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
-    tokenizer = Tokenizer(
-        WordLevel(
-            {mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"
-        )
-    )
+    vocabulary |= {mark: i for i, mark in enumerate(marks)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="?"))
     tokenizer.add_special_tokens(list(marks[:6]))
     tokenizer.add_tokens([marks[6]])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(

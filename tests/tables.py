@@ -141,10 +141,10 @@ def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
     return order[:, :-1]
 
 
-def random_probs(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Tensor:
+def random_probs(rows: int, vocab: int, seed: int) -> Tensor:
     """[rows, V] float32 random distributions."""
     generator = torch.Generator().manual_seed(seed)
-    return (sharpness * torch.randn(rows, vocab, generator=generator)).softmax(-1)
+    return (1.5 * torch.randn(rows, vocab, generator=generator)).softmax(-1)
 
 
 def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:

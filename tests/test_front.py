@@ -69,8 +69,8 @@ def test_an_interrupted_drawing_goes_on_whatever_drew_before(
     assert not part.exists() and len(drawing.lines_of(file)) == len(jobs)
 
 
-def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing.Counts:
-    return {p.name: swept if p.group == "sweep" else pictures for p in points}
+def counts_of(points: list[Point], pictures: int = 6) -> drawing.Counts:
+    return {p.name: 2 if p.group == "sweep" else pictures for p in points}
 
 
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(

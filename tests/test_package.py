@@ -45,13 +45,10 @@ def front_matter() -> dict[str, Any]:
     return yaml.safe_load(head[1])
 
 
-def pins(file: str = "requirements.txt") -> dict[str, str]:
-    """Package -> what a file of requirements says of its version."""
-    lines = [
-        line.split("#")[0].strip()
-        for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
-        if not line.startswith("-r ")
-    ]
+def pins() -> dict[str, str]:
+    """Package -> what requirements.txt says of its version."""
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
     found = [re.fullmatch(r"([A-Za-z0-9_.-]+)\s*([=<>!~].*)", line) for line in lines if line]
     assert all(found), lines
     return {match[1].lower(): match[2] for match in found if match}

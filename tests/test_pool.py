@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,14 +18,13 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
-from lantern_demo.models.registry import LlamaGenConfig
 
 
 class Model:
     """One random model, and runs on it."""
 
-    def __init__(self, config: LlamaGenConfig = TEXT) -> None:
-        target, drafter = networks(config)
+    def __init__(self) -> None:
+        target, drafter = networks(TEXT)
         with torch.inference_mode():
             self.conditions = {
                 "padded": condition_of(target, PADDED),
@@ -39,20 +38,12 @@ class Model:
         method: str = "lantern++",
         prompt: str = "padded",
         num_tokens: int = 16,
-        plain: bool = False,
         **changes: Any,
     ) -> Iterator[Any]:
-        """The events of a run of the sizes that a GPU captures; plain: as a CPU takes its steps."""
+        """The events of a run of the sizes that a GPU captures."""
         knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
-        events = decode(
-            *self.models, self.conditions[prompt], num_tokens=num_tokens, padded=not plain, **knobs
-        )
-        return plainly(events) if plain else events
-
-
-def plainly(events: Iterator[Any]) -> Iterator[Any]:
-    with patch.object(loop, "captures", lambda _: False):
-        yield from list(events)
+        condition = self.conditions[prompt]
+        return decode(*self.models, condition, num_tokens=num_tokens, padded=True, **knobs)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
@@ -298,13 +298,11 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 # -- what a frame costs
 
 
-def pressed(
-    event: Any, prompt: str = PROMPT, methods: Sequence[str] = DEFAULT, seed: int = 3
-) -> list[dict[Any, Any]]:
+def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
     service, _, sentence = event.fn.args
-    fields = [True, prompt, *["" for _ in sentence.lists], *[None for _ in ON_THE_FORM]]
-    return list(event.fn(service.default, list(methods), [], seed, False, Shown(), *fields))
+    fields = [True, PROMPT, *["" for _ in sentence.lists], *[None for _ in ON_THE_FORM]]
+    return list(event.fn(service.default, list(DEFAULT), [], 3, False, Shown(), *fields))
 
 
 @pytest.mark.slow

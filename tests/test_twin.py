@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,32 +22,21 @@ TREES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def alike(pipe: Pipeline, method: str, trees: list[dict[str, Any]], seeds: range) -> list[int]:
-    """How many tokens each run shares with its twin, after asserting that these are all before the
-    first loan.
-    """
-    shared = []
-    for settings in trees:
-        for seed in seeds:
-            done = pipe.generate(PROMPT, method, seed=seed, **settings)
-            before = copy.deepcopy(done.record)
-            twin = pipe.twin(done.record, method)
-            assert done.record == before and twin.stats.changed == 0
-            assert twin.stats.tree_settings == done.stats.tree_settings
-            events = done.record["methods"][method]["events"]
-            lent = [
-                any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]
-            ]
-            safe = events["committed"][lent.index(True) - 1] if any(lent) else len(done.tokens)
-            assert twin.tokens[:safe] == done.tokens[:safe]
-            pairs = zip(twin.tokens, done.tokens, strict=True)
-            shared.append(next((i for i, (a, b) in enumerate(pairs) if a != b), len(done.tokens)))
-    return shared
-
-
 @pytest.mark.parametrize("method", TREES)
 def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> None:
-    shared = alike(pipe, method, TREES[method], range(3))
+    shared = []
+    for settings, seed in product(TREES[method], range(3)):
+        done = pipe.generate(PROMPT, method, seed=seed, **settings)
+        before = copy.deepcopy(done.record)
+        twin = pipe.twin(done.record, method)
+        assert done.record == before and twin.stats.changed == 0
+        assert twin.stats.tree_settings == done.stats.tree_settings
+        events = done.record["methods"][method]["events"]
+        lent = [any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]]
+        safe = events["committed"][lent.index(True) - 1] if any(lent) else len(done.tokens)
+        assert twin.tokens[:safe] == done.tokens[:safe]
+        pairs = zip(twin.tokens, done.tokens, strict=True)
+        shared.append(next((i for i, (a, b) in enumerate(pairs) if a != b), len(done.tokens)))
     assert 1 <= min(shared) < 16 and max(shared) > 1, (
         "a relaxation that never matters shows nothing"
     )

@@ -56,7 +56,6 @@ def write_tiny_model(
     folder: Path,
     grid: int = 8,
     vocab: int = 64,
-    dim: int = 64,
     scale: int = 1,
     text: tuple[int, int] = (64, 1),
 ) -> Path:
@@ -67,9 +66,9 @@ def write_tiny_model(
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(
-        dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=text[0]
+        dim=64, layers=2, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=24, caption_dim=text[0]
     )
-    drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
+    drafter = DrafterConfig(dim=64, heads=2, ffn=64, vocab=vocab, grid=grid, prefix=24)
     picture = vq_config(32, (1, 1, 1, 1), 1, 32, 8, vocab, num_patches=grid)
     networks = bundled.Networks(
         TextEncoder(words, small_t5(words.get_vocab_size(), *text), 24),
