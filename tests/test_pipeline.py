@@ -36,6 +36,13 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
     assert pipe.generate("a yellow sky lantern", method="lantern++", seed=5).tokens != first.tokens
 
 
+def test_unknown_words_are_named(pipe: Pipeline) -> None:
+    drawn = pipe.generate("two Purple zebras over a lake")
+    assert drawn.record["unknown_words"] == ["zebras"]
+    assert drawn.warning is not None and "Try: two purple round lanterns" in drawn.warning
+    assert pipe.generate("two purple lanterns over a lake").warning is None
+
+
 def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:
     known, more = (
         pipe.generate(prompt, seed=3).tokens
