@@ -34,6 +34,7 @@ from lantern_demo.models.llamagen import Drafter, LeanDrafter, LeanTarget
 from lantern_demo.models.registry import DrafterConfig
 
 CPU = torch.device("cpu")
+WIDTH = 128 * (1 + len(FEATURE_LAYERS))
 
 
 # -- what is read
@@ -63,6 +64,25 @@ def test_states_carry_the_outputs_of_feature_layers() -> None:
     assert torch.equal(wide, torch.cat((plain, outputs), -1))
     # a drafter's outputs are as wide as final states
     assert torch.equal(same, logits) and torch.equal(target.head(plain), logits)
+
+
+@torch.inference_mode()
+def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> None:
+    _, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
+    embedded, before = torch.randn(2, 3, 128), 3 * torch.randn(2, 3, WIDTH)
+    state, features = before.split((128, WIDTH - 128), -1)
+    joined = drafter.fc(torch.cat((embedded, state), -1))
+    normed = features.unflatten(-1, (2, 128))
+    normed = normed / normed.square().mean(-1, keepdim=True).add(1e-6).sqrt()
+    torch.testing.assert_close(
+        drafter.fuse(embedded, before),
+        joined + drafter.fc_taps(normed.flatten(-2)),
+        atol=1e-5,
+        rtol=1e-5,
+    )
+    torch.testing.assert_close(
+        drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_target_that_was_not_told_is_refused() -> None:

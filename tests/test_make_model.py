@@ -20,7 +20,7 @@ from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, 
 from examples.quality.classifier import load_classifier
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, THINGS
+from lantern_demo.scenes import ATTRIBUTES, MOST_THINGS, OF_LANTERNS, THINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
@@ -102,6 +102,15 @@ def test_captions_have_the_right_article_and_may_omit() -> None:
         caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}
     ]
     assert 0.1 < len(short) / len(told) < 0.35
+
+
+def test_the_same_seed_gives_the_same_scenes() -> None:
+    scenes, again = sample(400, 9), sample(400, 9)
+    for name, values in scenes.attributes().items():
+        assert torch.equal(values, again.attributes()[name])
+        assert int(values.max()) < len(ATTRIBUTES[name])
+    assert set(scenes.thing.tolist()) == set(range(1 + len(THINGS)))
+    assert int(scenes.count[scenes.thing > 0].max()) == MOST_THINGS - 1
 
 
 def test_things_cover_their_part_of_the_picture() -> None:

@@ -19,6 +19,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
 from lantern_demo.ui import texts
@@ -38,8 +39,11 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
     drawn = pipe.generate("two Purple zebras over a lake")
-    assert drawn.record["unknown_words"] == ["zebras"]
-    assert drawn.warning is not None and "Try: two purple round lanterns" in drawn.warning
+    record = drawn.record
+    assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
+    assert drawn.warning == record["warning"] and "Try: two purple round lanterns" in str(
+        drawn.warning
+    )
     assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
@@ -98,7 +102,9 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(
     tokens = list(range(64)) * 4
     assert pipe.decode_image(tokens).size == (256, 256)
     monkeypatch.setattr(PictureDecoder, "forward", None)
-    assert pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7)).size == (128, 128)
+    preview = pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7))  # two rows and a half
+    assert preview.size == (128, 128)
+    assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 
 
 def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None:
