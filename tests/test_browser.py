@@ -241,6 +241,25 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
     assert sum(value for value, _ in moved) < 0.03, moved
 
 
+def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor its link, and *Run this again* has nothing to run."""
+    link, words = page.locator("#link :is(input, textarea)"), page.locator("#table")
+    with held_races(monkeypatch) as go_on:
+        draw(page)
+        page.locator('#stage [data-phase="drawing"]').first.wait_for()
+        page.locator("#stop").click()
+        go_on.set()
+        expect(page.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
+    expect(words).to_contain_text(texts.TABLE_HEAD[0])
+    expect(words).not_to_contain_text("LANTERN++")
+    tab_of(page, texts.SHARE_TAB)
+    expect(link).to_have_value("")
+    page.locator("#again").click()
+    expect(page.get_by_role("alert")).to_have_text(texts.NOTHING_TO_REPEAT)
+
+
 # -- the prompt
 
 
@@ -270,6 +289,18 @@ def test_the_sentence_of_lists_draws_what_it_says(page: Page) -> None:
     expect(colour).to_have_value("golden")
     page.locator("#surprise").click()
     expect(line).not_to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    row, status = page.locator("#ask").bounding_box(), page.locator("#status").bounding_box()
+    page.locator("#type").click()
+    line = page.locator("#prompt")
+    expect(line).to_be_visible()
+    box = line.bounding_box()
+    assert row and status and box
+    assert box["x"] == row["x"] == status["x"] and box["y"] == row["y"]
 
 
 def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:

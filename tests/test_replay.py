@@ -438,6 +438,32 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     expect(tab.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
 
 
+def test_the_bars_of_a_step_have_one_scale(browser: Browser) -> None:
+    """Which ends at 1, where a limit is larger."""
+    lane = {
+        "trees": [{"tokens": [5, 6, 7]}],
+        "trials": [[[1, "exact", 0.2, 0.2, 0.1], [2, "refused", 0.05, 0.05, 0.4]]],
+        "evidence": {
+            "cases": {
+                case: {"said": "", "numbers": [["own", "{own}"]]} for case in ("exact", "refused")
+            }
+        },
+    }
+    widths = """lane => {
+      const list = trialsOf(lane, 0, -1, WORDS);
+      const parts = (row) => [row.querySelector(".own"), row.querySelector(".height")];
+      const [[a, low], [b, high]] = [...list.children].map(parts);
+      return [a.style.width, b.style.width, low.style.left, high.style.left].map(parseFloat);
+    }"""
+    with scripts(browser, "dom", "grid", "cells") as page:
+        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
+        found = page.evaluate(widths, lane)
+        assert [width / found[0] for width in found] == pytest.approx([1, 1 / 4, 1 / 2, 2], 1e-4)
+        lane["trials"][0][1][-1] = 900
+        found = page.evaluate(widths, lane)
+        assert [width / found[0] for width in found] == pytest.approx([1, 1 / 4, 1 / 2, 5], 1e-4)
+
+
 # A window of three drafts. Places 0 to 7; 99 lies behind the picture.
 WINDOW = {
     "window": True,

@@ -165,7 +165,9 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[str]) -> Up
     updates[w.stage] = _live(shown)
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
-    if shown.record is not None:
+    if shown.record is None:  # the results are not left to look like this run's
+        updates |= {w.result: Shown(), w.table: [], w.record: None, w.sheet: None, w.link: ""}
+    else:
         kept_as = w.finished.keep(shown.record, shown.pictures)
         updates |= results_of(w, service, shown, "live", kept_as)
         names = [kept_as, *visited][:VISITED]

@@ -197,10 +197,21 @@ function draftHistory(lane, token, words) {
   return `${times} ${stood} ${end}`;
 }
 
+/** The drafts that were tried in a step. Their bars have one scale, which ends at 1: a limit may be larger. */
+function trialsOf(lane, step, chosen, words) {
+  const tried = lane.trials[step];
+  const most = Math.max(...tried.flatMap(([, , ...told]) => told), 1e-6);
+  const top = Math.min(most, 1) * 1.12;
+  return el(
+    "ol",
+    { class: "trials" },
+    ...tried.map((one) => trial(lane, step, one, chosen, top, words)),
+  );
+}
+
 /** A draft's bar against the line that it had to pass, and its numbers, which `numbers` labels. */
-function balance([own, counted, limit], numbers, words) {
-  const top = Math.max(own, counted, limit, 1e-6) * 1.12;
-  const at = (value) => `${(100 * value) / top}%`;
+function balance([own, counted, limit], numbers, top, words) {
+  const at = (value) => `${(100 * Math.min(value, 1)) / top}%`;
   const solid = Math.min(own, counted);
   const bars = el(
     "div",
@@ -230,13 +241,13 @@ function balance([own, counted, limit], numbers, words) {
 }
 
 /** One draft that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
-function trial(lane, step, [node, kind, ...told], chosen, words) {
+function trial(lane, step, [node, kind, ...told], chosen, top, words) {
   const { numbers } = lane.evidence.cases[kind];
   return el(
     "li",
     { class: `trial ${kind}${node === chosen ? " chosen" : ""}` },
     verdict(lane, step, [node, kind, ...told], words),
-    ...(numbers.length ? balance(told, numbers, words) : []),
+    ...(numbers.length ? balance(told, numbers, top, words) : []),
   );
 }
 
@@ -326,11 +337,7 @@ function storyOf(lane, token, grid, words) {
   if (tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
   else if (lane.trials[step].length) {
     record.push(
-      el(
-        "ol",
-        { class: "trials" },
-        ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words)),
-      ),
+      trialsOf(lane, step, ownNode(lane, token), words),
       lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "",
     );
   } else record.push(el("p", { class: "note" }, words.notKept));
