@@ -450,7 +450,7 @@ def test_the_bars_of_a_step_have_one_scale(browser: Browser) -> None:
         },
     }
     widths = """lane => {
-      const list = trialsOf(lane, 0, -1, WORDS);
+      const list = trialsOf(lane, 0, -1);
       const parts = (row) => [row.querySelector(".own"), row.querySelector(".height")];
       const [[a, low], [b, high]] = [...list.children].map(parts);
       return [a.style.width, b.style.width, low.style.left, high.style.left].map(parseFloat);
@@ -494,9 +494,9 @@ DRAFTED = {
 def test_how_often_a_token_was_drafted(browser: Browser) -> None:
     """By hand for a short run."""
     with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("given => { [window.lane, window.words] = given; }", [WINDOW, texts.WEB])
+        page.evaluate("given => { [window.lane, window.WORDS] = given; }", [WINDOW, texts.WEB])
         found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
-        told = {token: page.evaluate(f"draftHistory(lane, {token}, words)") for token in DRAFTED}
+        told = {token: page.evaluate(f"draftHistory(lane, {token})") for token in DRAFTED}
         steps = page.evaluate("lane.tokens.map((_, token) => stepOf(lane, token))")
     assert {
         token: [(draft["token"], draft["passes"]) for draft in drafts]

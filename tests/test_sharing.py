@@ -233,7 +233,7 @@ def test_the_view_has_all_that_the_scripts_need(
     assert {"refused"} < told <= set(shown["lanes"][1]["evidence"]["cases"])
     assert picture_of(shown["lanes"][0]["picture"]).size == (64, 64)
     alone = merge_records([runs[2].record])
-    assert results_view(alone, {}, "live")["lanes"][0]["speedup"] is None
+    assert results_view(alone, {}, "live")["lanes"][0]["shares"] is False
 
 
 def test_the_recorded_examples_are_whole() -> None:

@@ -21,7 +21,7 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import lane_view, picture_of, results_view, stem, table
+from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table
 from lantern_demo.ui.service import Service
 
 Result = TypeVar("Result")
@@ -197,10 +197,7 @@ def results_of(
     assert record is not None
     view = results_view(record, shown.pictures, source, shown.run)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
-    view["files"] = {
-        method: {"address": address, "file": f"{stem(method)}.png"}
-        for method, address in shown.files.items()
-    }
+    view["files"] = shown.files
     model, offered = record["model"]["id"], service.offered()
     preset = Settings(**offered[model].preset) if model in offered else Settings()
     images = {method: picture_of(address) for method, address in shown.pictures.items()}

@@ -186,14 +186,12 @@ def _result(
         ]
     return {
         "window": not method.alone and not method.needs_drafter,
-        "speedup": entry.get("speedup"),
         "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
         "spent": {
             part: round(spent, 3)
             for part, spent in zip(("draft", "check", "keep"), _parts(entry), strict=True)
         },
-        "greedy": settings.temperature == 0,
         "disturbed": entry["disturbed"],
         "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),

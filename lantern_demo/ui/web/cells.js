@@ -89,7 +89,7 @@ function treeSquares(found) {
 }
 
 /** The draft tree of a step, with pictures of its nodes where `found` has them. own: the chosen node, or -1. */
-function treeDrawing(lane, step, own, found, words) {
+function treeDrawing(lane, step, own, found) {
   const tree = lane.trees[step];
   const whole = wholeTree(lane, step);
   const { places, width, depth } = placed(whole.parents);
@@ -100,11 +100,15 @@ function treeDrawing(lane, step, own, found, words) {
   const x = (node) => 34 + places[node].x * across;
   const y = (node) => 28 + places[node].depth * down;
   const [wide, high] = [68 + (width - 1) * across, 56 + depth * down];
+  const kept = tree.path.slice(1).map((node) => tree.tokens[node]);
+  const told = { nodes: tree.tokens.length, path: kept.join(", ") || WORDS.none };
   const drawing = svg(
     "svg",
     {
       viewBox: `0 0 ${wide} ${high}`,
       class: "tree",
+      role: "img",
+      "aria-label": say(WORDS.treeTold, told),
       style: `width: ${Math.min(wide * 1.25, 560)}px`,
     },
     found ? treeSquares(found) : null,
@@ -116,40 +120,32 @@ function treeDrawing(lane, step, own, found, words) {
         svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: kind }),
       );
   });
+  const stateOf = (node) => {
+    if (node === whole.own) return "target";
+    if (node === 0) return "root";
+    if (path.has(node)) return "accepted";
+    return tried.has(node) ? "refused" : "untried";
+  };
   whole.tokens.forEach((token, node) => {
-    const state =
-      node === whole.own
-        ? "target"
-        : node === 0
-          ? "root"
-          : path.has(node)
-            ? "accepted"
-            : tried.has(node)
-              ? "refused"
-              : "untried";
+    const state = stateOf(node);
     const drawn = nodeDrawing(
       x(node),
       y(node),
       radius,
       state,
-      svg("title", {}, say(words.treeNode, { token, state: words.treeSigns[state] })),
+      svg("title", {}, say(WORDS.treeNode, { token, state: WORDS.treeSigns[state] })),
     );
     const square = found?.tree[node] ?? null;
     if (square !== null) drawn.firstChild.style.fill = `url(#tree-square-${square})`;
     drawn.classList.toggle("chosen", node === chosen);
     drawing.append(drawn);
   });
-  const taken = tree.path.slice(1).map((node) => tree.tokens[node]);
-  const told = say(words.treeTold, {
-    nodes: tree.tokens.length,
-    path: taken.length ? taken.join(", ") : words.none,
-  });
-  return fill(drawing, { role: "img", "aria-label": told }, []);
+  return drawing;
 }
 
 /** What the rings, crosses and boxes of the drawing mean. */
-function treeLegend(words) {
-  const signs = Object.entries(words.treeSigns).map(([state, meaning]) => {
+function treeLegend() {
+  const signs = Object.entries(WORDS.treeSigns).map(([state, meaning]) => {
     const drawn = nodeDrawing(12, 12, 9, state);
     return el(
       "li",
@@ -178,39 +174,35 @@ function draftsOf(lane, token) {
 }
 
 /** How a token was drafted before it was committed, in words. */
-function draftHistory(lane, token, words) {
+function draftHistory(lane, token) {
   const drafts = draftsOf(lane, token);
-  if (!drafts.length) return words.neverDrafted;
+  if (!drafts.length) return WORDS.neverDrafted;
   const last = drafts.at(-1);
   const times =
     drafts.length === 1
-      ? words.draftedOnce
-      : say(words.draftedOften, {
+      ? WORDS.draftedOnce
+      : say(WORDS.draftedOften, {
           count: drafts.length,
           chain: drafts.map((draft) => draft.token).join(" \u2192 "),
         });
-  const stood = last.passes === 1 ? words.stoodOnce : say(words.stood, { passes: last.passes });
+  const stood = last.passes === 1 ? WORDS.stoodOnce : say(WORDS.stood, { passes: last.passes });
   const end =
     lane.kinds[token] === "t"
-      ? say(words.draftRefused, { token: lane.tokens[token] })
-      : words.draftAccepted;
+      ? say(WORDS.draftRefused, { token: lane.tokens[token] })
+      : WORDS.draftAccepted;
   return `${times} ${stood} ${end}`;
 }
 
 /** The drafts that were tried in a step. Their bars have one scale, which ends at 1: a limit may be larger. */
-function trialsOf(lane, step, chosen, words) {
+function trialsOf(lane, step, chosen) {
   const tried = lane.trials[step];
   const most = Math.max(...tried.flatMap(([, , ...told]) => told), 1e-6);
   const top = Math.min(most, 1) * 1.12;
-  return el(
-    "ol",
-    { class: "trials" },
-    ...tried.map((one) => trial(lane, step, one, chosen, top, words)),
-  );
+  return el("ol", { class: "trials" }, ...tried.map((one) => trial(lane, step, one, chosen, top)));
 }
 
 /** A draft's bar against the line that it had to pass, and its numbers, which `numbers` labels. */
-function balance([own, counted, limit], numbers, top, words) {
+function balance([own, counted, limit], numbers, top) {
   const at = (value) => `${(100 * Math.min(value, 1)) / top}%`;
   const solid = Math.min(own, counted);
   const bars = el(
@@ -220,7 +212,7 @@ function balance([own, counted, limit], numbers, top, words) {
     el("span", { class: "near", style: `left: ${at(solid)}; width: ${at(counted - solid)}` }),
     el("span", { class: "height", style: `left: ${at(limit)}` }),
   );
-  const chance = (p) => (p > 1 ? words.overOne : mass(p));
+  const chance = (p) => (p > 1 ? WORDS.overOne : mass(p));
   const values = {
     own: chance(own),
     counted: chance(counted),
@@ -241,105 +233,89 @@ function balance([own, counted, limit], numbers, top, words) {
 }
 
 /** One draft that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
-function trial(lane, step, [node, kind, ...told], chosen, top, words) {
+function trial(lane, step, [node, kind, ...told], chosen, top) {
   const { numbers } = lane.evidence.cases[kind];
   return el(
     "li",
     { class: `trial ${kind}${node === chosen ? " chosen" : ""}` },
-    verdict(lane, step, [node, kind, ...told], words),
-    ...(numbers.length ? balance(told, numbers, top, words) : []),
+    verdict(lane, step, [node, kind, ...told]),
+    ...(numbers.length ? balance(told, numbers, top) : []),
   );
 }
 
 /** What became of a draft, in the rule's words. */
-function verdict(lane, step, [node, kind, ...told], words) {
+function verdict(lane, step, [node, kind, ...told]) {
   return el(
     "p",
     { class: "verdict" },
-    el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`),
+    el("b", {}, `${WORDS.draft} ${lane.trees[step].tokens[node]}`),
     ` ${say(lane.evidence.cases[kind].said, told)}`,
   );
 }
 
+/** The step that committed a token, the draft tree of that step, and the token's place among those that it added. */
+function arrival(lane, token) {
+  const step = stepOf(lane, token);
+  return { step, tree: lane.trees[step], place: token - (lane.committed[step - 1] ?? 0) };
+}
+
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
 function ownNode(lane, token) {
-  const step = stepOf(lane, token);
-  const place = token - (step ? lane.committed[step - 1] : 0);
-  const { path } = lane.trees[step];
-  return place < path.length - 1 ? path[place + 1] : -1;
+  const { tree, place } = arrival(lane, token);
+  return tree.path[place + 1] ?? -1;
 }
 
 /** The trials of a token's own drafts, in their order. */
 function triesFor(lane, token) {
-  const step = stepOf(lane, token);
-  const tree = lane.trees[step];
-  const parent = tree.path[token - (step ? lane.committed[step - 1] : 0)];
-  return lane.trials[step].filter(([node]) => tree.parents[node] === parent);
+  const { step, tree, place } = arrival(lane, token);
+  return lane.trials[step].filter(([node]) => tree.parents[node] === tree.path[place]);
 }
 
 /** The drafts that were tried for a token; where tries were not kept, the one that was accepted. */
 function triedFor(lane, token) {
-  const tree = lane.trees[stepOf(lane, token)];
+  const { tree } = arrival(lane, token);
   const tried = triesFor(lane, token).map(([node]) => node);
   const own = ownNode(lane, token);
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
 
+/** What is known of the drafts of a step. */
+function draftsTold(lane, step, chosen) {
+  const note = (told) => el("p", { class: "note" }, told);
+  if (lane.trees[step].tokens.length <= 1) return [note(WORDS.noDrafts)];
+  if (!lane.trials[step].length) return [note(WORDS.notKept)];
+  return [trialsOf(lane, step, chosen), lane.evidence.note ? note(lane.evidence.note) : ""];
+}
+
 /** All about a token: where it is, sentences with the rule that decided, what is kept for the record, and the drafts tried for it. */
-function storyOf(lane, token, grid, words) {
-  const step = stepOf(lane, token);
-  const before = step ? lane.committed[step - 1] : 0;
-  const tree = lane.trees[step];
-  const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
+function storyOf(lane, token, grid) {
+  const { step, tree, place } = arrival(lane, token);
   const kind = lane.kinds[token];
-  const drafts = step ? triedFor(lane, token) : [];
-  const where = say(words.tokenAt, {
+  const drafts = triedFor(lane, token);
+  const where = say(WORDS.tokenAt, {
     token: token + 1,
     row: Math.floor(token / grid) + 1,
     column: (token % grid) + 1,
   });
-  const offered =
-    step > 0 &&
-    tree.parents.some((parent, node) => node > 0 && parent === tree.path[token - before]);
+  const offered = tree.parents.some((parent, node) => node > 0 && parent === tree.path[place]);
   const because =
     lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
-  const heading = say(words.heading, { what: lane.evidence.headings[kind] });
-  const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
+  const heading = say(WORDS.heading, { what: lane.evidence.headings[kind] });
   const sentences = [
-    el("p", { class: "kind" }, sign(kind), words.kinds[kind]),
+    el("p", { class: "kind" }, sign(kind), WORDS.kinds[kind]),
     el("p", {}, because),
-    ...tries,
-    drafts.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null,
-  ].filter((part) => part);
-  const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
-  if (step === 0)
-    return {
-      where,
-      heading,
-      sentences,
-      drafts,
-      record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))],
-    };
-  const added = lane.committed[step] - before;
-  record.push(
-    el(
-      "p",
-      {},
-      say(added === 1 ? words.stepOne : words.step, {
-        step,
-        steps: lane.committed.length - 1,
-        tokens: added,
-        ms: took.toFixed(1),
-      }),
-    ),
-  );
-  if (lane.window) record.push(el("p", { class: "drafted" }, draftHistory(lane, token, words)));
-  if (tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
-  else if (lane.trials[step].length) {
-    record.push(
-      trialsOf(lane, step, ownNode(lane, token), words),
-      lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "",
-    );
-  } else record.push(el("p", { class: "note" }, words.notKept));
+    ...triesFor(lane, token).map((tried) => verdict(lane, step, tried)),
+  ];
+  if (drafts.length && lane.evidence.rule)
+    sentences.push(el("p", { class: "rule" }, lane.evidence.rule));
+  const tokens = lane.committed[step] - (lane.committed[step - 1] ?? 0);
+  const ms = (lane.milliseconds[step] - (lane.milliseconds[step - 1] ?? 0)).toFixed(1);
+  const steps = lane.committed.length - 1;
+  const timing = step === 0 ? WORDS.prefill : tokens === 1 ? WORDS.stepOne : WORDS.step;
+  const record = [where, lane.said, say(timing, { step, steps, tokens, ms })]
+    .filter((told) => told)
+    .map((told) => el("p", {}, told));
+  if (step > 0 && lane.window) record.push(el("p", {}, draftHistory(lane, token)));
+  if (step > 0) record.push(...draftsTold(lane, step, ownNode(lane, token)));
   return { where, heading, sentences, drafts, record };
 }

@@ -57,13 +57,10 @@ function reason(lanes) {
   const whole = ({ draft, check, keep }) => draft + check + keep;
   const ms = (value) => value.toFixed(1);
   const fast = gain(best, vanilla, "seconds");
-  const parts = {
+  return say(WORDS.reason, {
     draft: ms(best.spent.draft),
     check: ms(best.spent.check),
     keep: ms(best.spent.keep),
-  };
-  return say(WORDS.reason, {
-    ...parts,
     method: best.label,
     steps: best.steps,
     other: vanilla.steps,

@@ -1,6 +1,6 @@
 // One step of a method, explained on its own picture: guesses, their check, and what is kept.
 
-let explaining = null; // { bubble, canvas }
+let explaining = null; // what lies on the picture meanwhile
 
 /** The lane that shows most, the last of the relaxed methods if there is one. */
 function explainable() {
@@ -60,7 +60,6 @@ async function explain() {
   layer.addEventListener("click", (event) => event.stopPropagation());
   layer.addEventListener("keydown", (event) => event.key === "Escape" && close());
   explaining = layer;
-  for (const other of state.lanes) other.shown = -1;
   one.picture.after(layer);
   one.root.setAttribute("data-explained", "");
   let at = 0;

@@ -1,6 +1,5 @@
 // A picture of which some tokens are there: covered where nothing is yet, with tokens marked on request.
 
-const KINDS = ["e", "r", "t"];
 const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
 
 /** The step that committed a token. */
@@ -127,15 +126,15 @@ function sign(kind) {
 }
 
 /** How many tokens of each kind a run has, with their shares. */
-function legend(lane, words) {
+function legend(lane) {
   const total = lane.kinds.length;
-  const items = KINDS.map((kind) => {
+  const items = Object.entries(WORDS.kinds).map(([kind, what]) => {
     const count = lane.kinds.filter((k) => k === kind).length;
     return el(
       "li",
       {},
       sign(kind),
-      el("span", { class: "what" }, words.kinds[kind]),
+      el("span", { class: "what" }, what),
       el("b", {}, String(count)),
       el("span", {}, `(${percent(count / total)})`),
     );

@@ -9,8 +9,7 @@ function laneOf(view, hooks) {
   made.picture = el("button", { type: "button", class: "picture", "aria-label": named }, canvas);
   made.bar = el("div", { class: "bar", "aria-hidden": "true" }, el("span"));
   for (const name of ["big", "place"]) made[name] = part("b", name);
-  for (const name of ["small", "ran"]) made[name] = part("p", name);
-  made.pill = part("p", "pill");
+  for (const name of ["small", "pill", "ran"]) made[name] = part("p", name);
   made.keep = part("span", "keep");
   made.root = el(
     "article",
@@ -62,19 +61,14 @@ function tellLane(one, slowest) {
 function tellCost(one, vanilla) {
   const { data } = one;
   const of = data.tokens.length;
+  const count = vanilla && data.tokens.filter((token, at) => token !== vanilla.tokens[at]).length;
   if (data.id === "vanilla") setPill(one, "same", WORDS.pills.vanilla);
   else if (!data.lossless)
     setPill(one, "alike", say(WORDS.pills.alike, { count: data.changed, of }), WORDS.pills.own);
   else if (!vanilla) setPill(one, "none", WORDS.pills.exact);
   else if (!data.shares) setPill(one, "none", WORDS.pills.independent);
-  else if (!data.differs.size) setPill(one, "same", say(WORDS.pills.same, { of }));
-  else
-    setPill(
-      one,
-      "none",
-      say(WORDS.pills.differ, { count: data.differs.size, of }),
-      WORDS.pills.rounding,
-    );
+  else if (count === 0) setPill(one, "same", say(WORDS.pills.same, { of }));
+  else setPill(one, "none", say(WORDS.pills.differ, { count, of }), WORDS.pills.rounding);
   one.ran.textContent = [
     data.shares || !vanilla || data.id === "vanilla" ? "" : WORDS.pills.other,
     data.ran,

@@ -1,16 +1,17 @@
 // A look at a token: what it is and why, what the drafts look like in its place, and the steps that led there.
 
-function lookPanel(words, root, hooks) {
+/** Make the panel in a `root` that opens. hooks: ask(asked), chosen(lane, cell), goTo(lane, step). */
+function lookPanel(root, hooks) {
   const big = el("canvas", {
     class: "big",
     tabindex: "0",
     role: "application",
-    "aria-roledescription": words.gridRole,
+    "aria-roledescription": WORDS.gridRole,
     onclick: (event) => select(lane, cellAt(big, view.grid, event)),
     onkeydown: steer,
   });
   const picker = el("select", {
-    "aria-label": words.pick,
+    "aria-label": WORDS.pick,
     onchange: () => select(lanes[Number(picker.value)], cell),
   });
   const [title, spoken] = [el("h3"), el("p", { class: "spoken", "aria-live": "polite" })];
@@ -25,18 +26,18 @@ function lookPanel(words, root, hooks) {
     el(
       "div",
       { class: "look-columns" },
-      el("div", {}, picker, big, counts, el("p", { class: "note" }, words.lookNote)),
+      el("div", {}, picker, big, counts, el("p", { class: "note" }, WORDS.lookNote)),
       el("div", {}, title, about, alike),
       el(
         "div",
         {},
         steps,
-        el("details", { class: "record" }, el("summary", {}, words.record), record),
+        el("details", { class: "record" }, el("summary", {}, WORDS.record), record),
       ),
     ),
     spoken,
   );
-  let [view, lanes, lane, cell, chosen, phase, asking] = [null, [], null, 0, () => {}, null, 0];
+  let [view, lanes, lane, cell, phase, asking] = [null, [], null, 0, null, 0];
   let pictured = null; // the answer that has the pictures of a tree, and whose tree: { lane, step, found }
 
   function set(whole, known) {
@@ -44,15 +45,12 @@ function lookPanel(words, root, hooks) {
     const kept = lane && known.find((other) => other.id === lane.id);
     [view, lanes, pictured] = [whole, whole.lanes.filter((one) => known.includes(one)), null];
     picker.replaceChildren(...lanes.map((one, i) => el("option", { value: i }, one.label)));
-    if (root.open && lane) kept ? select(kept, cell) : close();
+    if (!root.open || !lane) return;
+    if (kept) select(kept, cell);
+    else root.open = false;
   }
 
-  function close() {
-    root.open = false;
-  }
-
-  function show(one, at, then) {
-    chosen = then;
+  function show(one, at) {
     root.open = true;
     select(one, at);
     big.focus({ preventScroll: true });
@@ -62,16 +60,16 @@ function lookPanel(words, root, hooks) {
   function select(one, at) {
     [lane, cell, phase] = [one, at, null];
     picker.value = lanes.indexOf(lane);
-    big.setAttribute("aria-label", say(words.gridLabel, { method: lane.label }));
-    const story = storyOf(lane, cell, view.grid, words);
+    big.setAttribute("aria-label", say(WORDS.gridLabel, { method: lane.label }));
+    const story = storyOf(lane, cell, view.grid);
     about.replaceChildren(...story.sentences);
     title.textContent = story.heading;
     spoken.textContent = `${story.where} ${story.heading}`;
-    counts.replaceChildren(legend(lane, words));
+    counts.replaceChildren(legend(lane));
     record.replaceChildren(...story.record);
-    alike.replaceChildren(el("p", { class: "note" }, words.patchWait));
+    alike.replaceChildren(el("p", { class: "note" }, WORDS.patchWait));
     tellSteps();
-    chosen(lane, cell);
+    hooks.chosen(lane, cell);
     clearTimeout(asking);
     asking = setTimeout(ask, 300, lane, cell, story.drafts);
   }
@@ -125,7 +123,7 @@ function lookPanel(words, root, hooks) {
         { class: accepted ? "patch kept" : "patch" },
         el("span", {
           role: "img",
-          "aria-label": say(words.patchAlt, { token }),
+          "aria-label": say(WORDS.patchAlt, { token }),
           style: `background-image: url("${found.picture}"); background-size: ${100 * found.squares}% 100%; background-position: ${(100 * found.tokens.indexOf(token)) / Math.max(1, found.squares - 1)}% 0`,
         }),
         below ? el("figcaption", {}, below) : null,
@@ -133,25 +131,25 @@ function lookPanel(words, root, hooks) {
     const row = (title, ...squares) =>
       el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
     const stands = one.tokens[at];
-    const chance = (p) => say(words.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
+    const chance = (p) => say(WORDS.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
     return [
-      el("h4", {}, words.patchesTitle),
+      el("h4", {}, WORDS.patchesTitle),
       found.drafts.some(([draft]) => draft === stands)
         ? null
-        : row(words.patchKept, square(stands, null, true)),
+        : row(WORDS.patchKept, square(stands, null, true)),
       ...drawnByVanilla(one, at).map((token) =>
-        row(words.patchVanilla, square(token, null, token === stands)),
+        row(WORDS.patchVanilla, square(token, null, token === stands)),
       ),
       ...found.drafts.flatMap(([draft, ...near]) => [
         row(
-          draft === stands ? words.patchBoth : words.patchDraft,
+          draft === stands ? WORDS.patchBoth : WORDS.patchDraft,
           square(draft, null, draft === stands),
         ),
-        row(words.patchNear, ...near.map((token) => square(token, null, token === stands))),
+        row(WORDS.patchNear, ...near.map((token) => square(token, null, token === stands))),
       ]),
       found.liked.length
         ? row(
-            words.patchModel,
+            WORDS.patchModel,
             ...found.liked.map(([token, p]) => square(token, chance(p), token === stands)),
           )
         : null,
@@ -161,7 +159,7 @@ function lookPanel(words, root, hooks) {
   /** The draft tree of a step, and what is to be known for reading it. */
   function treeBox(step) {
     const found = known(step);
-    const drawn = treeDrawing(lane, step, ownNode(lane, cell), found, words);
+    const drawn = treeDrawing(lane, step, ownNode(lane, cell), found);
     drawn.dataset.phase = phase ?? "accept";
     return el(
       "div",
@@ -170,8 +168,8 @@ function lookPanel(words, root, hooks) {
       el(
         "div",
         {},
-        el("p", { class: "note" }, `${words.treeNote} ${found ? words.treePictures : ""}`),
-        treeLegend(words),
+        el("p", { class: "note" }, `${WORDS.treeNote} ${found ? WORDS.treePictures : ""}`),
+        treeLegend(),
       ),
     );
   }
@@ -179,7 +177,7 @@ function lookPanel(words, root, hooks) {
   /** Draft, verify, accept: one after the other, and then the next step. */
   function tellSteps() {
     const step = stepOf(lane, cell);
-    const next = el("button", { type: "button", class: "next", onclick: onward }, words.next[coming()]);
+    const next = el("button", { type: "button", class: "next", onclick: onward }, WORDS.next[coming()]);
     steps.replaceChildren(next);
     const tree = lane.trees[step];
     if (!step || !tree || tree.tokens.length <= 1) return;
@@ -195,10 +193,10 @@ function lookPanel(words, root, hooks) {
         el(
           "p",
           { "aria-live": "polite" },
-          say(words.phases[phase === "accept" && counts.accept === 1 ? "acceptOne" : phase], {
+          say(WORDS.phases[phase === "accept" && counts.accept === 1 ? "acceptOne" : phase], {
             count: counts[phase],
           }),
-          tried ? ` ${say(words.phases.refused, { refused })}` : "",
+          tried ? ` ${say(WORDS.phases.refused, { refused })}` : "",
         ),
       );
     steps.append(treeBox(step));
@@ -226,31 +224,23 @@ function lookPanel(words, root, hooks) {
 
   function steer(event) {
     const { grid } = view;
-    const move = {
-      ArrowLeft: -1,
-      ArrowRight: 1,
-      ArrowUp: -grid,
-      ArrowDown: grid,
-      Home: -grid * grid,
-      End: grid * grid,
+    const end = grid * grid - 1;
+    const to = {
+      ArrowLeft: cell - 1,
+      ArrowRight: cell + 1,
+      ArrowUp: cell - grid,
+      ArrowDown: cell + grid,
+      Home: 0,
+      End: end,
     }[event.key];
-    if (move === undefined) return;
+    if (to === undefined) return;
     event.preventDefault();
-    const to = cell + move;
-    if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true)
-      select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
+    if (to >= 0 && to <= end) select(lane, to);
   }
 
-  const paintBig = () => {
+  function repaint() {
     if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { cell, marks: true });
-  };
-  return {
-    set,
-    show,
-    close,
-    paint: paintBig,
-    get open() {
-      return root.open;
-    },
-  };
+  }
+
+  return { set, show, repaint };
 }

@@ -60,18 +60,17 @@ place.append(
   fold,
 );
 fold.addEventListener("toggle", () => (fold.open ? unfolded() : closed()));
-fold.addEventListener("keydown", (event) => event.key === "Escape" && look?.close());
+fold.addEventListener("keydown", (event) => event.key === "Escape" && (fold.open = false));
 
 const played = () => state.lanes.filter((one) => one.data);
-const laneById = (id) => played().find((one) => one.data.id === id);
-const vanillaData = () => laneById("vanilla")?.data ?? null;
-const hooks = {
-  open: (one, event) => open(one, event),
-  hover: (one, event) => {
-    if (look?.open || (event && (event.pointerType !== "mouse" || !one.data))) return;
-    light(event ? cellAt(one.canvas, state.grid, event) : -1);
-  },
-};
+const finished = () => played().map((one) => one.data);
+const vanillaData = () => finished().find((data) => data.id === "vanilla") ?? null;
+
+/** Light the cell that a mouse points at in a lane's picture; without an event none. */
+function hover(one, event) {
+  if (fold.open || (event && (event.pointerType !== "mouse" || !one.data))) return;
+  light(event ? cellAt(one.canvas, state.grid, event) : -1);
+}
 
 function setHeadline([before, number, after]) {
   headline.replaceChildren(before, el("em", {}, number), after);
@@ -85,11 +84,11 @@ function show() {
     Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
-    state.lanes = views.map((one) => laneOf(one, hooks));
+    state.lanes = views.map((one) => laneOf(one, { open, hover }));
     grid.replaceChildren(...state.lanes.map((one) => one.root));
     grid.style.setProperty("--count", views.length);
     state.run = view.run;
-    look?.close();
+    fold.open = false;
     endExplaining();
   }
   pause();
@@ -157,14 +156,14 @@ function over(view) {
     data.kinds = [...data.kinds];
     for (const rising of ["milliseconds", "committed"]) data[rising] = summed(data[rising]);
     Object.assign(one, { data, shown: -1 });
-    const file = view.files?.[data.id];
-    const named = say(words.download, { method: data.label });
-    const save = file && { href: file.address, download: file.file, "aria-label": named };
-    one.keep.replaceChildren(
-      ...(file
-        ? [el("a", { ...save, onclick: (event) => event.stopPropagation() }, "\u2193")]
-        : []),
-    );
+    const href = view.files?.[data.id];
+    const save = {
+      href,
+      download: `${data.name}.png`,
+      "aria-label": say(words.download, { method: data.label }),
+      onclick: (event) => event.stopPropagation(),
+    };
+    one.keep.replaceChildren(href ? el("a", save, "\u2193") : "");
     if (!data.picture) return Promise.resolve();
     const image = new Image();
     image.src = data.picture;
@@ -180,19 +179,12 @@ function over(view) {
   });
   const known = played();
   const first = vanillaData();
-  for (const { data } of known) {
-    const other = (token, at) => (token === first.tokens[at] ? [] : [at]);
-    data.differs = new Set(first ? data.tokens.flatMap(other) : []);
-  }
   for (const one of known) tellCost(one, first);
-  why.textContent = [reason(known.map((one) => one.data)), view.caution].join(" ").trim();
+  why.textContent = [reason(finished()), view.caution].join(" ").trim();
   explainButton.disabled = !explainable();
   // Seconds that other programs disturbed say little.
   useClock(known.some((one) => one.data.disturbed) ? "steps" : state.clock);
-  look?.set(
-    view,
-    known.map((one) => one.data),
-  );
+  look?.set(view, finished());
   if (fold.open) unfolded();
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
@@ -230,7 +222,7 @@ function repaint() {
     if (!one.data && one.drawn.cells.size) mosaic(one);
   }
   draw();
-  look?.paint();
+  look?.repaint();
 }
 
 function draw() {
@@ -253,15 +245,8 @@ function draw() {
     [one.shown, one.flashed] = [count, fresh < count];
     paint(one.canvas, data, count, state.grid, { ...common, fresh });
   }
-  const ended = now >= state.total;
-  setHeadline(
-    ended
-      ? headlineOf(
-          known.map((one) => one.data),
-          state.clock,
-        )
-      : headlineAt(now, state.total, state.clock),
-  );
+  if (now >= state.total) setHeadline(headlineOf(finished(), state.clock));
+  else setHeadline(headlineAt(now, state.total, state.clock));
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
   scrub.setAttribute("aria-valuetext", spent[state.clock](now));
@@ -318,11 +303,8 @@ function looks() {
         state.led = true;
         go(data.times[step]);
       };
-      look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
-      look.set(
-        state.whole,
-        played().map((one) => one.data),
-      );
+      look = lookPanel(fold, { ask: (asked) => server.look(asked), chosen, goTo });
+      look.set(state.whole, finished());
       return true;
     },
     () => {
@@ -340,17 +322,17 @@ async function open(one, event) {
     : state.cell >= 0
       ? state.cell
       : telling(one.data);
-  if ((await looks()) && played().includes(one)) lookAt(one, cell);
+  if (!(await looks()) || !played().includes(one)) return;
+  look.show(one.data, cell);
+  opener ??= one.picture;
 }
 
-function lookAt(one, cell) {
-  look.show(one.data, cell, (data, chosen) => {
-    for (const other of state.lanes) other.root.toggleAttribute("data-chosen", other.data === data);
-    state.cell = -2; // whatever it was, all lanes light this one
-    light(chosen);
-    look.paint();
-  });
-  opener ??= one.picture;
+/** Another lane or piece is looked at. */
+function chosen(data, cell) {
+  for (const other of state.lanes) other.root.toggleAttribute("data-chosen", other.data === data);
+  state.cell = -2; // whatever it was, all lanes light this one
+  light(cell);
+  look.repaint();
 }
 
 /** The fold was opened by itself: it begins with the method that changed most. */
