@@ -52,12 +52,12 @@ def main() -> None:
             # must come before anything that touches CUDA.
             import spaces  # isort: skip  # noqa: F401
 
-            from lantern_demo.ui.page import build, launch, wait_for_model
+            from lantern_demo.ui.page import build, launch
 
             page = build(args.model, args.device, args.threads, args.folder)
             # The page opens immediately and shows that the model is still loading.
             launch(page, server_port=port, share=args.share, prevent_thread_lock=True)
-            wait_for_model(page)
+            page.lantern_service.wait()
             while True:  # other threads serve
                 time.sleep(3600)
     except ModuleNotFoundError as error:

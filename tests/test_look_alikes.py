@@ -44,7 +44,7 @@ def shows(
     alikes: LookAlikes, strip: Image.Image, square: int, tokens: list[int], cell: int
 ) -> bool:
     """Whether a square of a strip is the part of a picture around a cell."""
-    (pipe,), side = alikes._service.loaded(), strip.height
+    (pipe,), side = alikes._service.loaded.values(), strip.height
     size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
     left, top = (column - AROUND) * size, (row - AROUND) * size
     part = pipe.decode_image(tokens).crop((left, top, left + side, top + side))

@@ -282,11 +282,11 @@ def test_one_piece_is_looked_at_in_all_lanes(shown: Page) -> None:
     changed = {name: entry["events"]["kinds"].count("r") for name, entry in run.items()}
     most = METHODS[max(changed, key=lambda name: changed[name])].label
     shown.get_by_text(texts.WEB["lookTitle"], exact=True).click()
-    chosen = shown.get_by_label(texts.WEB["pick"]).locator("option:checked")
+    chosen = shown.get_by_label(texts.LOOK["pick"]).locator("option:checked")
     expect(chosen).to_have_text(most)
     details, grid = shown.locator("#stage .look"), shown.locator("#stage canvas.big")
     expect(details.locator(".about .kind")).to_have_text(texts.WEB["kinds"]["r"])
-    shown.get_by_label(texts.WEB["pick"]).select_option(label="EAGLE-1")
+    shown.get_by_label(texts.LOOK["pick"]).select_option(label="EAGLE-1")
     grid.focus()
     grid.press("Home")
     for key, place in (
@@ -385,7 +385,7 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
         if a != b
     )
     same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
-    row = tab.locator("#stage .alike .patch-row").filter(has_text=texts.WEB["patchVanilla"])
+    row = tab.locator("#stage .alike .patch-row").filter(has_text=texts.LOOK["patchVanilla"])
     look_at(tab, "LANTERN++")
     for cell in (differs, same):
         click_cell(tab, cell)
@@ -404,7 +404,7 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
     look_at(tab, "LANTERN++")
     tree = tab.locator("#stage .tree-box > svg.tree")
-    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.LOOK["treePictures"])
     nodes = tree.locator(".node")
     assert nodes.count() >= 8, "the tree's eight nodes, and the model's own token"
     fills = nodes.evaluate_all("all => all.map((node) => node.querySelector('.shape').style.fill)")
@@ -418,24 +418,24 @@ def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     }""")
     used = [int(one.split("#tree-square-")[1].split('"')[0].rstrip(")")) for one in fills]
     assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
-    for meaning in texts.WEB["treeSigns"].values():
+    for meaning in texts.LOOK["treeSigns"].values():
         expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
     onward, before = tab.locator("#stage .next"), tab.locator(HEADLINE).inner_text()
     for phase in ("draft", "verify", "accept", "draft"):
-        expect(onward).to_have_text(texts.WEB["next"][phase])
+        expect(onward).to_have_text(texts.LOOK["next"][phase])
         onward.click()
         expect(tree).to_have_attribute("data-phase", phase)
         expect(onward).to_be_focused()
-    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.LOOK["treePictures"])
     expect(tab.locator(HEADLINE)).not_to_have_text(before)
     tab.locator("#stage canvas.big").press("Escape")
     expect(tab.locator(HEADLINE)).to_have_text(before)
 
     drawn(tab, server, ["eagle1", "lantern++"])
     look_at(tab, "LANTERN++")
-    expect(tab.locator("#stage .alike")).to_contain_text(texts.WEB["patchModel"])
+    expect(tab.locator("#stage .alike")).to_contain_text(texts.LOOK["patchModel"])
     assert tab.locator("#stage .alike .patch").count() >= 5
-    expect(tab.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
+    expect(tab.locator("#stage .alike")).not_to_contain_text(texts.LOOK["patchVanilla"])
 
 
 def test_the_bars_of_a_step_have_one_scale(browser: Browser) -> None:
@@ -456,7 +456,7 @@ def test_the_bars_of_a_step_have_one_scale(browser: Browser) -> None:
       return [a.style.width, b.style.width, low.style.left, high.style.left].map(parseFloat);
     }"""
     with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("words => { window.WORDS = words; }", texts.WEB)
+        page.evaluate("words => { window.WORDS = words; }", texts.LOOK)
         found = page.evaluate(widths, lane)
         assert [width / found[0] for width in found] == pytest.approx([1, 1 / 4, 1 / 2, 2], 1e-4)
         lane["trials"][0][1][-1] = 900
@@ -494,7 +494,7 @@ DRAFTED = {
 def test_how_often_a_token_was_drafted(browser: Browser) -> None:
     """By hand for a short run."""
     with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("given => { [window.lane, window.WORDS] = given; }", [WINDOW, texts.WEB])
+        page.evaluate("given => { [window.lane, window.WORDS] = given; }", [WINDOW, texts.LOOK])
         found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
         told = {token: page.evaluate(f"draftHistory(lane, {token})") for token in DRAFTED}
         steps = page.evaluate("lane.tokens.map((_, token) => stepOf(lane, token))")
@@ -511,5 +511,5 @@ def test_how_often_a_token_was_drafted(browser: Browser) -> None:
         told[7] == "Guessed 2 times (50 \u2192 52); the last guess stood for 1 step "
         "and was refused: the model drew 51 itself."
     )
-    assert told[0] == texts.WEB["neverDrafted"]
+    assert told[0] == texts.LOOK["neverDrafted"]
     assert steps == [0, 1, 2, 2, 2, 3, 4, 4]

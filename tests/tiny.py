@@ -107,10 +107,10 @@ def served(
 
     `folder` has the files of a published model.
     """
-    from lantern_demo.ui.page import build, launch, wait_for_model
+    from lantern_demo.ui.page import build, launch
 
     page = build(model, device, folder=folder)
-    wait_for_model(page)
+    page.lantern_service.wait()
     _, url, _ = launch(
         page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True
     )

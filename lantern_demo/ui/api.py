@@ -235,7 +235,7 @@ def _models(service: Service) -> Callable[..., Any]:
                     "threads": pipe.threads.count,
                     "threads_reason": pipe.threads.reason,
                 }
-                for pipe in service.loaded()
+                for pipe in service.loaded.values()
             ],
             "methods": [
                 {

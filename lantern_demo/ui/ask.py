@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -13,6 +14,8 @@ from lantern_demo.prompt_words import THING, cannot_draw, phrasebook
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
+from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
 
@@ -125,20 +128,43 @@ def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) ->
     return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
 
 
-def switched(s: Sentence, info: ModelInfo, typing: bool, prompt: Any, *lists: Any) -> Updates:
-    """Show the line of text in place of the lists, or the lists."""
-    asked = prompt_of(s, typing, prompt, lists)
+def wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
+    """Wire the list of things, the switch between lists and text, Surprise, and the classes."""
+    lists = list(s.lists.values())
+    s.lists[THING].select(partial(thing_chosen, service, s), [model, *lists], s.all(), **AT_ONCE)
+    s.toggle.click(partial(switched, service, s), [model, *s.asked()], s.all(), **AT_ONCE)
+    s.surprise.click(partial(surprised, service, s), [model], s.all(), **AT_ONCE)
+    s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)
+
+
+def switched(
+    service: Service, s: Sentence, model: str, typing: bool, prompt: Any, *lists: Any
+) -> Updates:
+    """Show the line of text instead of the lists, or the lists again."""
+    info, asked = service.offered()[model], prompt_of(s, typing, prompt, lists)
     book = phrasebook(info)
     if not typing or book is None:
         return filled(s, info, asked, typing=True)
     return filled(s, info, book.nearest(asked))
 
 
-def thing_chosen(s: Sentence, info: ModelInfo, *lists: Any) -> Updates:
-    """Show the lists of another thing, with what the model can draw of it."""
+def thing_chosen(service: Service, s: Sentence, model: str, *lists: Any) -> Updates:
+    """Show the lists of a chosen thing, with the nearest prompt that the model can draw."""
+    info = service.offered()[model]
     book = phrasebook(info)
     assert book is not None
     return filled(s, info, book.nearest(prompt_of(s, False, "", lists)))
+
+
+def surprised(service: Service, s: Sentence, model: str) -> Updates:
+    """Show a random prompt, of lanterns every other time."""
+    info = service.offered()[model]
+    book = phrasebook(info)
+    assert book is not None
+    said = {part: secrets.choice(options)[0] for part, options in book.parts.items() if options}
+    if secrets.randbelow(2):
+        return filled(s, info, worded({**said, THING: LANTERN}))
+    return filled(s, info, book.nearest(worded(said)))
 
 
 def to_draw(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
@@ -160,13 +186,3 @@ def to_draw(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
     if THING not in book.read(prompt).said:
         raise ValueError(f"{why} {texts.OFFER} {nearest}")
     return nearest, [f"{why} {texts.INSTEAD.format(prompt=nearest)}"]
-
-
-def any_prompt(info: ModelInfo) -> str:
-    """Return a random prompt, of lanterns every other time."""
-    book = phrasebook(info)
-    assert book is not None
-    said = {part: secrets.choice(options)[0] for part, options in book.parts.items() if options}
-    if secrets.randbelow(2):
-        return worded({**said, THING: LANTERN})
-    return book.nearest(worded(said))

@@ -26,7 +26,6 @@ from lantern_demo.ui.components import (
     Updates,
     Widgets,
     asked,
-    kept,
     pack,
     results_of,
     scratch,
@@ -34,6 +33,7 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.recorded import recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table
@@ -60,22 +60,18 @@ def draw(
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress.
 
-    `fields` are the prompt's, as in `Sentence.asked`, then the knobs in the order of
-    `knobs.ON_THE_FORM`. A run that would repeat `result` gets a new seed, unless the seed is
-    `locked`.
+    `fields` are those of `prompt_and_settings`. A run that would repeat `result` gets a new seed,
+    unless the seed is `locked`.
     """
     yield {w.waits: False}
-    count = len(sentence.asked())
-    (typing, typed, *lists), knobs = fields[:count], fields[count:]
-    values = knob_values(knobs)
+    written, values = prompt_and_settings(sentence, fields)
     added: list[str] = []
 
     def make() -> Request:
-        asked_for = prompt_of(sentence, typing, typed, tuple(lists))
         chosen = [*(usual or []), *(others or [])]
         if not chosen:
             raise ValueError(texts.NO_METHODS)
-        prompt, more = to_draw(service.offered()[model], asked_for)
+        prompt, more = to_draw(service.offered()[model], written)
         added.extend(more)
         return service.request(prompt, model, chosen, {"seed": seed_of(seed), **values})
 
@@ -88,9 +84,15 @@ def draw(
     yield from _shown(service, w, request, None, anew, added)
 
 
-def knob_values(knobs: Sequence[Any]) -> dict[str, Any]:
-    """Return settings by name from the values of the knobs, in the order of `knobs.ON_THE_FORM`."""
-    return {name: setting_value(name, at) for name, at in zip(ON_THE_FORM, knobs, strict=True)}
+def prompt_and_settings(sentence: Sentence, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the prompt and the settings by name from the values of their fields.
+
+    First come those of `Sentence.asked`, then the knobs in the order of `knobs.ON_THE_FORM`.
+    """
+    count = len(sentence.asked())
+    (typing, typed, *lists), knobs = fields[:count], fields[count:]
+    settings = {name: setting_value(name, at) for name, at in zip(ON_THE_FORM, knobs, strict=True)}
+    return prompt_of(sentence, typing, typed, tuple(lists)), settings
 
 
 def _repeats(request: Request, result: Shown) -> bool:
@@ -263,7 +265,7 @@ def _events(
                     event.record["methods"][event.method]
                 )
                 updates[w.status] = _through(lanes)
-                file = saved(kept, w.sheet, write_picture, folder, event)
+                file = saved(lambda done: keep_file(w.sheet, write_picture(folder, done)), event)
                 if file is not None:
                     shown.files[event.method] = f"gradio_api/file={file}"
             fresh = {
@@ -296,14 +298,12 @@ def _live(
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, settings) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
-    told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
-    told = (
-        texts.STOPPED_RACE
-        if "stopped" in phases
-        else texts.NOT_DRAWN_YET
-        if "asked" in phases
-        else told
-    )
+    if "stopped" in phases:
+        told = texts.STOPPED_RACE
+    elif "asked" in phases:
+        told = texts.NOT_DRAWN_YET
+    else:
+        told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
     grid = isqrt(next(iter(shown.lanes.values())).total)
     return pack(
         {
@@ -326,7 +326,7 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence[str] = ()) -> str:
+def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence[str]) -> str:
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")

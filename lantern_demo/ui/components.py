@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
+STAGE = ("mosaic", "clock", "lanes", "explain", "stage")
 LOOK = ("cells", "look")  # loaded at the first look at a piece
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
@@ -43,37 +44,33 @@ def sent(path: Path) -> str:
 
 
 def shared_scripts() -> str:
-    """Return the scripts that all components share: tools, charts and words.
-
-    They run before the components' own.
-    """
-    words = pack({key: told for key, told in texts.WEB.items() if key not in texts.LOOK}).replace(
-        "<", "\\u003c"
-    )
+    """Return the words and the scripts that run before those of the stage and of a look."""
+    words = pack(texts.WEB).replace("<", "\\u003c")
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
-def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """Return an element of class `place` that the last of its scripts fills from its value.
+def add_stage(value: Any, look: Callable[[Any], Any]) -> gr.HTML:
+    """Add the stage, which its scripts fill from its value. They call `look` for a piece.
 
     The template holds no value: templates would read a visitor's text as markup, while the scripts
     only ever make text of it.
     """
     return gr.HTML(
         pack(value),
-        html_template=f'<div class="{place}"></div>',
-        js_on_load="\n".join(script(name) for name in scripts),
+        html_template='<div class="stage"></div>',
+        js_on_load="\n".join(map(script, STAGE)),
         apply_default_css=False,
-        **options,
+        elem_id="stage",
+        server_functions=[look],
     )
 
 
 def pack(value: Any) -> str:
-    """Return a component's value as the scripts read it; "" for None.
+    """Return a component's value as the scripts read it.
 
     It is a string, since Gradio searches objects for differences.
     """
-    return "" if value is None else json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))
 
 
 def answer(elem_id: str, words: str = "") -> gr.HTML:
@@ -96,12 +93,15 @@ class Widgets:
     sheet: gr.DownloadButton
     link: gr.Textbox
     runs: gr.Gallery  # recorded ones and the visitor's
-    finished: FinishedRuns  # the runs that links can name
+    finished: FinishedRuns = field(default_factory=FinishedRuns)  # the runs that links can name
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
-    shown: gr.State
-    waits: gr.State  # whether a run that was requested waits in the queue
-    result: gr.State  # of Shown: the run of the results, which Run again repeats and Draw does not
-    visited: gr.State  # names of the visitor's runs that are kept, the latest first
+    shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
+    # of Shown: the run of the results, which Run again repeats and Draw does not
+    result: gr.State = field(default_factory=lambda: gr.State(Shown()))
+    # whether a run that was requested waits in the queue
+    waits: gr.State = field(default_factory=lambda: gr.State(False))
+    # names of the visitor's runs that are kept, the latest first
+    visited: gr.State = field(default_factory=lambda: gr.State([]))
 
     def all(self) -> list[Any]:
         results = [self.table, self.record, self.sheet, self.link, self.result]
@@ -150,7 +150,7 @@ def prose(text: str) -> str:
 
 def status_html(
     text: str,
-    kind: Literal["info", "ready", "busy", "error"] = "info",
+    kind: Literal["info", "busy", "error"] = "info",
     notes: Iterable[str] = (),
     struck: Iterable[str] = (),
 ) -> str:
@@ -204,8 +204,8 @@ def results_of(
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them
         # itself.
-        record_file = saved(kept, w.record, write_record, Path(folder), record)
-        sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, images)
+        record_file = saved(lambda: keep_file(w.record, write_record(Path(folder), record)))
+        sheet_file = saved(lambda: keep_file(w.sheet, write_sheet(Path(folder), record, images)))
     return {
         w.result: shown,
         w.stage: pack(view),
@@ -214,11 +214,6 @@ def results_of(
         w.sheet: sheet_file,
         w.link: query(record, preset, kept_as),
     }
-
-
-def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
-    """Return the path that `write` returns, copied to the folder of the button's files."""
-    return keep_file(button, write(*arguments))
 
 
 def scratch() -> TemporaryDirectory[str]:
@@ -234,15 +229,10 @@ def asked(
     """
     try:
         if service.must_load(model):
-            yield {told: loading(service, model)}
+            info = service.offered()[model]
+            fetched = info.published is not None and service.folder_of(model) is None
+            yield {told: status_html(texts.loading(info.title, fetched), "busy")}
         return make()
     except ValueError as error:
         yield {told: status_html(texts.to_visitor(str(error)), "error")}
         return None
-
-
-def loading(service: Service, model: Any) -> str:
-    """Return the status line for a model that is being loaded."""
-    info = service.offered()[model]
-    fetched = info.published is not None and service.folder_of(model) is None
-    return status_html(texts.loading(info.title, fetched), "busy")

@@ -60,14 +60,6 @@ def budget_of(rule: Lantern) -> str:
     return f"{rule.bound:g} (delta)"
 
 
-def neighbours_of(rule: Lantern) -> str:
-    """Describe which neighbours of a draft count."""
-    return (
-        f"the {rule.k} most similar pieces of the model's list (codebook) at most, and together "
-        f"no more than {budget_of(rule)}"
-    )
-
-
 @dataclass(frozen=True)
 class Evidence:
     """The sentences around a rule's words.
@@ -129,8 +121,13 @@ class Evidence:
         """Describe when this rule accepts a draft."""
         if type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
             return "A rule more relaxed than the exact one decides which guesses are accepted."
-        lent = isinstance(self.rule, Lantern) and self.rule.relaxes
-        more = f" Its neighbours lend it probability: {neighbours_of(self.rule)}." if lent else ""
+        more = ""
+        if isinstance(self.rule, Lantern) and self.rule.relaxes:
+            more = (
+                f" Its neighbours lend it probability: the {self.rule.k} most similar pieces of "
+                "the model's list (codebook) at most, and together no more than "
+                f"{budget_of(self.rule)}."
+            )
         if self.greedy:
             return (
                 "A guess is accepted when the model's probability of it reaches that of "
@@ -145,11 +142,8 @@ class Evidence:
 
     def note(self) -> str:
         """Describe the bar of a trial."""
-        bar = explained(self.rule).bar
-        return (
-            f"{bar} A guess is accepted when the bar "
-            f"{'reaches' if self.greedy else 'passes'} the line."
-        )
+        passes = "reaches" if self.greedy else "passes"
+        return f"{explained(self.rule).bar} A guess is accepted when the bar {passes} the line."
 
     def because(self) -> dict[str, str]:
         """Explain a token by its letter in the record, as the first, or after refused drafts."""
@@ -245,7 +239,6 @@ class Compared(Evidence):
         said = {
             "refused": f"was refused: the model itself {drew}.",
             "exact": f"was accepted: the model itself {this} here.",
-            "relaxed": f"was accepted: the model itself {drew}.",
         }
         return {case: {"said": sentence, "numbers": []} for case, sentence in said.items()}
 
@@ -270,7 +263,7 @@ class Compared(Evidence):
 
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
         node, drawn, near, _ = trial
-        return [node, "refused" if near < 0 else "relaxed" if near else "exact", drawn]
+        return [node, "refused" if near < 0 else "exact", drawn]
 
 
 def evidence_of(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -11,18 +11,40 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import PAPER
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_THE_FORM, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.ask import Sentence
 from lantern_demo.ui.components import Updates, answer, field_value, prose, status_html
 from lantern_demo.ui.knob import Explorer, add_explorer
-from lantern_demo.ui.model_choice import note
+from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.model_choice import Form, note
 from lantern_demo.ui.recorded import recorded_runs, thumbnails
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import Twins, add_twins
 
 # Settings that a reader of the papers looks for.
 FIRST = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
+
+
+def add_settings(service: Service, sentence: Sentence, others: gr.CheckboxGroup) -> Form:
+    """Add the settings. Return them with the prompt's fields and the boxes of other methods."""
+    knobs = first_knobs(service)
+    model, model_note, seed, locked = choices(service)
+    methods = method_boxes(True)
+    knobs |= other_knobs(service)
+    knobs = {name: knobs[name] for name in ON_THE_FORM}
+    told = answer("settings-told")
+    with gr.Row():
+        for title, elem_id, fill in (
+            (texts.PAPER, "paper", published),
+            (texts.RESET, "reset", reset),
+        ):
+            button = gr.Button(title, min_width=120, elem_id=elem_id)
+            filling = partial(fill, service, told, knobs)
+            button.click(filling, [model], [told, *knobs.values()], **AT_ONCE)
+    by_model = model, gr.State(service.default), model_note, sentence
+    return Form(*by_model, (methods, others), knobs, seed, locked)
 
 
 def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Checkbox]:
@@ -84,14 +106,8 @@ def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str
 
     No k exceeds the model's codebook.
     """
-    most = min(
-        (
-            len(pipe.networks.tokenizer.codebook) - 1
-            for pipe in service.loaded()
-            if pipe.info.id == model
-        ),
-        default=MAX_LANTERN_K,
-    )
+    pipe = service.loaded.get(model)
+    most = MAX_LANTERN_K if pipe is None else len(pipe.networks.tokenizer.codebook) - 1
     values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
     values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
     values |= {name: 0 for name, knob in KNOBS.items() if knob.of_tree}
@@ -111,15 +127,6 @@ def method_boxes(usual: bool) -> gr.CheckboxGroup:
         info=texts.METHODS_INFO if usual else texts.OTHERS_INFO,
         elem_id="methods" if usual else "others",
     )
-
-
-def settings_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
-    """Add an answer, Paper settings and Reset to preset."""
-    told = gr.HTML("", elem_id="settings-told", elem_classes="answer")
-    with gr.Row():
-        paper = gr.Button(texts.PAPER, min_width=120, elem_id="paper")
-        reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
-    return told, paper, reset
 
 
 def _knob(name: str, value: Any) -> Any:
@@ -200,12 +207,3 @@ def add_tabs() -> Tabs:
             gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
     shared = record, sheet, again, load, loaded, link
     return Tabs(table, repeat, repeated, twins, explorer, others, runs, *shared)
-
-
-def in_repository(path: str = "") -> str | None:
-    """Return the address of a file, or of the whole repository, on a Space; None elsewhere."""
-    space = os.environ.get("SPACE_ID")
-    return (
-        space
-        and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"
-    )

@@ -15,7 +15,9 @@ from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS, seed_of, short_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, asked, status_html
+from lantern_demo.ui.ask import Sentence
+from lantern_demo.ui.compare import prompt_and_settings
+from lantern_demo.ui.components import Updates, Widgets, answer, asked, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
@@ -55,7 +57,7 @@ def add_explorer() -> Explorer:
             choices, value=EXPLORED[0], label=texts.EXPLORE_LABEL, elem_id="explore-knob"
         )
         start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore")
-    told = gr.HTML("", elem_id="explore-told", elem_classes="answer")
+    told = answer("explore-told")
     table = gr.Dataframe(headers=list(HEAD), interactive=False, elem_id="explored")
     # while it is empty, Gradio's gallery has an ARIA attribute that is not allowed there
     pictures = gr.Gallery(
@@ -68,15 +70,19 @@ def explore(
     service: Service,
     w: Widgets,
     e: Explorer,
+    sentence: Sentence,
     shown: Shown,
     name: Any,
-    prompt: Any,
     model: Any,
     seed: Any,
-    values: dict[str, Any],
+    *fields: Any,
 ) -> Iterator[Updates]:
-    """Draw with vanilla once, then with the chosen setting at each of its values."""
+    """Draw with vanilla once, then with the chosen setting at each of its values.
+
+    `fields` are those of `prompt_and_settings`.
+    """
     yield {w.waits: False}
+    prompt, values = prompt_and_settings(sentence, fields)
 
     def make() -> list[Request]:
         if name not in EXPLORED:
@@ -84,14 +90,12 @@ def explore(
         method, given = method_of_knob(name), values | {"seed": seed_of(seed)}
         # At a bound that relaxes nothing the method would share vanilla's noise.
         alike = {method: {"noise": "independent"}}
-        return [
-            service.request(prompt, model, drawn, given | {name: value}, alike)
-            for value, drawn in zip(
-                KNOBS[name].explored,
-                [["vanilla", method]] + [[method]] * (len(KNOBS[name].explored) - 1),
-                strict=True,
-            )
-        ]
+
+        def run(value: float, *methods: str) -> Request:
+            return service.request(prompt, model, list(methods), given | {name: value}, alike)
+
+        first, *others = KNOBS[name].explored
+        return [run(first, "vanilla", method), *(run(value, method) for value in others)]
 
     requests = yield from asked(service, e.told, model, make)
     if requests is None:

@@ -1,4 +1,4 @@
-"""Limits on requests: how many wait, how large one is, and how many visitors are remembered."""
+"""Options of events, and limits: how many wait, how large one is, how many visitors are kept."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ LARGEST_BODY = 8 * 2**20  # bytes of a request body; a larger one is not read
 # Visitors whose state is kept, a few MB each. The one that was away longest is dropped first, and
 # *Run this again* then finds no run.
 SESSIONS = 100
+# events of the page alone
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# events that are answered even when the queue is full
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 # Events with this concurrency id use the device, one at a time: page, API and MCP together.
 ON_DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 

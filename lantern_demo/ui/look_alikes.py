@@ -23,7 +23,7 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import webp_address
+from lantern_demo.ui.run_view import around, webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
 # at most so many drafts, neighbours of each, and likeliest tokens of the model
@@ -93,9 +93,7 @@ class LookAlikes:
     def _checked(self, asked: Any) -> Place:
         if not isinstance(asked, dict):
             raise ValueError("the place must be an object")
-        pipe = next(
-            (pipe for pipe in self._service.loaded() if pipe.info.id == asked.get("model")), None
-        )
+        pipe = self._service.loaded.get(str(asked.get("model")))
         if pipe is None:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
@@ -106,12 +104,11 @@ class LookAlikes:
             or len(tokens) != places
             or not _is_id(cell, places)
             or not _ids(drafts, codes)
+            or not _ids(beside, codes)
         ):
             raise ValueError(
                 "the place must have the tokens of a picture, one of its cells, and drafts"
             )
-        if not _ids(beside, codes):
-            raise ValueError("beside must be a list of tokens")
         given = asked.get("settings")
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
@@ -214,18 +211,9 @@ def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
         drawn = tuple(replaced.get(place, token) for place, token in enumerate(tokens))
         if drawn not in images:
             images[drawn] = pipe.decode_image(list(drawn))
-        squares.append(_square(images[drawn], cell, pipe.info.grid))
+        squares.append(around(images[drawn], cell, pipe.info.grid, AROUND))
     size = squares[0].width
     strip = Image.new("RGB", (len(squares) * size, size))
     for i, square in enumerate(squares):
         strip.paste(square, (i * size, 0))
     return strip
-
-
-def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:
-    """Return the surroundings of a cell; at the picture's edge the cell is not in their middle."""
-    size, wide = image.width // grid, min(grid, 2 * AROUND + 1)
-    left, top = (
-        min(max(place - AROUND, 0), grid - wide) * size for place in (cell % grid, cell // grid)
-    )
-    return image.crop((left, top, left + wide * size, top + wide * size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -15,48 +15,27 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from lantern_demo.disk_cache import root
-from lantern_demo.prompt_words import THING
-from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.ask import (
-    Sentence,
-    add_sentence,
-    any_prompt,
-    filled,
-    prompt_of,
-    switched,
-    thing_chosen,
-)
-from lantern_demo.ui.compare import again, begin, draw, failed, knob_values, repeat, settle, stop
+from lantern_demo.ui.ask import add_sentence, wire_prompt
+from lantern_demo.ui.compare import again, begin, draw, failed, repeat, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
     Updates,
     Widgets,
+    add_stage,
     answer,
-    component,
     sent,
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import (
-    Tabs,
-    add_tabs,
-    choices,
-    first_knobs,
-    in_repository,
-    method_boxes,
-    other_knobs,
-    published,
-    reset,
-    settings_foot,
-)
+from lantern_demo.ui.form import Tabs, add_settings, add_tabs
 from lantern_demo.ui.gradio_patches import calm_queue, close_what_is_left, drop_lost_messages
 from lantern_demo.ui.knob import explore, rest
-from lantern_demo.ui.limits import ON_DEVICE, SESSIONS, WAITING, SmallRequests
+from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import Form, choose, choose_another
-from lantern_demo.ui.recorded import MEGABYTES, FinishedRuns, recorded_runs
+from lantern_demo.ui.recorded import MEGABYTES
 from lantern_demo.ui.restore import first_view, from_link, load_record, show_first, show_run
 from lantern_demo.ui.routes import call_faults, routes
 from lantern_demo.ui.run_state import Shown
@@ -66,10 +45,6 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-# events of the page alone
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# events that are answered even when the queue is full
-AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 # The server does not know the page's address, so the browser adds the link's first part.
 WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
 # The same, and the link becomes the page's address, so that a reload or Back shows the run again.
@@ -94,7 +69,7 @@ def build(
 ) -> gr.Blocks:
     """Build the page and the API of a model (an id or a folder), and start to load it.
 
-    `wait_for_model` waits for that.
+    `page.lantern_service.wait()` waits for that.
 
     `folder` has the files of a published model. Raise ValueError for an unknown model or device, an
     invalid number of threads, and a folder that is none or not needed.
@@ -109,38 +84,29 @@ def build(
         gr.HTML(texts.HEADLINE, elem_id="headline")
         with gr.Row(elem_id="ask"):
             sentence = add_sentence(service.offered()[service.default])
-            draw_button = gr.Button(
-                texts.DRAW, variant="primary", min_width=110, elem_id="draw", scale=0
-            )
+            wide: dict[str, Any] = {"min_width": 110, "scale": 0}
+            draw_button = gr.Button(texts.DRAW, variant="primary", elem_id="draw", **wide)
             stop_button = gr.Button(
-                texts.STOP,
-                variant="stop",
-                min_width=110,
-                interactive=False,
-                elem_id="stop",
-                scale=0,
+                texts.STOP, variant="stop", interactive=False, elem_id="stop", **wide
             )
             settings_button = gr.Button(
                 texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
             )
-        ready = texts.READY_RECORDED if recorded_runs() else texts.READY
-        status = answer("status", status_html(ready, "ready"))
+        status = answer("status", status_html(texts.READY_RECORDED))
         arriving = gr.HTML("", elem_id="arriving")
         first, page.lantern_look = first_view()
-        scripts = ("mosaic", "clock", "lanes", "explain", "stage")
-        looking = [looking_at(LookAlikes(service))]
-        stage = component("stage", scripts, first, elem_id="stage", server_functions=looking)
+        alikes = LookAlikes(service)
+
+        def look(asked: Any) -> dict[str, Any]:  # no method: Gradio sets attributes on it
+            return alikes.look(asked)
+
+        stage = add_stage(first, look)
         tabs = add_tabs()
         with gr.Sidebar(position="right", open=False, width=420) as sidebar:
-            knobs = first_knobs(service)
-            model_box, model_note, seed, locked = choices(service)
-            methods = method_boxes(True)
-            knobs |= other_knobs(service)
-            knobs = {name: knobs[name] for name in ON_THE_FORM}
-            told, paper_button, reset_button = settings_foot()
+            form = add_settings(service, sentence, tabs.others)
         w = Widgets(
             status,
-            seed,
+            form.seed,
             draw_button,
             stop_button,
             (tabs.again, tabs.repeat, tabs.twins.start, tabs.explorer.start),
@@ -150,22 +116,12 @@ def build(
             tabs.sheet,
             tabs.link,
             tabs.runs,
-            FinishedRuns(),
-            gr.State(Shown()),
-            gr.State(False),
-            gr.State(Shown()),
-            gr.State([]),
         )
-        by_model = model_box, gr.State(service.default), model_note, sentence
-        form = Form(*by_model, (methods, tabs.others), knobs, seed, locked)
         settings_button.click(lambda: gr.Sidebar(open=True), None, [sidebar], **AT_ONCE)
-        _wire_prompt(service, sentence, model_box)
+        wire_prompt(service, sentence, form.model)
         _wire_runs(service, w, form, tabs)
         _wire_restoring(service, w, form, tabs)
         _wire_arrival(page, service, w, form, arriving)
-        for button, fill in ((paper_button, published), (reset_button, reset)):
-            filling = partial(fill, service, told, knobs)
-            button.click(filling, [model_box], [told, *knobs.values()], **AT_ONCE)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
     page.queue(max_size=WAITING, default_concurrency_limit=1, api_open=False)
@@ -181,9 +137,9 @@ def _top() -> str:
 
     Its links open in a new tab, so that none ends a race.
     """
-    links, repository = dict(texts.PAPERS), in_repository()
-    if repository:
-        links[texts.REPOSITORY] = repository
+    links, space = dict(texts.PAPERS), os.environ.get("SPACE_ID")
+    if space:
+        links[texts.REPOSITORY] = f"https://huggingface.co/spaces/{space}/tree/main"
     shown = "".join(
         f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
         for name, to in links.items()
@@ -192,14 +148,6 @@ def _top() -> str:
     return (
         f'<div class="top"><p>{name}</p><nav aria-label="{escape(texts.FOOT)}">{shown}</nav></div>'
     )
-
-
-def wait_for_model(page: gr.Blocks) -> None:
-    """Wait until the model of a page is loaded.
-
-    Raise ValueError, as `lantern_demo.load` does, if it cannot be loaded.
-    """
-    page.lantern_service.wait()
 
 
 # What would move while Gradio builds the page: its width, its sign of loading, its footer.
@@ -271,25 +219,6 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
-    """Wire the switch between lists and text, Surprise me, and the box of classes."""
-
-    def switch(name: str, typing: bool, prompt: str, *lists: str) -> Updates:
-        return switched(s, service.offered()[name], typing, prompt, *lists)
-
-    def surprise(name: str) -> Updates:
-        info = service.offered()[name]
-        return filled(s, info, any_prompt(info))
-
-    def other(name: str, *lists: str) -> Updates:
-        return thing_chosen(s, service.offered()[name], *lists)
-
-    s.lists[THING].select(other, [model, *s.lists.values()], s.all(), **AT_ONCE)
-    s.toggle.click(switch, [model, *s.asked()], s.all(), **AT_ONCE)
-    s.surprise.click(surprise, [model], s.all(), **AT_ONCE)
-    s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)
-
-
 def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
     """Wire Draw, Run again, Repeat, the twin, the explorer and Stop."""
     s, knobs = form.sentence, list(form.knobs.values())
@@ -335,14 +264,6 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
     def at_rest(shown: Shown, visited: list[str]) -> Updates:
         return rest(w, tabs.explorer, shown)
 
-    def exploring(shown: Shown, *values: Any) -> Iterator[Updates]:
-        name, model, seed, typing, prompt, *rest_of = values
-        lists, at = rest_of[: len(s.lists)], rest_of[len(s.lists) :]
-        asked = prompt_of(s, typing, prompt, tuple(lists))
-        yield from explore(
-            service, w, tabs.explorer, shown, name, asked, model, seed, knob_values(at)
-        )
-
     end = partial(settle, service, w)
     about = [form.model, *form.methods, form.seed, form.locked, w.result, *s.asked(), *knobs]
     triggers = [w.draw.click, s.prompt.submit]
@@ -359,20 +280,9 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
     w.link.change(lambda: gone, None, list(gone), **AT_ONCE)
     e = tabs.explorer
     values = [w.shown, e.knob, form.model, form.seed, *s.asked(), *knobs]
+    exploring = partial(explore, service, w, e, s)
     wire([e.start.click], exploring, values, [w.shown, e.table, e.pictures], at_rest, e.told)
     w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
-
-
-def looking_at(alikes: LookAlikes) -> Callable[[Any], dict[str, Any]]:
-    """Return the function that the stage's script calls for a look at a piece.
-
-    It is no method: Gradio sets attributes on it.
-    """
-
-    def look(asked: Any) -> dict[str, Any]:
-        return alikes.look(asked)
-
-    return look
 
 
 def _wire_restoring(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
@@ -411,7 +321,7 @@ def _wire_arrival(
         linked = from_link(service, w, form, dict(request.query_params))
         if linked is not None:
             return linked
-        updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
+        updates = show_first(service, w)
         info = service.offered()[service.default]
         if info.kind == "class" or service.unavailable(info):
             updates |= choose(service, form, info.id)

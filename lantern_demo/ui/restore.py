@@ -49,28 +49,23 @@ def show_example(service: Service, w: Widgets, form: Form, index: int | None) ->
     return {**shows, **_filled(service, form, runs[index].record), **words}
 
 
-def first_view() -> tuple[dict[str, Any] | None, str]:
+def first_view() -> tuple[dict[str, Any], str]:
     """Return the stage's first value, of the first recorded run, and the scripts of a look.
 
     Every visit downloads its pictures, so they are compressed more.
     """
-    view, apart = None, []
-    for run in recorded_runs()[:1]:
-        pictures = {
-            name: picture_address(picture_of(address), FIRST_QUALITY)
-            for name, address in run.pictures.items()
-        }
-        view = results_view(run.record, pictures, "recorded")
-        apart = [
-            {name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")}
-            for lane in view["lanes"]
-        ]
-    return view, "\n".join(
-        [
-            f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});",
-            *map(script, LOOK),
-        ]
-    )
+    run = recorded_runs()[0]
+    pictures = {
+        name: picture_address(picture_of(address), FIRST_QUALITY)
+        for name, address in run.pictures.items()
+    }
+    view = results_view(run.record, pictures, "recorded")
+    apart = [
+        {name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")}
+        for lane in view["lanes"]
+    ]
+    words = f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});"
+    return view, "\n".join([words, *map(script, LOOK)])
 
 
 def show_first(service: Service, w: Widgets) -> Updates:

@@ -41,7 +41,12 @@ def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
     settings: those of a finished lane.
     """
     method = METHODS[lane.method]
-    ran = "" if lane.entry is None or settings is None else _ran(lane.entry, settings)
+    message, ran = lane.message, ""
+    if lane.phase == "stopped":
+        message = texts.stopped_at(lane.committed, lane.total)
+    if lane.entry is not None and settings is not None:
+        sampling = f"temperature {settings.temperature:g}, guidance {settings.cfg_scale:g}"
+        ran = f"{describe_run(lane.entry, settings)}, {sampling}"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -56,22 +61,9 @@ def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
         "seconds": round(lane.seconds, 3),
         # of the whole picture, at the speed so far
         "expected": lane.seconds * lane.total / lane.committed if lane.committed else 0.0,
-        "message": _message(lane),
+        "message": message,
         "ran": ran,
     }
-
-
-def _ran(entry: dict[str, Any], settings: Settings) -> str:
-    """Return tree, rule and sampling of a finished method."""
-    sampling = f"temperature {settings.temperature:g}, guidance {settings.cfg_scale:g}"
-    return f"{describe_run(entry, settings)}, {sampling}"
-
-
-def _message(lane: Lane) -> str:
-    """Return why a lane did not finish, or ""."""
-    if lane.phase == "failed":
-        return lane.message
-    return texts.stopped_at(lane.committed, lane.total) if lane.phase == "stopped" else ""
 
 
 STALL = 10  # times the median step: a longer step counts as a stall
@@ -105,6 +97,13 @@ def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
     return " ".join(told)
 
 
+def around(image: Image.Image, cell: int, grid: int, cells: int) -> Image.Image:
+    """Return a cell with `cells` on each side; at the picture's edge it is not in the middle."""
+    size, wide = image.width // grid, min(grid, 2 * cells + 1)
+    left, top = (min(max(at - cells, 0), grid - wide) * size for at in (cell % grid, cell // grid))
+    return image.crop((left, top, left + wide * size, top + wide * size))
+
+
 def picture_address(image: Image.Image, quality: int = 90) -> str:
     """Return a picture as a data address, small enough to travel with the results."""
     if max(image.size) > LARGEST:
@@ -135,15 +134,11 @@ def results_view(
     `source`: one of `texts.SOURCES`; `run`: the id of a live one.
     """
     settings = Settings(**record["settings"])
-    entries = record["methods"]
-    over = {
-        name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()
-    }
-    vanilla = entries.get("vanilla")
+    vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(over[name], settings)
+        lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings)
         | _result(name, entry, settings, pictures.get(name), vanilla)
-        for name, entry in entries.items()
+        for name, entry in record["methods"].items()
     ]
     return {
         "run": run,

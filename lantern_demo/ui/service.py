@@ -106,7 +106,7 @@ class Service:
         self.default = self._first_info.id
         pick_threads(threads, pick_device(device), small=True)  # refused before the page is there
         self.unused_gpu = unused_gpu() if device == "auto" else None
-        self._loaded: dict[str, Pipeline] = {}
+        self.loaded: dict[str, Pipeline] = {}  # by id
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
@@ -152,7 +152,7 @@ class Service:
             # half a second, in the middle of one of the first races.
             gc.collect()
             gc.freeze()
-            self._loaded[name] = pipe
+            self.loaded[name] = pipe
         except ValueError:
             raise
         except BaseException as error:  # such as too little memory; the loaded models go on
@@ -180,7 +180,7 @@ class Service:
         That is an unused GPU, or a first model that was loaded without the drafter that is
         published for it.
         """
-        told, pipe = [self.unused_gpu], self._loaded.get(self.default)
+        told, pipe = [self.unused_gpu], self.loaded.get(self.default)
         published = None if pipe is None else pipe.info.published
         if pipe and published and published.drafter and pipe.unavailable:
             labels = [METHODS[name].label for name in pipe.unavailable]
@@ -199,9 +199,6 @@ class Service:
             **{name: info for name, info in REGISTRY.items() if name != self.default},
         }
 
-    def loaded(self) -> list[Pipeline]:
-        return list(self._loaded.values())
-
     def pipeline(self, model: Any) -> Pipeline:
         """Return the pipeline of a model, loaded at its first request.
 
@@ -213,25 +210,25 @@ class Service:
             )
         if model == self.default:
             self.wait()
-        if model in self._loaded:
-            return self._loaded[model]  # without a wait for another model that is being loaded
+        if model in self.loaded:
+            return self.loaded[model]  # without a wait for another model that is being loaded
         reason = self.unmet(self.offered()[model])
         if reason:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
-            if model not in self._loaded:
+            if model not in self.loaded:
                 # it ends with the load, and its helpers too: see `__init__`
                 with ThreadPoolExecutor(1) as thread:
                     thread.submit(self._load, model, model).result()
-            return self._loaded[model]
+            return self.loaded[model]
 
     def must_load(self, model: Any) -> bool:
         """Return whether a model on offer still has to be loaded."""
-        return isinstance(model, str) and model in self.offered() and model not in self._loaded
+        return isinstance(model, str) and model in self.offered() and model not in self.loaded
 
     def unmet(self, info: ModelInfo) -> str | None:
         """Return why a model cannot be loaded here, or None; None also for a loaded one."""
-        if info.id in self._loaded or info.id == self.default:
+        if info.id in self.loaded or info.id == self.default:
             return None
         # On ZeroGPU a model must be loaded before the page is launched, even one that ships with
         # the code.
@@ -245,7 +242,7 @@ class Service:
 
     def unavailable(self, info: ModelInfo) -> dict[str, NoDrafter]:
         """Return the methods that a model cannot be decoded with, by id, each with the reason."""
-        pipe = self._loaded.get(info.id)
+        pipe = self.loaded.get(info.id)
         if pipe is None:
             if info.published is None:  # a model folder always has a drafter
                 return {}
@@ -304,7 +301,7 @@ class Service:
 
     def palette(self, model: str) -> bytes | None:
         """Return the colours of a model's tokens, three bytes each, or None if it is not loaded."""
-        pipe = self._loaded.get(model)
+        pipe = self.loaded.get(model)
         # On ZeroGPU only a run can decode: here only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
             return None
@@ -315,7 +312,7 @@ class Service:
 
         Raise ValueError if the model is not loaded, or the ids are not its own.
         """
-        pipe = self._loaded.get(model)
+        pipe = self.loaded.get(model)
         if pipe is None:
             raise ValueError(f"{model} is not loaded here")
         codes = len(pipe.networks.tokenizer.codebook)
@@ -328,7 +325,7 @@ class Service:
 
     def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
         """Return whether a loaded model draws with the network of a record, by its `trained`."""
-        return same_decoder(self._loaded[model].networks.trained, trained)
+        return same_decoder(self.loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
         """Return the result of a short call in the thread that computes, or None during a run.
@@ -351,12 +348,12 @@ class Service:
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        return [self._loaded[model].decode_image(ids) for ids in tokens]
+        return [self.loaded[model].decode_image(ids) for ids in tokens]
 
     def _frames(
         self, request: Request, previews: bool
     ) -> Iterator[Frame | Generation | MethodFailed]:
-        pipe = self._loaded[request.model]
+        pipe = self.loaded[request.model]
         tokens: dict[str, dict[int, int]] = {}  # by method, the tokens so far by position
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed

@@ -19,10 +19,10 @@ TITLE = "LANTERN: images, drawn faster"
 NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
 HEADLINE = (
     "<h1>The same prompt in fewer steps.</h1>"
-    "<p>An image model paints a picture piece by piece (token by token), and each piece takes "
-    "one slow step (forward pass). These methods <b>guess ahead</b> (draft), and one step "
-    "checks many guesses. LANTERN and LANTERN++ also keep a guess that is merely a "
-    "<b>look-alike</b> of what the model wanted.</p>"
+    "<p>An image model paints a picture piece by piece (token by token). Each piece takes one slow "
+    "step (forward pass). These methods <b>guess ahead</b> (draft), and one step checks many "
+    "guesses. LANTERN and LANTERN++ also keep <b>look-alikes</b> of the pieces that the model "
+    "wanted.</p>"
 )
 # Prompts and seeds of the recorded runs.
 EXAMPLES = (
@@ -60,10 +60,9 @@ AGAIN = "Run this again and compare pieces"
 LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
 KEEP_NOTE = (
-    "The record holds everything needed to run this again: prompt, settings, trees, "
-    "versions, every token and every step. "
-    "Load a record here to replay it or to run it again on this machine. Each PNG "
-    "holds prompt, seed and settings."
+    "The record holds everything needed to run this again: prompt, settings, trees, versions, "
+    "every token and every step. Load a record here to replay it or to run it again on this "
+    "machine. Each PNG holds prompt, seed and settings."
 )
 
 FOOT = "About this demo"
@@ -118,14 +117,7 @@ PARTS = {
     "time": "Time",
     "moon": "Moon",
 }
-ANY = {
-    "count": "any number",
-    "colour": "any colour",
-    "shape": "any kind",
-    "place": "any place",
-    "time": "any time",
-    "moon": "moon or none",
-}
+ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()} | {"moon": "moon or none"}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
@@ -134,7 +126,7 @@ INSTEAD = "Drawn instead: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
-  all of them equally. A race changes no picture: each method draws what it would draw alone. Where
+  all of them equally. A race changes no picture: each method draws the same picture alone. Where
   memory does not hold all methods, they run one after the other, with a note on the page.
 - The clock counts **synchronised device work only**: the first piece, guess, check and keep.
   Reading the prompt and decoding the picture are timed separately. Previews, files and the network
@@ -162,8 +154,8 @@ CAUTION = (
 )
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
-    "The disk of the machine that runs this is full, so there are no files to "
-    "download. Free some space and draw again."
+    "The disk of the machine that runs this is full, so there are no files to download. Free some "
+    "space and draw again."
 )
 NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
@@ -172,9 +164,8 @@ NO_VANILLA = (
     "Repeating gives speedups, so it needs a run with Vanilla. Choose Vanilla in Settings and draw."
 )
 REDRAWN = (
-    "The pictures are drawn here from the recorded tokens. Not all are equal to the "
-    "byte: another number format or thread count "
-    "may change a colour level or two."
+    "The pictures are drawn here from the recorded tokens. Not all are equal to the byte: another "
+    "number format or thread count may change a colour level or two."
 )
 OTHER_DECODER = (
     "The tokens are the recorded ones. The pictures drawn from them look different: "
@@ -220,12 +211,12 @@ NO_PARAMETERS = "none"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
 REFUSED_RECORD = "This file cannot be shown: {why}."
 NOT_AS_LINKED = "The link's value is not allowed."
-REFUSED_LINK = "The link asks for what is not allowed: {why}"
+REFUSED_LINK = "The link has a value that is not allowed: {why}"
 NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
 EXPLORED = "Five values of {what} drawn, with seed {seed}."
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
-# what a method does, in three words
+# a method in three words
 KINDS = {
     "vanilla": "one piece a step",
     "eagle1": "exact, fixed tree",
@@ -235,7 +226,6 @@ KINDS = {
     "sjd": "exact, no drafter",
 }
 
-
 EXPLORE_NOTE = (
     "This redraws your prompt at five values of one setting, and with Vanilla. "
     "All else stays the same."
@@ -243,7 +233,7 @@ EXPLORE_NOTE = (
 EXPLORE_LABEL = "Setting"
 EXPLORE = "Draw five values"
 
-# The same for a look at a token, sent with its scripts.
+# The texts of a look at a token, which are sent with its scripts.
 LOOK: dict[str, Any] = {
     "heading": "This piece (token): {what}",
     "lookNote": (
@@ -307,7 +297,7 @@ LOOK: dict[str, Any] = {
     "treeNode": "Piece {token}: {state}",
 }
 
-# The texts of the page's scripts, which fill in {names}.
+# The texts of the page's other scripts, which fill in {names}.
 WEB: dict[str, Any] = {
     "stage": "The race",
     # The headline: before its number, and after it.
@@ -319,7 +309,6 @@ WEB: dict[str, Any] = {
         "at": "Step ",
         "of": " of {total}.",
         "atSeconds": "Second ",
-        "ofSeconds": " of {total}.",
         "racing": " of {total} pieces painted.",
     },
     "oneStep": "1 step",
@@ -336,8 +325,8 @@ WEB: dict[str, Any] = {
         "rounding": "Rounding can tip a close choice.",
         "alike": "{count} of {of} are look-alikes",
         "own": (
-            "Only the relaxed rule accepts these guesses. They look similar to what the model "
-            "wanted."
+            "Only the relaxed rule accepts these guesses. They look similar to the pieces that the "
+            "model wanted."
         ),
         "exact": "exact",
         "independent": "exact, with own random numbers",
@@ -375,12 +364,11 @@ WEB: dict[str, Any] = {
         "r": "look-alike",
         "t": "drawn by the model itself",
     },
-    **LOOK,
 }
 
 
 def kind_of(method: Method) -> str:
-    """Return in three words what a method does."""
+    """Describe a method in three words."""
     return KINDS.get(method.id, "exact" if method.lossless else "not exact")
 
 
@@ -468,8 +456,8 @@ def in_turn(labels: list[str], reason: str) -> str:
     return f"The methods ran one after the other, not as a race: {reason}."
 
 
-def starting(seed: int, anew: bool) -> str:
-    drawn = f"Drawing with {'a new seed' if anew else 'seed'} {seed}."
+def starting(seed: int, new: bool) -> str:
+    drawn = f"Drawing with {'a new seed' if new else 'seed'} {seed}."
     return f"{drawn} Getting the methods ready; this is not timed."
 
 

@@ -17,9 +17,9 @@ from lantern_demo.runs.pipeline import twin_settings
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, asked, status_html
+from lantern_demo.ui.components import Updates, Widgets, answer, asked, status_html
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import picture_of, webp_address
+from lantern_demo.ui.run_view import around, picture_of, webp_address
 from lantern_demo.ui.service import Service
 
 RELAXED = [method.id for method in METHODS.values() if not method.lossless]
@@ -48,7 +48,7 @@ def add_twins() -> Twins:
         choices = [(METHODS[name].label, name) for name in RELAXED]
         method = gr.Radio(choices, value=RELAXED[-1], label=texts.METHODS_LABEL, elem_id="twin-of")
         start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
-    told = gr.HTML("", elem_id="twin-told", elem_classes="answer")
+    told = answer("twin-told")
     with gr.Row():
         # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
         slider = gr.ImageSlider(
@@ -129,7 +129,4 @@ def _zooms(own: Image.Image, twin: Generation, alike: list[int], grid: int) -> s
 
 
 def _crop(image: Image.Image, cell: int, grid: int) -> str:
-    size, wide = image.width // grid, 2 * AROUND + 1
-    left, top = (min(max(at - AROUND, 0), grid - wide) * size for at in (cell % grid, cell // grid))
-    part = image.crop((left, top, left + wide * size, top + wide * size))
-    return f'<img alt="" src="{webp_address(part)}">'
+    return f'<img alt="" src="{webp_address(around(image, cell, grid, AROUND))}">'

@@ -40,11 +40,7 @@ function headlineAt(now, total, kind) {
   const words = WORDS.headlines;
   if (kind === "steps")
     return [words.at, String(Math.floor(now)), say(words.of, { total: Math.round(total) })];
-  return [
-    words.atSeconds,
-    (now / 1000).toFixed(2),
-    say(words.ofSeconds, { total: seconds(total) }),
-  ];
+  return [words.atSeconds, (now / 1000).toFixed(2), say(words.of, { total: seconds(total) })];
 }
 
 /** Why seconds gain less than steps, in numbers of the method that took the fewest steps; a warning where other programs disturbed them. */

@@ -77,7 +77,6 @@ function setHeadline([before, number, after]) {
 }
 
 function show() {
-  if (!props.value) return;
   const view = JSON.parse(props.value);
   const views = [...view.lanes, ...(view.rest ?? [])];
   const racing =
