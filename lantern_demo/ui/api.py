@@ -80,14 +80,8 @@ def _draw(service: Service) -> Callable[..., Any]:
     prompts = "; ".join((info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES))[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     others = "; ".join(f"{name} ({KNOBS[name].allowed})" for name in ON_THE_FORM)
-    return _for_gradio(
-        draw,
-        tuple[dict | None, dict],
-        {},
-        can_draw=can_draw,
-        seed=_told(service, "seed"),
-        others=others,
-    )
+    words = {"can_draw": can_draw, "seed": _told(service, "seed"), "others": others}
+    return _for_gradio(draw, tuple[dict | None, dict], {}, **words)
 
 
 def _compare(service: Service) -> Callable[..., Any]:

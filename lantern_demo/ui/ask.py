@@ -22,7 +22,7 @@ FIRST_CLASS = "goldfish (1)"
 
 @dataclass(frozen=True)
 class Sentence:
-    """The fields of a prompt. `typing` says that the line of text counts, not the lists."""
+    """The fields of a prompt. `typing`: whether the line of text counts, not the lists."""
 
     prompt: gr.Textbox
     label: gr.Dropdown  # of a model that draws classes
@@ -81,7 +81,7 @@ def add_sentence(info: ModelInfo) -> Sentence:
 def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     """Return the properties of the fields that show a prompt.
 
-    A prompt that the lists cannot say is shown as text.
+    A prompt that the lists cannot form is shown as text.
     """
     book = phrasebook(info)
     said: dict[str, str] = {}
@@ -122,7 +122,7 @@ def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> U
 
 
 def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) -> Any:
-    """Return the prompt that the fields say."""
+    """Return the prompt of the fields."""
     if typing:
         return prompt
     return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
@@ -178,7 +178,7 @@ def to_draw(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
         or not isinstance(prompt, str)
         or not 0 < len(prompt.strip()) <= info.max_prompt
     ):
-        return prompt, []  # the request answers for what is no prompt at all
+        return prompt, []  # the request itself refuses an empty or a too long one
     lacking = cannot_draw(info, prompt)
     if lacking is None:
         return prompt, []

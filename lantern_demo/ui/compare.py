@@ -26,6 +26,7 @@ from lantern_demo.ui.components import (
     Updates,
     Widgets,
     asked,
+    outcomes,
     pack,
     results_of,
     scratch,
@@ -98,8 +99,9 @@ def prompt_and_settings(sentence: Sentence, fields: Sequence[Any]) -> tuple[Any,
 def _repeats(request: Request, result: Shown) -> bool:
     """Return whether a request repeats the shown run.
 
-    For a run that was not drawn here, such as a recording, prompt and seed
-    decide: its pictures would look as before."""
+    For a run that was not drawn here, such as a recording, prompt and seed decide: its pictures
+    would look as before.
+    """
     if result.request is not None or result.record is None:
         return request == result.request
     return (request.prompt, request.seed) == (
@@ -200,7 +202,8 @@ def _shown(
     }
     try:
         with scratch() as folder:
-            yield from _events(service, w, request, shown, Path(folder), expected, notes)
+            yield from _events(service, w, request, shown, Path(folder), expected)
+        yield {w.status: _closing_words(shown, expected, notes)}
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
@@ -216,7 +219,6 @@ def _events(
     shown: Shown,
     folder: Path,
     expected: dict[str, Any] | None,
-    notes: Sequence[str],
 ) -> Iterator[Updates]:
     """Yield the updates of the page, event by event, and keep `shown` up to date.
 
@@ -272,7 +274,6 @@ def _events(
                 method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()
             }
             yield {**updates, w.stage: _live(shown, pictures, fresh)}
-    yield {w.status: _closing_words(shown, expected, notes)}
 
 
 def _made_ready(what: str) -> str:
@@ -374,12 +375,9 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
     for number in range(REPEATS):
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
-        races.append({})
-        with closing(service.frames(request, False)) as events:
-            for event in events:
-                yield {told: gr.skip()}  # a run can be stopped only between two answers
-                if isinstance(event, Generation):
-                    races[-1][event.method] = event.stats.decode_seconds
+        found = yield from outcomes(service, told, request)
+        done = [one for one in found.values() if isinstance(one, Generation)]
+        races.append({one.method: one.stats.decode_seconds for one in done})
         yield {w.table: table(record, summary_of(races))}
     yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Literal, TypeVar
 
 import gradio as gr
 
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -22,7 +25,7 @@ from lantern_demo.ui.link import query
 from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import Frame, Service
 
 Result = TypeVar("Result")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
@@ -218,6 +221,19 @@ def results_of(
 
 def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
+
+
+def outcomes(
+    service: Service, told: gr.HTML, request: Request
+) -> Generator[Updates, None, dict[str, Generation | MethodFailed]]:
+    """Run a request without showing its progress. Return the outcome of each method."""
+    found = {}
+    with closing(service.frames(request, False)) as events:
+        for event in events:
+            if not isinstance(event, Frame):
+                found[event.method] = event
+            yield {told: gr.skip()}  # a run can be stopped only between two answers
+    return found
 
 
 def asked(

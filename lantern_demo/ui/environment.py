@@ -16,12 +16,12 @@ from urllib.request import getproxies
 HOST, PORT, TEMPORARY = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR"
 PATH = "GRADIO_ROOT_PATH"
 LOOPBACK = "127.0.0.1"
-# Of Gradio's variables the page reads these. Others start what it does without, such as a debugger,
-# or serve more files.
+# Of Gradio's variables the page reads these. Others start a debugger, for instance, or serve
+# more files.
 READ = {HOST, PORT, TEMPORARY, PATH, "GRADIO_MCP_SERVER", "GRADIO_SHARE"}
 READ |= {"GRADIO_ANALYTICS_ENABLED"}
 TIMEOUTS = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")  # which the Hub's client reads
-# What HTTP clients read, in small or large letters, and what it must be.
+# Variables that HTTP clients read, in small or large letters, and their values.
 PROXY = "an address such as http://proxy:8080"
 CONNECTIONS = {
     "http_proxy": PROXY,
@@ -35,7 +35,7 @@ CONNECTIONS = {
 def prepare(port: int | None) -> int | None:
     """Prepare the environment. Return the port to listen on, or None for the first free one.
 
-    `port` is the command line's. Raise ValueError, which names the variable and what is allowed.
+    `port` is the command line's. Raise ValueError with the variable and its allowed values.
     """
     for name, value in list(os.environ.items()):
         if name.startswith("GRADIO_") and (name not in READ or not value):
@@ -102,7 +102,7 @@ def check_connections() -> None:
 
 def refusal() -> Exception | None:
     """Return why Gradio's HTTP client refuses the proxies and certificates, or None."""
-    import httpx  # not above: `app` tells whoever has not installed it
+    import httpx  # not above: `app` reports a missing package
 
     try:
         httpx.Client().close()

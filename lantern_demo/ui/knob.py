@@ -1,9 +1,8 @@
-"""One setting at five values, with what each gains and what it costs."""
+"""One setting at five values, with the gain and the cost of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -17,7 +16,7 @@ from lantern_demo.settings.knobs import KNOBS, seed_of, short_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence
 from lantern_demo.ui.compare import prompt_and_settings
-from lantern_demo.ui.components import Updates, Widgets, answer, asked, status_html
+from lantern_demo.ui.components import Updates, Widgets, answer, asked, outcomes, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
@@ -116,17 +115,14 @@ def explore(
 def _points(service: Service, e: Explorer, name: str, requests: list[Request]) -> Iterator[Updates]:
     found: list[tuple[str, Generation]] = []  # vanilla first
     for value, request in zip(KNOBS[name].explored, requests, strict=True):
-        with closing(service.frames(request, False)) as events:
-            for event in events:
-                if isinstance(event, MethodFailed):
-                    raise RuntimeError(event.message)
-                yield {e.told: gr.skip()}  # a run can be stopped only between two answers
-                if not isinstance(event, Generation):
-                    continue
-                if event.method == "vanilla":
-                    found.insert(0, (METHODS["vanilla"].label, event))
-                else:
-                    found.append((f"{KNOBS[name].symbol} = {value:g}", event))
+        drawn = yield from outcomes(service, e.told, request)
+        for one in drawn.values():
+            if isinstance(one, MethodFailed):
+                raise RuntimeError(one.message)
+            if one.method == "vanilla":
+                found.insert(0, (METHODS["vanilla"].label, one))
+            else:
+                found.append((f"{KNOBS[name].symbol} = {value:g}", one))
         alone = found[0][1].stats.decode_seconds
         told = status_html(texts.exploring(len(found) - 1, len(requests)), "busy")
         shots = gr.update(value=[(one.image, label) for label, one in found], visible=True)

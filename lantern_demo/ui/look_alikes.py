@@ -121,15 +121,11 @@ class LookAlikes:
         with torch.inference_mode():
             table = pipe.neighbours(place.settings.neighbours)
             rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
-            liked = self._liked(pipe, place.prompt, place.settings.sampling(), tuple(place.tokens))[
-                cell
-            ]
+            sampling = place.settings.sampling()
+            liked = self._liked(pipe, place.prompt, sampling, tuple(place.tokens))[cell]
         drafted = [token for row in rows for token in row]
-        wanted = list(
-            dict.fromkeys(
-                [place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]
-            )
-        )
+        shown = [place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]
+        wanted = list(dict.fromkeys(shown))
         nodes = [Node(cell, {cell: token}) for token in wanted] + (tree or [])
         inside = [node for node in nodes if node.cell < len(place.tokens)]
         numbers = iter(range(len(wanted), len(inside)))

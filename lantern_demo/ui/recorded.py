@@ -35,7 +35,7 @@ class Recorded:
 def recorded_runs() -> tuple[Recorded, ...]:
     """Return all recorded examples, in the order of their file names.
 
-    Raise ValueError where git left a pointer in the place of one.
+    Raise ValueError where git left a pointer instead of a file.
     """
     files = sorted(FOLDER.glob("*.json.gz"))
     for path in files:
@@ -108,7 +108,6 @@ def thumbnails(runs: Iterable[Recorded]) -> list[tuple[Image.Image, str]]:
     """Return a small picture and the prompt of each run."""
     found = []
     for run in runs:
-        address = next(iter(run.pictures.values()), None)
-        if address is not None:
-            found.append((picture_of(address).resize((THUMBNAIL, THUMBNAIL)), run.record["prompt"]))
+        picture = picture_of(next(iter(run.pictures.values())))
+        found.append((picture.resize((THUMBNAIL, THUMBNAIL)), run.record["prompt"]))
     return found

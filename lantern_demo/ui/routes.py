@@ -1,4 +1,4 @@
-"""The addresses beside the page and its API.
+"""Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
 get the others when they need them: /palettes/{model} and /look.js.

@@ -36,7 +36,7 @@ def stem(method: str) -> str:
 
 
 def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
-    """Return what a card shows of a lane: numbers and texts, never markup.
+    """Return the numbers and texts that a lane shows, never markup.
 
     settings: those of a finished lane.
     """

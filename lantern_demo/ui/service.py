@@ -175,7 +175,7 @@ class Service:
 
     @property
     def warning(self) -> str | None:
-        """Return what is amiss, in sentences for page, /models and /healthz, or None.
+        """Return the faults in sentences for page, /models and /healthz, or None.
 
         That is an unused GPU, or a first model that was loaded without the drafter that is
         published for it.

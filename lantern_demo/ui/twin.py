@@ -1,9 +1,8 @@
-"""A relaxed method beside its exact twin: the same tree and random numbers, without relaxation."""
+"""A relaxed method and its exact twin: the same tree and random numbers, without relaxation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from html import escape
 from math import isqrt
@@ -17,7 +16,7 @@ from lantern_demo.runs.pipeline import twin_settings
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, answer, asked, status_html
+from lantern_demo.ui.components import Updates, Widgets, answer, asked, outcomes, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import around, picture_of, webp_address
 from lantern_demo.ui.service import Service
@@ -81,15 +80,11 @@ def compare_twins(
     request = yield from asked(service, t.told, model, make)
     if request is None:
         return
-    twin = None
-    with closing(service.frames(request, False)) as events:
-        for event in events:
-            if isinstance(event, MethodFailed):
-                yield {t.told: status_html(event.message, "error")}
-                return
-            twin = event if isinstance(event, Generation) else None
-            yield {t.told: gr.skip()}  # a run can be stopped only between two answers
-    assert twin is not None
+    found = yield from outcomes(service, t.told, request)
+    twin = found[method]
+    if isinstance(twin, MethodFailed):
+        yield {t.told: status_html(twin.message, "error")}
+        return
     own, grid = picture_of(shown.pictures[method]), isqrt(twin.stats.tokens)
     entry = record["methods"][method]
     alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
@@ -114,7 +109,7 @@ def outlined(image: Image.Image, cells: list[int], grid: int) -> Image.Image:
 
 
 def _zooms(own: Image.Image, twin: Generation, alike: list[int], grid: int) -> str:
-    """Return the look-alikes nearest to the middle as HTML, each beside the twin's picture."""
+    """Return the look-alikes nearest to the middle as HTML, each next to the twin's picture."""
     middle = (grid - 1) / 2
 
     def away(cell: int) -> float:
