@@ -235,11 +235,7 @@ def _events(
             pictures: dict[str, str] = {}
             # a run can be stopped only between two answers
             if isinstance(event, Frame) and not event.lanes:
-                yield {
-                    w.status: gr.skip()
-                    if event.ready is None
-                    else status_html(_made_ready(event.ready), "busy")
-                }
+                yield {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
                 continue
             starts.append({method: len(tokens) for method, tokens in shown.told.items()})
             if isinstance(event, Frame):
@@ -277,7 +273,10 @@ def _events(
 
 
 def _made_ready(what: str) -> str:
-    return texts.READING if what == PROMPT else texts.WARMING_UP.format(label=LABELS[what])
+    """Return the status line while the prompt is read or a method is warmed up."""
+    if what == PROMPT:
+        return status_html(texts.READING, "busy")
+    return status_html(texts.WARMING_UP.format(label=LABELS[what]), "busy")
 
 
 def _through(lanes: dict[str, Lane]) -> str:

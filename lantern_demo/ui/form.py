@@ -35,11 +35,9 @@ def add_settings(service: Service, sentence: Sentence, others: gr.CheckboxGroup)
     knobs |= other_knobs(service)
     knobs = {name: knobs[name] for name in ON_THE_FORM}
     told = answer("settings-told")
+    buttons = (texts.PAPER, "paper", published), (texts.RESET, "reset", reset)
     with gr.Row():
-        for title, elem_id, fill in (
-            (texts.PAPER, "paper", published),
-            (texts.RESET, "reset", reset),
-        ):
+        for title, elem_id, fill in buttons:
             button = gr.Button(title, min_width=120, elem_id=elem_id)
             filling = partial(fill, service, told, knobs)
             button.click(filling, [model], [told, *knobs.values()], **AT_ONCE)

@@ -21,11 +21,8 @@ from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 # The settings that can be explored, those that bound a relaxation first.
-EXPLORED = [
-    name
-    for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
-    if knob.explored
-]
+EXPLORED = [name for name, knob in KNOBS.items() if knob.explored]
+EXPLORED.sort(key=lambda name: not KNOBS[name].bounds)
 HEAD = ("Value", "Steps", "Seconds", "Speedup", "Look-alikes")
 
 

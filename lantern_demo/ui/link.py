@@ -79,9 +79,8 @@ def read(
     except ValueError as error:
         refused["prompt"] = str(error)
     try:
-        asked.methods = (
-            None if methods is None else [method.id for method in methods_of(methods.split(","))]
-        )
+        if methods is not None:
+            asked.methods = [method.id for method in methods_of(methods.split(","))]
     except ValueError as error:
         refused["methods"] = str(error)
     changes = {name: _value(name, value) for name, value in given.items()}

@@ -53,13 +53,8 @@ def choose(
     """
     info = service.offered()[model]
     by_class = info.kind == "class"
-    text = (
-        prompt
-        if prompt is not None
-        else FIRST_CLASS
-        if by_class
-        else (*info.prompts, texts.EXAMPLES[0][0])[0]
-    )
+    first = FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
+    text = first if prompt is None else prompt
     values = settings or Settings(**info.preset)
     usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
     boxes = {}
@@ -85,11 +80,9 @@ def usable_methods(service: Service, info: ModelInfo) -> list[Method]:
 def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None) -> list[str]:
     """Return which of these methods a model can be decoded with; its default ones for None."""
     usable = usable_methods(service, info)
-    return (
-        default_methods(usable)
-        if methods is None
-        else [method.id for method in usable if method.id in methods]
-    )
+    if methods is None:
+        return default_methods(usable)
+    return [method.id for method in usable if method.id in methods]
 
 
 def choose_another(service: Service, form: Form, model: str, before: str) -> dict[Any, Any]:

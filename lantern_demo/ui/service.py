@@ -358,13 +358,10 @@ class Service:
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
-        # ZeroGPU takes its device back without notice; the finished pictures should be sent by
-        # then.
-        seconds = (
-            min(self.run_seconds, self._lease(request, previews) - 2)
-            if on_zero_gpu()
-            else self.run_seconds
-        )
+        seconds = self.run_seconds
+        if on_zero_gpu():
+            # It takes its device back without notice; the finished pictures should be sent by then.
+            seconds = min(seconds, self._lease(request, previews) - 2)
         if pipe.info.published is not None:  # its text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
         with closing(pipe.race(request, seconds)) as events:
@@ -377,9 +374,8 @@ class Service:
                     places = range(event.committed - len(event.tokens), event.committed)
                     tokens[method].update(zip(places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = zip(
-                        places, (kind[0] for kind in event.kinds), event.tokens, strict=True
-                    )
+                    kinds = (kind[0] for kind in event.kinds)
+                    fresh = zip(places, kinds, event.tokens, strict=True)
                     changed[method] = Progress(
                         event.committed, event.index, event.seconds, (*before, *fresh)
                     )

@@ -399,13 +399,9 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
 def to_visitor(message: str) -> str:
     """Turn a refusal of the API, which begins with a parameter, into a sentence for a visitor."""
     name, _, rest = message.partition(" ")
-    first = (
-        KNOBS[name].label
-        if name in KNOBS
-        else "The prompt"
-        if name == "prompt"
-        else name[:1].upper() + name[1:]
-    )
+    first = "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
+    if name in KNOBS:
+        first = KNOBS[name].label
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
@@ -501,9 +497,7 @@ def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
 
 
 def exploring(done: int, total: int) -> str:
-    return (
-        "Drawing Vanilla, then the first value." if not done else f"{done} of {total} values drawn."
-    )
+    return f"{done} of {total} values drawn." if done else "Drawing Vanilla, then the first value."
 
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
