@@ -62,6 +62,12 @@ def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
     assert pipe.generate("a lantern", "typical").stats.tree == "static chain of 3 (default)"
 
 
+def test_a_method_from_outside_may_be_registered_again(registered: None) -> None:
+    """As when a notebook's cell runs twice."""
+    row = replace(METHODS["typical"], summary="Other words.")
+    assert register(row) is row is METHODS["typical"]
+
+
 def test_what_is_no_method_is_refused(registered: None) -> None:
     row = Method("mine", "Mine", StaticTree, Rule(), True, "A row.")
     relaxed = {"rule": LanternPlusPlus(2, 3.0), "lossless": False}

@@ -63,13 +63,14 @@ METHODS: dict[str, Method] = {row.id: row for row in _ROWS}
 
 def register(method: Method) -> Method:
     """Add a method to this process: its drafts, and its rule with the rule's values. Return it.
-    Raise ValueError for an id in use, and for a row that cannot be run."""
+    It replaces one registered before with its id. Raise ValueError for the id of a method here,
+    and for a row that cannot be run."""
     name, rule = method.id, method.rule
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9+-]{0,39}", name):
         raise ValueError(
             f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -"
         )
-    if name in METHODS:
+    if name in {row.id for row in _ROWS}:
         raise ValueError(f"method id is {name!r}, which there is already; take another")
     if not isinstance(method.drafts, type) or not issubclass(method.drafts, DraftConfig):
         raise ValueError(
