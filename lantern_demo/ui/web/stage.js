@@ -121,7 +121,8 @@ function goOn(view, views, racing) {
   for (const one of state.lanes) {
     if (one.data) continue;
     const told = view.fresh[one.view.id] ?? [];
-    one.drawn.fresh = told.flatMap(([at]) => (one.drawn.cells.has(at) ? [] : [at]));
+    const isNew = ([at]) => racing && !one.drawn.cells.has(at);
+    one.drawn.fresh = told.filter(isNew).map(([at]) => at);
     for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
     const address = view.pictures[one.view.id];
     if (address) {
