@@ -123,6 +123,16 @@ def test_a_spoilt_record_is_refused(
         read_record(json.dumps(spoilt).encode())
 
 
+def test_a_comparison_with_the_targets_draw_knows_two_outcomes(pipe: Pipeline) -> None:
+    """0, it is the draft, and -1, it is another token."""
+    written = pipe.generate("a lantern", "eagle1", tree="small", seed=5).record
+    compared = written["methods"]["eagle1"]["events"]["compared"]
+    assert {near for step in compared for _, _, near, _ in step} == {0, -1}
+    compared[1][0][2] = 1
+    with pytest.raises(ValueError, match="compared must list a node of the tree, a token, 0 or -1"):
+        parsed(written)
+
+
 def test_what_is_no_record_is_refused() -> None:
     for data in (b"", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b"7", b'{"prompt": "a lantern"}'):
         with pytest.raises(ValueError, match="this is not a run record"):

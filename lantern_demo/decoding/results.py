@@ -21,8 +21,8 @@ class Compared(NamedTuple):
 
     node: int
     drawn: int  # the token that the target drew there
-    near: int  # 0: the draft; j: the j-th of its neighbours that count; -1: neither
-    tokens: int  # tokens that stand for the draft, itself included
+    near: int  # 0: it is the draft; -1: another token
+    tokens: int  # that stand for the draft: itself, 1
 
 
 class Judged(NamedTuple):

@@ -174,8 +174,7 @@ class Events:
     target's own. `trees` are the draft trees, and `trials` the tried drafts: node, the target's
     probability, the rule's score, and the threshold that the score had to exceed (greedy: reach).
     With shared noise there are `compared` instead: node, the token that the target itself drew
-    there, its index (0: the draft, j: the j-th member among the draft's neighbours, -1: neither),
-    and the number of members, the draft included.
+    there, 0 if that is the draft and otherwise -1, and 1.
     """
 
     compared: Many[Many[list[Any]]] | None = None
@@ -240,8 +239,8 @@ def _consistent(entry: Entry) -> Entry:
             numbers = "a node of the tree and three numbers of 0 to 1000"
             raise ValueError(f"trials must list {numbers} for each draft that was tried")
         held = events.compared[step] if events.compared else []
-        if not all(_within(row, (1, 0, -1, 1), (last, *[2**20] * 3), 4) for row in held):
-            numbers = "a node of the tree, a token, where it stands and how many stand there"
+        if not all(_within(row, (1, 0, -1, 1), (last, 2**20, 0, 1), 4) for row in held):
+            numbers = "a node of the tree, a token, 0 or -1, and 1"
             raise ValueError(f"compared must list {numbers}")
     if not set(entry.tree_settings) <= set(OF_TREES):
         raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")

@@ -229,7 +229,7 @@ def _models(service: Service) -> Callable[..., Any]:
                     "threads": pipe.threads.count,
                     "threads_reason": pipe.threads.reason,
                 }
-                for pipe in service.loaded.values()
+                for pipe in list(service.loaded.values())  # another may be loaded meanwhile
             ],
             "methods": [
                 {
