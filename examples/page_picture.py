@@ -28,7 +28,9 @@ SHOWN = 960  # pixels wide
 FRAMES, FRAME, REST = 64, 90, 2500  # of the film; ms of a frame, and of the last
 FILM_WIDTH = 800  # pixels
 RACES = 10  # timed ones
-LANES = "lanternRun.lanes.map(({ id, speedup, steps }) => ({ id, speedup, steps }))"
+# of a finished race: each method's steps, and the seconds to its last piece
+LANES = """lanternRun.lanes.map(({ id, steps, milliseconds }) =>
+  ({ id, steps, seconds: milliseconds.at(-1) / 1000 }))"""
 TABS = ("Look-alikes", "Numbers")  # shown on the phone after the race and the look at a piece
 
 
@@ -121,7 +123,10 @@ def races(browser: Browser, url: str, path: Path) -> None:
         page.locator("#stop:disabled").wait_for(state="attached")
         seconds.append(time.monotonic() - began)
         page.wait_for_function("run => lanternRun.run !== run", arg=shown)
-        lanes += page.evaluate(LANES) if number else []
+        if number:
+            raced = page.evaluate(LANES)
+            alone = next(lane["seconds"] for lane in raced if lane["id"] == "vanilla")
+            lanes += [{**lane, "speedup": alone / lane["seconds"]} for lane in raced]
     names = dict.fromkeys(lane["id"] for lane in lanes)
     rows = {name: spread([lane for lane in lanes if lane["id"] == name]) for name in names}
     told = {"race_seconds": median(seconds[1:]), "races": seconds[1:], "rows": rows}

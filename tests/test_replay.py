@@ -4,9 +4,12 @@ piece.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -98,6 +101,24 @@ def click_cell(page: Page, cell: int) -> None:
             "y": (cell // 16 + 0.5) * box["height"] / 16,
         }
     )
+
+
+# -- the race
+
+
+def test_races_are_timed_in_a_browser(
+    browser: Browser, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One race, as `examples/page_picture.py` times ten of them."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    program = import_module("page_picture")
+    monkeypatch.setattr(program, "RACES", 1)
+    program.races(browser, server, tmp_path / "page.json")
+    told = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))
+    rows = told["rows"]
+    assert list(rows) == DEFAULT and len(told["races"]) == 1
+    assert rows["vanilla"]["speedup"] == 1 and rows["eagle1"]["speedup"] > 0
+    assert rows["vanilla"]["steps"] > rows["lantern++"]["steps"]
 
 
 # -- the replay
