@@ -258,7 +258,7 @@ def columns_table(numbers: Numbers) -> str:
 
 
 def outside_table(numbers: Numbers) -> str:
-    """Show the methods that are examples. Each has a run of its own with vanilla."""
+    """Show the methods that are examples. Each was raced with vanilla."""
     found = {
         "OPT-Tree": ("more_methods", numbers["opt-tree"]["rows"]["opt-tree"]),
         "ZipAR": ("zipar", numbers["zipar"]),

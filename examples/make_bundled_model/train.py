@@ -339,7 +339,7 @@ Scenes = tuple[Tensor, dict[str, Tensor]]  # token ids [B, 256] int16 and attrib
 def true_scenes(
     world: World, seed: int, wanted: int, ended: Callable[[], bool] = lambda: False
 ) -> Scenes:
-    """Draw and tokenise groups of scenes, until there are `wanted` scenes or `ended` says so."""
+    """Draw and tokenise groups of scenes, until there are `wanted` of them or `ended` is true."""
     ids, found = list[Tensor](), []
     while len(ids) * world.group < wanted and not (ids and ended()):
         pictures, attributes = world.drawn(seed + len(ids))

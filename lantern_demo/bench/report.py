@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 def parser_of(description: str | None, command: str = "") -> argparse.ArgumentParser:
     """Return the parser of a program, or of `python -m lantern_demo.bench COMMAND`.
 
-    Its help shows the description as it is written.
+    Its help keeps the description's line breaks.
     """
     prog = f"python -m lantern_demo.bench {command}" if command else None
     as_written = argparse.RawDescriptionHelpFormatter

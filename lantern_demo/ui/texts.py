@@ -94,9 +94,9 @@ NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
 OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
-    "The twin has the same tree and the same random numbers, but keeps no look-alikes. The "
-    "pictures differ from the first guess on to which neighbours lent probability. Compare their "
-    "steps, and how well each shows the prompt."
+    "The twin has the same tree and the same random numbers, but keeps no look-alikes. The pieces "
+    "are the same up to the first guess to which neighbours lent probability. Compare the steps, "
+    "and how well each picture shows the prompt."
 )
 TWIN_SLIDER = "Left: the exact twin. Right: the method, its look-alikes outlined."
 TWIN_BUSY = "Drawing the twin."
