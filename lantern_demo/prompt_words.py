@@ -1,9 +1,9 @@
-"""Read what a prompt asks of a model with a small vocabulary, and explain undrawable prompts."""
+"""Read what a prompt asks of a model with a small vocabulary, and complete it to what is drawn."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +16,7 @@ from lantern_demo.scenes import (
     OF_LANTERNS,
     SHOWN,
     SINGULAR,
+    SURE,
     THING_PLACES,
     WORDINGS,
     worded,
@@ -23,41 +24,76 @@ from lantern_demo.scenes import (
 
 # offered for a prompt that names nothing that the model draws; the page begins with it
 USUAL = "three red round lanterns over a lake at dusk"
-NUMBER, THING, PLACE = "count", "thing", "place"
+NUMBER, THING, PLACE, TIME = "count", "thing", "place", "time"
 ARTICLE = "a"  # a number in captions, but mostly not in other sentences
-ARTICLES = frozenset((ARTICLE, "an"))
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
+OFFERS = 4  # prompts that a refusal names
+
+ONE_KIND = "This model draws one kind of thing in a picture."
+ONE_THING = "This model draws one of a thing, without a colour or kind."
+
+# What people ask for, by the thing that comes nearest. A refusal offers that thing.
+MEANT = {
+    "lantern": "lamp light candle fire torch bulb star sun moon lampion festival",
+    "cat": "kitty tiger lion leopard panther pet",
+    "dog": "wolf hound doggy corgi husky pug animal",
+    "fox": "squirrel raccoon rabbit bunny hare",
+    "bear": "panda koala teddy toy monkey gorilla",
+    "elephant": "rhino hippo mammoth giraffe",
+    "cow": "bull sheep goat pig horse pony zebra donkey deer farm",
+    "penguin": "bird owl eagle parrot snowman",
+    "duck": "goose swan chicken hen boat ship sailboat",
+    "turtle": "tortoise frog snail lizard dinosaur dragon crocodile snake fish",
+    "butterfly": "moth bee insect ladybug flower rose fairy",
+    "apple": "pear cherry tomato fruit orange peach food",
+    "strawberry": "berry raspberry cake dessert mushroom pizza",
+    "car": "truck vehicle taxi motorcycle motorbike bicycle bike",
+    "bus": "train van tram rocket plane airplane spaceship",
+    "castle": "house home palace tower city building church fortress",
+    "balloon": "kite ball bubble",
+    "umbrella": "parasol rain tree",
+    "guitar": "violin piano music",
+    "crown": "king queen princess ring gold portrait",
+}
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a model draws for a prompt: a caption, and why it lacks something that was asked.
+
+    `seed` is one with which every method draws the thing, where one is known.
+    """
+
+    prompt: str
+    why: str | None = None
+    seed: int | None = None
+
+
+class NotDrawn(ValueError):
+    """A prompt names nothing that the model draws. `prompts` are the nearest that it can draw."""
+
+    def __init__(self, things: Sequence[str], prompts: list[str]) -> None:
+        known = f"lanterns and {', '.join(things)}" if things else "only lanterns"
+        super().__init__(f"This model draws {known}. Try: {prompts[0]}")
+        self.prompts = prompts
 
 
 @dataclass(frozen=True)
 class Reading:
     """The requests of a prompt: a phrase for each part that it has, and the kinds of its things.
 
-    The first thing that the model is asked for counts. `counted` says whether an article or a
-    number stands before it.
+    The first thing that the model is asked for counts.
     """
 
     said: Mapping[str, str]
     kinds: frozenset[int]
-    counted: bool
 
     @property
     def lanterns(self) -> bool:
         """Return whether the prompt asks for lanterns first."""
         return self.said.get(THING) in WORDINGS[THING][0]
-
-    @property
-    def drawable(self) -> bool:
-        """Return whether the model draws such a prompt: lanterns in any words, or one thing.
-
-        Things have no colour and no shape, and without a number the model draws another one.
-        """
-        if len(self.kinds) != 1 or THING not in self.said:
-            return False
-        one = self.counted and self.said.get(NUMBER) in SINGULAR
-        return self.lanterns or (one and not self.said.keys() & set(OF_LANTERNS))
 
 
 class Phrasebook:
@@ -81,6 +117,11 @@ class Phrasebook:
         }
         self.readings = self._readings()
         self.usual = self.read(USUAL).said
+
+    @property
+    def things(self) -> list[str]:
+        """Return the plain names of the things that the model is asked for, without lanterns."""
+        return [phrases[0] for phrases in self.parts[THING] if phrases[0] != LANTERN]
 
     def _known(self, phrases: tuple[str, ...]) -> list[str]:
         """Return the different phrases whose words are all of the vocabulary."""
@@ -113,41 +154,101 @@ class Phrasebook:
 
     def read(self, prompt: str) -> Reading:
         """Return the requests that the known words of a prompt make."""
-        plain = unicodedata.normalize("NFKC", prompt).lower()
-        text = f" {' '.join(word for word, _ in Whitespace().pre_tokenize_str(plain))} "
+        text = f" {' '.join(_words(prompt))} "
         said: dict[str, str] = {}
         for words, part, phrase in self.readings:
             if part not in said and f" {words} " in text:
                 said[part], text = phrase, text.replace(f" {words} ", f" {GAP} ")
         found = sorted((text.find(f" {form} "), form) for form in self.forms if f" {form} " in text)
-        shown = [(at, form) for at, form in found if self.forms[form][0] in SHOWN]
-        counted = NUMBER in said
-        if shown:
-            at, form = shown[0]
-            said[THING] = self.forms[form][1]
-            counted |= not ARTICLES.isdisjoint(text[:at].split())
-            if form == said[THING]:
-                said.setdefault(NUMBER, SINGULAR[0])
+        for _, form in found:
+            kind, name = self.forms[form]
+            if kind in SHOWN:
+                said[THING] = name
+                if form == name:
+                    said.setdefault(NUMBER, SINGULAR[0])
+                break
         ordered = {part: said[part] for part in WORDINGS if part in said}
-        return Reading(ordered, frozenset(self.forms[form][0] for _, form in found), counted)
+        return Reading(ordered, frozenset(self.forms[form][0] for _, form in found))
 
-    def nearest(self, prompt: str) -> str:
-        """Return the nearest prompt of known phrases alone that is drawn reliably."""
-        said = dict(self.read(prompt).said)
-        if THING not in said:
-            said = {**self.usual, **said}
-        elif said[THING] not in WORDINGS[THING][0]:
-            said = {part: phrase for part, phrase in said.items() if part not in OF_LANTERNS}
-            if said.get(NUMBER) not in SINGULAR:
-                said[NUMBER] = SINGULAR[0]
-        if PLACE in said:
-            places, other = WORDINGS[PLACE], THING_PLACES
-            if said[THING] not in WORDINGS[THING][0]:
-                places, other = other, places
-            if not any(said[PLACE] in phrases for phrases in places):
-                same = next(i for i, phrases in enumerate(other) if said[PLACE] in phrases)
-                said[PLACE] = places[same][0]
+    def completed(self, prompt: str) -> Completed:
+        """Return what is drawn for a prompt.
+
+        Lanterns are drawn from any words. A thing gets a place and a time where it is drawn surely,
+        and the plainest wording. Raises NotDrawn for a prompt that names nothing of both.
+        """
+        reading = self.read(prompt)
+        if THING not in reading.said:
+            raise NotDrawn(self.things, self._offers(prompt, reading.said))
+        if not reading.lanterns:
+            return self._thing(reading)
+        if len(reading.kinds) == 1:
+            return Completed(prompt)
+        return Completed(self._lanterns(reading.said), ONE_KIND)
+
+    def _lanterns(self, said: Mapping[str, str]) -> str:
+        """Return the caption of lanterns that comes nearest."""
+        said = dict(said)
+        place = _class_of(PLACE, said)
+        if place is not None and said[PLACE] not in WORDINGS[PLACE][place]:
+            said[PLACE] = WORDINGS[PLACE][place][0]
         return worded(said)
+
+    def _thing(self, reading: Reading) -> Completed:
+        said = reading.said
+        kind = self.forms[said[THING]][0]
+        name = NOUNS[kind][0][0]
+        place, time = _class_of(PLACE, said), _class_of(TIME, said)
+        moon = _class_of("moon", said)
+        at = [
+            min(SURE[name].at, key=lambda one: (one[0] != place, one[1] != time)),
+            SURE[name].at[0],
+        ][place is None and time is None]
+        caption = {
+            NUMBER: SINGULAR[0],
+            THING: name,
+            PLACE: THING_PLACES[at[0]][0],
+            TIME: WORDINGS[TIME][at[1]][0],
+        }
+        why = []
+        if len(reading.kinds) > 1:
+            why.append(ONE_KIND)
+        if said.get(NUMBER) not in SINGULAR or said.keys() & set(OF_LANTERNS):
+            why.append(ONE_THING)
+        if place not in (None, at[0]) or time not in (None, at[1]):
+            why.append(f"This model draws no {name} surely at that place and time.")
+        if moon is not None:
+            caption["moon"] = WORDINGS["moon"][moon][0]
+        usual = at == SURE[name].at[0] and moon is None
+        return Completed(worded(caption), " ".join(why) or None, SURE[name].seed if usual else None)
+
+    def _offers(self, prompt: str, said: Mapping[str, str]) -> list[str]:
+        """Return prompts for one that names nothing that is drawn, the nearest by meaning first."""
+        words = set(_words(prompt))
+        words |= {word.removesuffix("s") for word in words} | {
+            word.removesuffix("es") for word in words
+        }
+        near = [name for name, meant in MEANT.items() if not words.isdisjoint(meant.split())]
+        names = [name for name in dict.fromkeys([*near, LANTERN, *SURE]) if name in self.forms]
+        offers = []
+        for name in names:
+            if name == LANTERN:
+                offers.append(self._lanterns({**self.usual, **said}))
+            elif name in self.things:
+                offers.append(self._thing(Reading({**said, THING: name}, frozenset())).prompt)
+        return offers[:OFFERS]
+
+
+def _words(prompt: str) -> list[str]:
+    plain = unicodedata.normalize("NFKC", prompt).lower()
+    return [word for word, _ in Whitespace().pre_tokenize_str(plain)]
+
+
+def _class_of(part: str, said: Mapping[str, str]) -> int | None:
+    """Return the class index of a phrase of place, time or moon, or None if there is none."""
+    classes = list(WORDINGS[part])
+    if part == PLACE:
+        classes = [a + b for a, b in zip(classes, THING_PLACES, strict=True)]
+    return next((kind for kind, phrases in enumerate(classes) if said.get(part) in phrases), None)
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:
@@ -161,28 +262,10 @@ def _of(words: frozenset[str]) -> Phrasebook | None:
     return Phrasebook(words) if words.issuperset(plain) else None
 
 
-def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
-    """Return why a model of few words cannot draw a prompt, and the nearest one that it can draw.
+def completed(info: ModelInfo, prompt: str) -> Completed:
+    """Return what a model draws for a prompt: the prompt itself for a model that reads any text.
 
-    Return None if it can draw this one."""
+    Raises NotDrawn for a prompt that names nothing that the model draws.
+    """
     book = phrasebook(info)
-    if book is None or (reading := book.read(prompt)).drawable:
-        return None
-    things = len(book.parts[THING]) - 1
-    if THING not in reading.said:
-        drawn = f"lanterns and {things} things" if things else "only lanterns"
-        why = f"This model draws {drawn}, and the prompt names none of them."
-    elif len(reading.kinds) > 1:
-        why = "This model draws one kind of thing in a picture."
-    else:
-        why = "This model draws one of a thing, without a colour or kind."
-    return why, book.nearest(prompt)
-
-
-def warning(info: ModelInfo, prompt: str) -> str | None:
-    """Return the warning for a prompt that the model cannot draw, otherwise None."""
-    lacking = cannot_draw(info, prompt)
-    if lacking is None:
-        return None
-    why, nearest = lacking
-    return f"The picture does not show the prompt. {why} Try: {nearest}"
+    return Completed(prompt) if book is None else book.completed(prompt)

@@ -21,8 +21,8 @@ from tiny import ran
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import USUAL
 from lantern_demo.runs.record import image_hash, parsed
+from lantern_demo.scenes import SURE
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -34,7 +34,7 @@ from lantern_demo.version import __version__
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPT = "two red zebra lanterns over a lake"
 NUMBERS = "method decode_seconds steps mean_accepted_length changed"
-NUMBERS += " model seed unknown_words warning"
+NUMBERS += " model seed unknown_words completed warning"
 SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
 
@@ -206,12 +206,16 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
     assert record["methods"]["sjd"]["steps"] == drawn["steps"]
 
 
-def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(client: Client) -> None:
-    why = "This model draws lanterns and 19 things, and the prompt names none of them."
-    warned = f"The picture does not show the prompt. {why} Try: {USUAL}"
-    assert client.predict("a zebra", method="vanilla", api_name="/draw")[1]["warning"] == warned
-    record = client.predict("a zebra", methods=["vanilla"], api_name="/compare")[1]
-    assert record["warning"] == warned and parsed(record)["warning"] == warned
+def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:
+    with pytest.raises(AppError, match=r"^This model draws lanterns and .* Try: one cow in"):
+        client.predict("a zebra", method="vanilla", api_name="/draw")
+    drawn = "one cat on a plain at dusk"
+    numbers = client.predict("two cats", method="vanilla", api_name="/draw")[1]
+    assert numbers["completed"] == drawn and numbers["seed"] == SURE["cat"].seed
+    assert "one of a thing" in numbers["warning"]
+    record = client.predict("a cat", methods=["vanilla"], api_name="/compare")[1]
+    assert (record["prompt"], record["completed"], record["warning"]) == ("a cat", drawn, None)
+    assert parsed(record)["completed"] == drawn
 
 
 # -- the same limits at every boundary

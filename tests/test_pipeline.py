@@ -17,6 +17,7 @@ from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.tokenizer import PictureDecoder
+from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import DEFAULT_SEED
@@ -38,13 +39,13 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
 
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
-    drawn = pipe.generate("two Purple zebras over a lake")
+    drawn = pipe.generate("two Purple zebras lanterns over a lake")
     record = drawn.record
     assert record["unknown_words"] == ["zebras"] and record["settings"]["seed"] == DEFAULT_SEED
-    assert drawn.warning == record["warning"] and "Try: two purple round lanterns" in str(
-        drawn.warning
-    )
-    assert pipe.generate("two purple lanterns over a lake").warning is None
+    assert drawn.warning is None and record["completed"] is None
+    assert "one of a thing" in str(pipe.generate("two cars").warning)
+    with pytest.raises(NotDrawn, match="Try: "):
+        pipe.generate("two Purple zebras over a lake")
 
 
 def test_a_picture_is_drawn_without_unknown_words(pipe: Pipeline) -> None:

@@ -15,9 +15,18 @@ from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from lantern_demo.bench.speed import prompts_for
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.prompt_words import phrasebook, warning
+from lantern_demo.prompt_words import MEANT, NotDrawn, completed, phrasebook
 from lantern_demo.runs.pipeline import info_of
-from lantern_demo.scenes import ATTRIBUTES, NOUNS, OF_LANTERNS, SHOWN, THING_PLACES, WORDINGS
+from lantern_demo.scenes import (
+    ATTRIBUTES,
+    LANTERN,
+    NOUNS,
+    OF_LANTERNS,
+    SHOWN,
+    SURE,
+    THING_PLACES,
+    WORDINGS,
+)
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -50,8 +59,8 @@ def test_full_captions_are_read_and_written_as_they_are() -> None:
     for prompt in prompts_for(INFO, 200):
         reading = BOOK.read(prompt)
         lacks = set() if reading.lanterns else set(OF_LANTERNS)
-        assert reading.said.keys() == WORDINGS.keys() - lacks and reading.drawable
-        assert BOOK.nearest(prompt) == prompt
+        assert reading.said.keys() == WORDINGS.keys() - lacks
+        assert BOOK.completed(prompt).prompt == prompt
 
 
 def test_captions_of_every_wording_are_read() -> None:
@@ -69,7 +78,7 @@ def test_captions_of_every_wording_are_read() -> None:
         }
         assert reading.kinds == {values["thing"]}
         if values["thing"] not in SHOWN:
-            assert "thing" not in reading.said and not reading.drawable
+            assert "thing" not in reading.said
             continue
         for part, phrase in reading.said.items():
             assert phrase in wordings[part][values[part]], (text, part, phrase)
@@ -108,50 +117,85 @@ def test_what_a_prompt_says(prompt: str, said: str) -> None:
     assert {f"{part} {phrase}" for part, phrase in found.items()} == set(said.split(", ")) - {""}
 
 
+ONE_KIND, ONE_THING = "one kind of thing", "one of a thing"
+
+
 @pytest.mark.parametrize(
-    ("prompt", "drawable", "nearest"),
+    ("prompt", "drawn", "why"),
     [
-        ("\u7ea2\u706f\u7b3c", False, "three red round lanterns over a lake at dusk"),
-        ("four lanterns", True, "four lanterns"),
-        ("a red lantern", True, "one red lantern"),
-        ("golden lanterns", True, "golden lanterns"),
-        ("the cat", False, "one cat"),
-        ("cat in a meadow", False, "one cat in a meadow"),
-        ("a cat over still water", True, "one cat on a lake"),
-        ("a cat above still water", True, "one cat on a lake"),
-        ("a lantern in the mountains", True, "one lantern in the mountains"),
-        ("one lantern on a hill", True, "one lantern over the hills"),
-        ("a cat in a tree", False, "one cat"),
-        ("two red zebra sky lanterns by the lake", True, "two red sky lanterns by the lake"),
-        ("a fluffy cat", True, "one cat"),
-        ("two blue cats at night", False, "one cat at night"),
-        ("cats", False, "one cat"),
-        ("kittens in a meadow", False, "one kitten in a meadow"),
-        ("an apple and a castle", False, "one apple"),
-        ("two owls and a car", False, "one car"),
-        ("a rocket at night", False, "three red round lanterns over a lake at night"),
-        ("a green box lantern and a cat", False, "one green box lantern"),
+        ("four lanterns", "four lanterns", ""),
+        ("two red zebra sky lanterns by the lake", "two red zebra sky lanterns by the lake", ""),
+        ("a green box lantern and an apple", "one green box lantern", ONE_KIND),
+        ("a lantern and a cat on a hill", "one lantern over the hills", ONE_KIND),
+        ("a cat", "one cat on a plain at dusk", ""),
+        ("The kitten!", "one cat on a plain at dusk", ""),
+        ("a fluffy cat with a moon", "one cat on a plain at dusk with a full moon", ""),
+        ("an apple", "one apple on a lake at dusk", ""),
+        ("apple in a field in the morning", "one apple on a plain at dawn", ""),
+        ("a cat at midnight", "one cat on a plain at dusk", "no cat surely"),
+        ("a fox on a plain at night", "one fox on a plain at dusk", "no fox surely"),
+        ("two blue cats", "one cat on a plain at dusk", ONE_THING),
+        ("cats", "one cat on a plain at dusk", ONE_THING),
+        ("a cat in a tree", "one cat on a plain at dusk", ONE_KIND),
+        ("two owls and a car over a lake at dawn", "one car on a lake at dawn", ONE_KIND),
     ],
 )
-def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, nearest: str) -> None:
-    assert BOOK.read(prompt).drawable == drawable
-    assert BOOK.nearest(prompt) == nearest
-    offered = BOOK.read(nearest)
-    assert offered.drawable and set(nearest.split()) <= BOOK.words, "what is offered can be drawn"
-    assert BOOK.nearest(nearest) == nearest
+def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:
+    found = completed(INFO, prompt)
+    assert found.prompt == drawn
+    assert why in found.why if why and found.why else not why and found.why is None
+    again = completed(INFO, drawn)
+    assert (again.prompt, again.why) == (drawn, None), "what is drawn needs no completion"
 
 
-def test_only_a_model_of_few_words_warns(tmp_path: Path) -> None:
+def test_a_thing_has_a_seed_where_it_is_drawn_most_surely() -> None:
+    for name, sure in SURE.items():
+        assert completed(INFO, f"a {name}").seed == sure.seed
+    assert completed(INFO, "a cat in the moonlight").seed is None
+    assert completed(INFO, "a car on a plain").seed is None
+    assert completed(INFO, "two lanterns").seed is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "offers"),
+    [
+        ("", ["three red round lanterns over a lake at dusk"]),
+        ("\u7ea2\u706f\u7b3c", ["three red round lanterns over a lake at dusk"]),
+        ("Horses at night", ["one cow"]),
+        ("lamps at night", ["three red round lanterns over a lake at night"]),
+        ("a rocket in the hills", ["one bus in the hills at dusk"]),
+    ],
+)
+def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, offers: list[str]) -> None:
+    with pytest.raises(NotDrawn, match=r"^This model draws lanterns and .*\. Try: ") as refused:
+        completed(INFO, prompt)
+    prompts = refused.value.prompts
+    assert len(set(prompts)) == 4 and prompts[0] in str(refused.value)
+    for offer, found in zip(offers, prompts, strict=False):
+        assert found.startswith(offer)
+    for found in prompts:
+        assert completed(INFO, found).prompt == found
+
+
+def test_the_table_of_meanings_is_of_things_on_offer() -> None:
+    assert set(MEANT) == {LANTERN, *SURE}
+    meant = [word for words in MEANT.values() for word in words.split()]
+    assert len(set(meant)) == len(meant), "a word has one meaning"
+    shown = {form for kind in SHOWN for names in NOUNS[kind] for form in names}
+    assert shown.isdisjoint(meant), "what is drawn needs no meaning"
+
+
+def test_only_a_model_of_few_words_completes(tmp_path: Path) -> None:
     for info in REGISTRY.values():
         assert (phrasebook(info) is None) == (info.published is not None), info.id
-        assert info.published is None or warning(info, "a zebra") is None
+        assert info.published is None or completed(info, "a zebra").prompt == "a zebra"
     for number, text in enumerate(("{", "[]", '{"model": {"vocab": {"cat": 1}}}')):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "words.json").write_text(text, encoding="utf-8")
         info = info_of(folder)
         assert info.vocabulary == (frozenset({"cat"}) if "cat" in text else None)
-        assert warning(info, "a cat") is None
+        assert completed(info, "a cat").prompt == "a cat"
 
 
 def test_words_that_are_left_out_are_named_once_and_few() -> None:

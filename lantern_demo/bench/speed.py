@@ -31,7 +31,7 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
-from lantern_demo.scenes import MOST_LANTERNS, SHOWN, WORDINGS, full_caption
+from lantern_demo.scenes import MOST_LANTERNS, NOUNS, SHOWN, SURE, WORDINGS, full_caption
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
 from lantern_demo.settings.trees import TREES
@@ -69,6 +69,9 @@ def prompts_for(info: ModelInfo, count: int) -> list[str]:
         lanterns = pick(2) == 0
         asked["thing"] = SHOWN[0 if lanterns else 1 + pick(len(SHOWN) - 1)]
         asked["count"] = pick(MOST_LANTERNS) if lanterns else 0
+        if not lanterns:
+            at = SURE[NOUNS[asked["thing"]][0][0]].at
+            asked["place"], asked["time"] = at[pick(len(at))]
         return full_caption(**asked)
 
     return [caption() for _ in range(count)]

@@ -32,7 +32,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table, token_colours
 from lantern_demo.paths import user_path
-from lantern_demo.prompt_words import USUAL, warning
+from lantern_demo.prompt_words import USUAL, Completed, completed
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
@@ -59,6 +59,8 @@ class Read(NamedTuple):
     """A prompt as the target's condition, and the seconds that this took."""
 
     prompt: str
+    completed: Completed  # what is drawn for it
+    unknown: list[str]  # words of the prompt that the model does not know
     encoded: Encoded
     seconds: float
 
@@ -165,14 +167,19 @@ class Pipeline:
     ) -> Request:
         """Check the values of a comparison. methods None means the default ones.
 
-        `trees` are settings of some methods' draft trees that differ from the others'. Raises
-        ValueError with a sentence for a value that is not allowed.
+        `trees` are settings of some methods' draft trees that differ from the others'. Without a
+        seed the one that suits the completed prompt is taken. Raises ValueError with a sentence for
+        a value that is not allowed, and NotDrawn for a prompt that the model cannot draw.
         """
+        asked = self.check_prompt(prompt)
+        done = completed(self.info, asked)
+        if done.seed is not None:
+            settings = {"seed": done.seed, **settings}
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         own = {one.id: common.with_changes(**(trees or {}).get(one.id, {})) for one in chosen}
         self.check_methods(chosen)
-        return Request(self.info.id, self.check_prompt(prompt), own)
+        return Request(self.info.id, asked, own)
 
     # -- drawing
 
@@ -304,16 +311,19 @@ class Pipeline:
 
     @torch.inference_mode()
     def read(self, prompt: str) -> Read:
-        """Encode a checked prompt as the target's condition.
+        """Complete a checked prompt, and encode it as the target's condition.
 
         A published model encodes the same prompt once for consecutive comparisons.
         """
         if self._read is not None and self._read.prompt == prompt:
             return self._read
         clock = Clock(self.device)
+        done = completed(self.info, prompt)
         with clock.measure("text"):
-            encoded = self.networks.text.encode(prompt)
-        found = Read(prompt, encoded, clock.seconds["text"])
+            encoded = self.networks.text.encode(done.prompt)
+        same = done.prompt == prompt
+        unknown = (encoded if same else self.networks.text.encode(prompt)).unknown
+        found = Read(prompt, done, unknown, encoded, clock.seconds["text"])
         if self.info.published is not None:
             self._read = found
         return found
@@ -399,8 +409,7 @@ class Pipeline:
             events=events_of(steps),
         )
         model = Model(self.info.id, self.networks.trained, self.networks.sources)
-        unfit = warning(self.info, read.prompt)
-        record = run_record(model, read.prompt, read.encoded.unknown, unfit, settings, entry)
+        record = run_record(model, read.prompt, read.completed, read.unknown, settings, entry)
         yield Generation(method.id, image, outcome.tokens, entry, record)
 
     def _steps(

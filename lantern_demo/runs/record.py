@@ -27,6 +27,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.results import Judged
 from lantern_demo.faults import writable
+from lantern_demo.prompt_words import Completed
 from lantern_demo.runs.metrics import of_events
 from lantern_demo.runs.stats import (
     MOST_NODES,
@@ -273,7 +274,8 @@ class Record:
     device: Line
     prompt: Annotated[str, Field(max_length=1000), READABLE]
     unknown_words: Words
-    warning: Text | None = None  # why the picture does not show the prompt
+    completed: Annotated[str, Field(max_length=1000), READABLE] | None = None  # the drawn prompt
+    warning: Text | None = None  # why the picture does not show all of the prompt
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
     order: Annotated[Many[Line], Field(min_length=1)]
     methods: Annotated[dict[str, Checked], BeforeValidator(_named)]
@@ -353,8 +355,8 @@ def trial_of(judged: Judged) -> list[float]:
 def run_record(
     model: Model,
     prompt: str,
+    completed: Completed,
     unknown: list[str],
-    warning: str | None,
     settings: Settings,
     entry: Entry,
 ) -> dict[str, Any]:
@@ -367,7 +369,8 @@ def run_record(
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,
-        warning=warning,
+        completed=completed.prompt if completed.prompt != prompt else None,
+        warning=completed.why,
         settings=settings.as_dict(),
         order=[entry.method],
         methods={entry.method: entry},

@@ -98,7 +98,7 @@ class Generation:
 
     @property
     def warning(self) -> str | None:
-        """Why the picture does not show the prompt; None if the model can draw it."""
+        """Why the picture does not show all of the prompt; None if it does."""
         return self.record["warning"]
 
 

@@ -60,8 +60,9 @@ def _draw(service: Service) -> Callable[..., Any]:
             picture: A PNG file.
             numbers: decode_seconds, steps (forward passes), mean_accepted_length (tokens a step),
                 changed (the share of tokens that only the relaxation accepted; 0 where the method
-                is lossless), method, model, seed, unknown_words, and warning: a sentence where the
-                model cannot draw the prompt, else null.
+                is lossless), method, model, seed, unknown_words, completed: the prompt that was
+                drawn where it is another, else null, and warning: why the picture does not show all
+                of the prompt, else null.
         """
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
@@ -72,7 +73,7 @@ def _draw(service: Service) -> Callable[..., Any]:
                 entry = record["methods"][chosen]
                 numbers = {name: entry[name] for name in NUMBERS}
                 numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
-                noted = ("unknown_words", "warning", "not_saved")
+                noted = ("unknown_words", "completed", "warning", "not_saved")
                 numbers |= {name: record[name] for name in noted if name in record}
                 yield pictures.get(chosen), numbers
 
@@ -119,8 +120,9 @@ def _compare(service: Service) -> Callable[..., Any]:
 
         Returns:
             pictures: PNG files by method id.
-            record: The run record: prompt, settings, device, and a warning where the model cannot
-                draw the prompt (else null). Each method has its stats, token ids and, where vanilla
+            record: The run record: prompt, completed (the prompt that was drawn where it is
+                another, else null), settings, device, and a warning where the picture does not show
+                all of the prompt (else null). Each method has its stats, token ids and, where vanilla
                 ran, its speedup.
         """
         given = dict(zip([*usual, *more], values, strict=False))

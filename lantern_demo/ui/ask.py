@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import THING, cannot_draw, phrasebook
+from lantern_demo.prompt_words import THING, NotDrawn, Phrasebook, completed, phrasebook
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
@@ -88,7 +88,7 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     if book is not None and not typing:
         reading = book.read(prompt)
         said = dict(reading.said)
-        typing = not reading.drawable or worded(said) != prompt
+        typing = THING not in said or worded(said) != prompt
     typing = typing or book is None
     thing = said.get(THING, LANTERN)
     lanterns = thing in WORDINGS[THING][0]
@@ -145,7 +145,7 @@ def switched(
     book = phrasebook(info)
     if not typing or book is None:
         return filled(s, info, asked, typing=True)
-    return filled(s, info, book.nearest(asked))
+    return filled(s, info, _nearest(book, asked))
 
 
 def thing_chosen(service: Service, s: Sentence, model: str, *lists: Any) -> Updates:
@@ -153,7 +153,15 @@ def thing_chosen(service: Service, s: Sentence, model: str, *lists: Any) -> Upda
     info = service.offered()[model]
     book = phrasebook(info)
     assert book is not None
-    return filled(s, info, book.nearest(prompt_of(s, False, "", lists)))
+    return filled(s, info, _nearest(book, prompt_of(s, False, "", lists)))
+
+
+def _nearest(book: Phrasebook, prompt: str) -> str:
+    """Return what is drawn for a prompt, or the nearest prompt that the model can draw."""
+    try:
+        return book.completed(prompt).prompt
+    except NotDrawn as error:
+        return error.prompts[0]
 
 
 def surprised(service: Service, s: Sentence, model: str) -> Updates:
@@ -164,25 +172,11 @@ def surprised(service: Service, s: Sentence, model: str) -> Updates:
     said = {part: secrets.choice(options)[0] for part, options in book.parts.items() if options}
     if secrets.randbelow(2):
         return filled(s, info, worded({**said, THING: LANTERN}))
-    return filled(s, info, book.nearest(worded(said)))
+    return filled(s, info, _nearest(book, worded(said)))
 
 
-def to_draw(info: ModelInfo, prompt: Any) -> tuple[Any, list[str]]:
-    """Return the prompt to draw, the nearest one that the model can draw, and why it differs.
-
-    Raise ValueError for a prompt that names nothing that the model draws.
-    """
-    book = phrasebook(info)
-    if (
-        book is None
-        or not isinstance(prompt, str)
-        or not 0 < len(prompt.strip()) <= info.max_prompt
-    ):
-        return prompt, []  # the request itself refuses an empty or a too long one
-    lacking = cannot_draw(info, prompt)
-    if lacking is None:
-        return prompt, []
-    why, nearest = lacking
-    if THING not in book.read(prompt).said:
-        raise ValueError(f"{why} {texts.OFFER} {nearest}")
-    return nearest, [f"{why} {texts.INSTEAD.format(prompt=nearest)}"]
+def told_of(info: ModelInfo, prompt: str) -> list[str]:
+    """Return the sentences that say what is drawn for a prompt, if it is another."""
+    done = completed(info, prompt)
+    drawn = [] if done.prompt == prompt else [texts.DRAWN.format(prompt=done.prompt)]
+    return [*([done.why] if done.why else []), *drawn]

@@ -21,7 +21,7 @@ from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import ON_THE_FORM, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import Sentence, prompt_of, to_draw
+from lantern_demo.ui.ask import Sentence, prompt_of, told_of
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
@@ -72,9 +72,9 @@ def draw(
         chosen = [*(usual or []), *(others or [])]
         if not chosen:
             raise ValueError(texts.NO_METHODS)
-        prompt, more = to_draw(service.offered()[model], written)
-        added.extend(more)
-        return service.request(prompt, model, chosen, {"seed": seed_of(seed), **values})
+        request = service.request(written, model, chosen, {"seed": seed_of(seed), **values})
+        added.extend(told_of(service.offered()[model], request.prompt))
+        return request
 
     request = yield from asked(service, w.status, model, make)
     if request is None:

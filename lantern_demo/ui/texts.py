@@ -121,8 +121,7 @@ ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()} | {"moon": "
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
-OFFER = "Try:"
-INSTEAD = "Drawn instead: {prompt}."
+DRAWN = "Drawn: {prompt}."
 
 TIMING = """
 - The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
