@@ -7,12 +7,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny import ran
 
+from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.ui.service import Service
 
@@ -98,3 +103,51 @@ def test_nothing_else_that_draws_at_random_matters(
         before = torch.random.get_rng_state()
         assert pipe.generate(PROMPT, "lantern++", **SETTINGS[0]).tokens == right[0]["lantern++"]
         assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+# What a notebook may have set before, or another library left behind.
+STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "float64": partial(default_dtype, torch.float64),
+    "bfloat16": partial(default_dtype, torch.bfloat16),
+    "float16": partial(default_dtype, torch.float16),
+    "meta": partial(torch.device, "meta"),  # stands for a GPU
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_whatever_defaults_of_pytorch_the_caller_has_set(
+    folder: Path, pipe: Pipeline, state: str
+) -> None:
+    """Around a load, around runs and around both; and the caller finds its own afterwards."""
+    methods = ["vanilla", "eagle2", "lantern++"]
+
+    def drawn(by: Pipeline) -> list[tuple[list[int], bytes]]:
+        done = by.compare(PROMPT, methods, seed=7, tree="small")
+        return [(e.tokens, e.image.tobytes()) for _, e in done if isinstance(e, Generation)]
+
+    right = drawn(pipe)
+    with STATES[state]():
+        theirs = (
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_autocast_enabled("cpu"),
+        )
+        loaded = load(folder, device="cpu")
+        assert drawn(loaded) == right
+        for _ in loaded.stream(PROMPT, "eagle1"):
+            assert theirs == (
+                torch.get_default_dtype(),
+                torch.get_default_device(),
+                torch.is_autocast_enabled("cpu"),
+            )
+    assert drawn(loaded) == right

@@ -46,6 +46,7 @@ from lantern_demo.settings.settings import (
     settings_of,
 )
 from lantern_demo.settings.trees import drafts_by_device
+from lantern_demo.torch_defaults import own_defaults, with_own_defaults
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
 
@@ -249,6 +250,9 @@ class Pipeline:
 
         So a caller may stop in between. Methods that are not done after `seconds` fail.
         """
+        return with_own_defaults(self._race(request, seconds))
+
+    def _race(self, request: Request, seconds: float | None) -> RunEvents:
         with self.turn():
             limit = Limit(seconds)
             try:
@@ -309,6 +313,7 @@ class Pipeline:
         self._runners.clear()
         release_memory()
 
+    @own_defaults()
     @torch.inference_mode()
     def read(self, prompt: str) -> Read:
         """Complete a checked prompt, and encode it as the target's condition.
@@ -348,6 +353,9 @@ class Pipeline:
 
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
+        return with_own_defaults(self._prepare())
+
+    def _prepare(self) -> Generator[None, None, None]:
         with self.turn():
             read = self.read("0" if self.info.kind == "class" else USUAL)
             for name in self.available_methods:
@@ -456,6 +464,7 @@ class Pipeline:
 
     # -- pictures and tables
 
+    @own_defaults()
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
         """Decode all tokens of a picture to an RGB image.
@@ -470,6 +479,7 @@ class Pipeline:
                 del self._images[next(iter(self._images))]
         return self._images[key].copy()  # a caller may draw on it
 
+    @own_defaults()
     @torch.inference_mode()
     def preview(
         self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
@@ -494,6 +504,7 @@ class Pipeline:
             image.paste(empty, (length * cell, row * cell, grid * cell, (row + 1) * cell))
         return image
 
+    @own_defaults()
     @torch.inference_mode()
     def neighbours(self, vectors: str = "decoder") -> Tensor:
         """Return the neighbour table [V, k] int32 on the device.
@@ -510,6 +521,7 @@ class Pipeline:
             self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
 
+    @own_defaults()
     def palette(self) -> Tensor:
         """Return the colour of each token [V, 3] uint8 on the CPU; the page paints with them."""
         if self._palette is None:
@@ -526,6 +538,7 @@ class Pipeline:
         return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 
+@own_defaults()
 def load(
     model: str | Path = "lantern-scenes",
     device: str = "auto",
