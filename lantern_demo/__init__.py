@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     # `lantern_demo.decoding` depends on torch alone, so importing the package must not import the
     # models' libraries.

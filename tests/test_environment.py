@@ -195,3 +195,18 @@ def test_a_package_that_is_not_installed_is_named() -> None:
     done = ran(sys.executable, "-S", APP, cwd=APP.parent)  # without the installed packages
     said = "app.py: error: No module named 'httpx'; run pip install -r requirements.txt\n"
     assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_a_user_without_a_home_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers run with --user: `spaces` asks for the home while it is imported."""
+    pwd = pytest.importorskip("pwd")
+
+    def nobody(_: int) -> None:
+        raise KeyError("no such user")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(RuntimeError, match="home"):
+        Path.home()
+    environment.prepare(None)
+    assert Path.home() == Path(os.environ["GRADIO_TEMP_DIR"])

@@ -177,6 +177,36 @@ def test_a_drafter_of_a_model_without_a_published_one(
             load(model, device="cpu", folder=folder, drafter=drafter)
 
 
+def test_a_drafter_of_other_sizes_is_not_to_be_deleted(text_model: Path, tmp_path: Path) -> None:
+    """Its owner has trained it, and learns which sizes differ."""
+    state = write_drafter(tmp_path / "state_20") / "model.safetensors"
+    cut = {
+        name: weight[tuple(slice(n // 2 if n == DIM else n) for n in weight.shape)].contiguous()
+        for name, weight in load_file(state).items()
+    }
+    save_file(cut, state)
+    says = rf"It belongs to a model of other sizes: it has {DIM // 2} where this model has {DIM}$"
+    with pytest.raises(CheckpointError, match=says) as refused:
+        load(TEXT_ID, device="cpu", folder=text_model, drafter=state.parent)
+    assert "delete" not in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_configuration_that_an_editor_of_windows_saved(
+    encoding: str, text_model: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    state, mine = (
+        write_drafter(tmp_path / "state_20"),
+        Path(shutil.copytree(tiny_model, tmp_path / "tiny")),
+    )
+    for path in (state / "config.json", mine / "config.json", mine / "words.json"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text, encoding=encoding)
+    load(TEXT_ID, device="cpu", folder=text_model, drafter=state)
+    assert info_of(mine).vocabulary == info_of(tiny_model).vocabulary
+    assert info_of(mine).preset == info_of(tiny_model).preset
+
+
 # -- what is told
 
 

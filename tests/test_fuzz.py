@@ -267,7 +267,9 @@ def test_spoilt_records(
     json.dumps(results_view(read, {}, "live"))
     contact_sheet(read, {})
     folder = tmp_path_factory.mktemp("record")
-    assert read_record(Path(write_record(folder, read)).read_bytes()) == read
+    written = Path(write_record(folder, read)).read_bytes()
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):  # the last two as editors of Windows save it
+        assert read_record(written.decode().encode(encoding)) == read
 
 
 @fuzz(60)

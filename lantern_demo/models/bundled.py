@@ -200,7 +200,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     """
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_bytes())
         networks = _built(folder, config)
     # the libraries raise anything for a damaged file, down to a bare Exception
     except Exception as error:

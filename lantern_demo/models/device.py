@@ -115,6 +115,7 @@ MOST_THREADS = 1024
 QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 # an environment variable of OpenMP: passive threads sleep while they wait for each other
 WAITS = "OMP_WAIT_POLICY"
+OPENMP = "OMP_NUM_THREADS"
 _USUAL_THREADS = torch.get_num_threads()  # before this package changes it
 
 # exists where NVIDIA's driver is loaded, with its version
@@ -249,8 +250,17 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
                 f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}"
             )
         return Threads(count, f"as {named} says")
-    if os.environ.get("OMP_NUM_THREADS"):
-        return Threads(_USUAL_THREADS, "as OMP_NUM_THREADS says")
+    openmp = os.environ.get(OPENMP, "").strip()
+    if re.fullmatch(r"\+?0*[1-9]\d*( *,.*)?", openmp):
+        return Threads(_USUAL_THREADS, f"as {OPENMP} says")
+    chosen = _chosen_threads(device, small)
+    if openmp:  # which leaves it out, too
+        return Threads(chosen.count, f"{chosen.reason}; {OPENMP}={openmp} is no number of threads")
+    return chosen
+
+
+def _chosen_threads(device: torch.device, small: bool) -> Threads:
+    """Return the number of threads where the user has named none; see `pick_threads`."""
     if device.type != "cpu":
         return Threads(_USUAL_THREADS, "as PyTorch chooses")
     if small:

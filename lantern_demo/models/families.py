@@ -152,11 +152,12 @@ def blank_network(sizes: NetworkSizes) -> Any:
     return network
 
 
-def dtype_of(info: ModelInfo, asked: str, device: torch.device) -> str:
+def dtype_of(info: ModelInfo, asked: str | torch.dtype, device: torch.device) -> str:
     """Return the number format of target and drafter on a device, for a name or "auto".
 
     "auto" is 16 bits for a published model, else float32. Raise ValueError for an unknown name.
     """
+    asked = str(asked).removeprefix("torch.")
     if asked != "auto":
         if asked not in DTYPES:
             raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {asked!r}")

@@ -545,7 +545,7 @@ REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}
 @cache
 def _words_of(path: Path) -> frozenset[str] | None:
     try:
-        return frozenset(json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"])
+        return frozenset(json.loads(path.read_bytes())["model"]["vocab"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

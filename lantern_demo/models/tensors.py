@@ -10,6 +10,7 @@ import argparse
 import json
 import pickle
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
     check_fetched(path)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     if not isinstance(config, dict):
@@ -229,8 +230,7 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
         raise CheckpointError(
             f"{name}: {'; '.join(text for _, text in faults[:SHOWN])}{more}. "
-            "It is not the file that was published for this model, or it is damaged: "
-            "delete it and download it again"
+            f"{_why_faulty(tensors, expected)}"
         )
 
     def taken(ours: str) -> Tensor:
@@ -239,6 +239,20 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
         return whole if cut is None else whole[cut.first : cut.first + shapes[ours][0]]
 
     return {ours: taken(ours) for ours in shapes}
+
+
+def _why_faulty(tensors: Mapping[str, Tensor], expected: Shapes) -> str:
+    """Return why a checkpoint's tensors do not fit, and name the sizes that differ most often."""
+    sizes = Counter(
+        (own, wanted)
+        for name in tensors.keys() & expected.keys()
+        for own, wanted in zip(tensors[name].shape, expected[name], strict=False)
+        if own != wanted
+    )
+    if not sizes:
+        return "It is not this model's file, or it is damaged"
+    (own, wanted), _ = min(sizes.most_common(), key=lambda one: (-one[1], one[0]))
+    return f"It belongs to a model of other sizes: it has {own} where this model has {wanted}"
 
 
 def in_eight_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

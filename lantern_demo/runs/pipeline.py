@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from PIL import Image
@@ -111,6 +111,12 @@ class Pipeline:
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that last advanced the current run
+
+    def __repr__(self) -> str:
+        return f"<Pipeline of {self.info.id}: {self.dtype} on {device_name(self.device)}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Pipeline cannot be copied or pickled; load the model in each process")
 
     # -- inputs
 
@@ -542,7 +548,7 @@ class Pipeline:
 def load(
     model: str | Path = "lantern-scenes",
     device: str = "auto",
-    dtype: str = "auto",
+    dtype: str | torch.dtype = "auto",
     folder: str | Path | None = None,
     drafter: str | Path | None = None,
     threads: int | None = None,
@@ -550,10 +556,11 @@ def load(
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16",
-    "float16", or "auto". "auto" is float32 for the bundled model, and 16 bits for a published one:
-    bfloat16, or float16 where that is faster or a GPU lacks bfloat16. A published model is fetched
-    from the Hub at its first start. `folder` is a local folder with its files instead (see
-    `models.checkpoints`). `drafter` is a folder with a drafter that replaces the published one,
+    "float16", PyTorch's dtypes of these names, or "auto". "auto" is float32 for the bundled model,
+    and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks
+    bfloat16. A published model is fetched from the Hub at its first start. `folder` is a local
+    folder with its files instead (see `models.checkpoints`). `drafter` is a folder with a drafter
+    that replaces the published one,
     trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
     `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
     an impossible number of threads and an unreadable folder; also for a published model that does

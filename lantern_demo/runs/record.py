@@ -186,7 +186,7 @@ class Events:
     trials: Many[Many[list[Any]]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Entry(Stats):
     """A method of a record: the measurements, tokens and steps of its run.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Annotated, Any, Literal, TypeVar
 
 from PIL import Image
@@ -38,7 +39,7 @@ Many = Annotated[list[Item], Field(fail_fast=True, max_length=MOST_TOKENS + 1)]
 Schedule = Literal["alone", "race", "in turn"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Stats:
     """The measurements of a run.
 
@@ -85,8 +86,12 @@ class Stats:
         object.__setattr__(self, "tokens_per_second", self.tokens / self.decode_seconds)
         object.__setattr__(self, "disturbed", disturbed(self.waited_seconds, self.decode_seconds))
 
+    def __repr__(self) -> str:
+        ran = f"{self.tokens} tokens in {self.steps} steps, {self.decode_seconds:.2f} s"
+        return f"<Stats of {self.method}: {ran}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Generation:
     """A finished picture, how it came about, and the record that reproduces it."""
 
@@ -100,6 +105,16 @@ class Generation:
     def warning(self) -> str | None:
         """Why the picture does not show all of the prompt; None if it does."""
         return self.record["warning"]
+
+    def __repr__(self) -> str:
+        seed, ran = self.record["settings"]["seed"], f"{self.stats.steps} steps"
+        return f"<Generation by {self.method}: {self.record['prompt']!r}, seed {seed}, {ran}>"
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture, which a notebook shows."""
+        with BytesIO() as file:
+            self.image.save(file, "png")
+            return file.getvalue()
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def prepare(port: int | None) -> int | None:
     check_connections()
     reach_itself(host)
     set_temporary_folder()
+    set_home()
     return chosen
 
 
@@ -138,3 +139,14 @@ def set_temporary_folder() -> None:
         given = f"{os.environ.get(variable)!r} ({error.strerror})"
         allowed = "a folder that this user can write to"
         raise ValueError(f"{variable} must be {allowed}, got {given}") from None
+
+
+def set_home() -> None:
+    """Make the temporary folder the home of a user who has none, as in some containers.
+
+    `spaces` looks for it while it is imported.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = os.environ[TEMPORARY]

@@ -71,7 +71,7 @@ def read_record(data: bytes) -> dict[str, Any]:
             f"the record has {len(data) / 2**20:.1f} MB, at most {MEGABYTES} are allowed"
         )
     try:
-        found = json.loads(data.decode(), parse_constant=_no_number)
+        found = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ValueError("this is not a run record: not a JSON file that can be read") from None
     return parsed(found)
