@@ -13,8 +13,15 @@ token.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+from functools import partial
 from statistics import median
 
 import torch
@@ -28,8 +35,6 @@ from transformers import (
     set_seed,
 )
 from transformers.modeling_outputs import CausalLMOutputWithPast
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lantern_demo.bench.report import parser_of
 from lantern_demo.bench.speed import Contestant, measure, play, prompts_for, rows_of

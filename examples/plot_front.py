@@ -8,16 +8,21 @@ Writes front.png next to the report. Needs matplotlib (pip install -r requiremen
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import json
+import math
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.methods import METHODS

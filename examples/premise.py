@@ -9,15 +9,20 @@ and the share of pictures that still show the caption.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import json
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, add_sprites

@@ -5,11 +5,16 @@ python examples/record_examples.py [--out FOLDER]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import argparse
 
 from lantern_demo import load
 from lantern_demo.paths import user_path

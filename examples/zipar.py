@@ -16,18 +16,23 @@ node, in raster order: vanilla.
 
 from __future__ import annotations
 
-import json
 import sys
-from functools import partial
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import json
+from functools import partial
 from statistics import mean, median
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import Pipeline, load
 from lantern_demo.bench.report import machine_of, now, parser_of

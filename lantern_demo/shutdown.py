@@ -48,6 +48,25 @@ def stoppable(code: int = INTERRUPTED) -> Iterator[None]:
             signal.signal(one, handler)
 
 
+def stop_at_once() -> None:
+    """Let Ctrl-C and SIGTERM end a command with `Stopped.` while its imports run, and after them.
+
+    A KeyboardInterrupt would end in the traceback of a library that is half imported.
+    """
+    process = os.getpid()
+
+    def stop(number: int, _: object) -> NoReturn:
+        if os.getpid() != process:  # a fork, which inherits this
+            os._exit(128 + number)
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        leave(INTERRUPTED)
+
+    for one in SIGNALS:
+        if signal.getsignal(one) != signal.SIG_IGN:
+            signal.signal(one, stop)
+
+
 def leave(code: int, said: str = "Stopped.") -> NoReturn:
     """End the program now, even in the middle of a run or of a load.
 

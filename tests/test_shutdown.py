@@ -86,3 +86,30 @@ def test_in_the_background_ctrl_c_is_ignored(tmp_path: Path) -> None:
         0,
         "done\nat exit\n",
     )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a process alone")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "lantern_demo.models.checkpoints", "--check"],
+        ["examples/quick_tour.py"],
+        ["examples/train_drafter/drafter.py", "--help"],
+    ],
+    ids=lambda command: Path(command[-2 if len(command) > 1 else 0]).name,
+)
+def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
+    """The moment is the first library after the handler; it is imported for seconds."""
+    asked = [sys.executable, "-X", "importtime", *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(asked, cwd=ROOT, **pipes) as process:
+        assert process.stderr is not None
+        told = ""
+        for line in process.stderr:
+            told += line
+            if "lantern_demo.shutdown" in told and "torch" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, more = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "Stopped.\n")
+    assert "Traceback" not in told + more

@@ -7,22 +7,27 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
 import argparse
 import hashlib
 import io
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
-from pathlib import Path
 
 import numpy
 import torch
 from PIL import Image
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.world import PICTURES
 

@@ -6,18 +6,23 @@ python examples/make_bundled_model/networks.py --run runs/model --out FOLDER
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.world import LONGEST, vocabulary
 from examples.quality.classifier import AttributeClassifier

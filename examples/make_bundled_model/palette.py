@@ -11,13 +11,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, add_sprites, sample

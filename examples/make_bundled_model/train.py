@@ -12,23 +12,28 @@ with their weights. `networks.py` turns the folder into a model folder.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
 import argparse
 import copy
 import json
 import math
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, left_out, read

@@ -27,13 +27,18 @@ The files beside this one:
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, add_sprites

@@ -20,16 +20,21 @@ decoding. Its rows are the source of SURE in `lantern_demo/scenes.py`.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
+import json
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import (

@@ -15,6 +15,11 @@ missing text encoder is taken from the Hub.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from lantern_demo.shutdown import stop_at_once
+
+    stop_at_once()  # the imports below take seconds
+
 import argparse
 import json
 import logging
