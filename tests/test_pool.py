@@ -9,15 +9,17 @@ from unittest.mock import Mock
 import pytest
 import torch
 from runs import OF_EACH_KIND, decode
-from small_models import FULL, PADDED, TEXT, condition_of, networks, settings, summary
+from small_models import FULL, PADDED, TEXT, condition_of, networks, settings, strong, summary
 
 from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
+from lantern_demo.models.llamagen import Drafter
 
 
 class Model:
@@ -31,6 +33,7 @@ class Model:
                 "full": condition_of(target, FULL),
             }
         self.models = target, drafter
+        self.other = strong(Drafter(drafter.config))
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
     def run(
@@ -38,12 +41,14 @@ class Model:
         method: str = "lantern++",
         prompt: str = "padded",
         num_tokens: int = 16,
+        drafter: Drafter | None = None,
         **changes: Any,
     ) -> Iterator[Any]:
         """The events of a run of the sizes that a GPU captures."""
+        models = self.models[0], drafter or self.models[1]
         knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
         condition = self.conditions[prompt]
-        return decode(*self.models, condition, num_tokens=num_tokens, padded=True, **knobs)
+        return decode(*models, condition, num_tokens=num_tokens, padded=True, **knobs)
 
 
 @pytest.fixture(autouse=True)
@@ -107,21 +112,26 @@ def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model)
         assert len(runners) == 1
 
 
-@pytest.mark.parametrize("noise", ["independent", "shared"])
-def test_kept_runners_are_those_of_a_runs_own_settings(noise: str, model: Model) -> None:
+@pytest.mark.parametrize("method", ["eagle1", "lantern"])
+def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model) -> None:
     """Each change draws another picture, on kept runners the one that a new runner draws."""
-    table = model.rules["lantern"]["neighbours"]
     changes: list[dict[str, Any]] = [
         {},
         {"sampling": Sampling(0.3, cfg_scale=2.0)},
-        {"neighbours": table.flip(0)},
-        {"neighbours": table.flip(1).contiguous()},
         {"prompt": "full"},
     ]
+    if method == "lantern":
+        table = model.rules["lantern"]["neighbours"]
+        changes += [{"neighbours": table.flip(0)}, {"neighbours": table.flip(1).contiguous()}]
+    else:
+        chain = StaticTree([(0,), (0, 0), (0, 0, 0)])
+        changes += [{"noise": "shared"}, {"tree": chain}, {"drafter": model.other}]
 
     def drawn(**more: Any) -> list[Any]:
-        knobs = {"noise": noise, "rule": Lantern(5, 0.6), **more}
-        return [summary(list(model.run("lantern", **{**knobs, **change}))) for change in changes]
+        knobs = {"noise": "independent", **more}
+        if method == "lantern":
+            knobs["rule"] = Lantern(5, 0.6)
+        return [summary(list(model.run(method, **{**knobs, **change}))) for change in changes]
 
     wanted, runners = drawn(), Runners()
     assert len({str(events) for events in wanted}) == len(changes)
