@@ -325,7 +325,7 @@ WEB: dict[str, Any] = {
         "alike": "{count} of {of} are look-alikes",
         "own": (
             "Only the relaxed rule accepts these guesses. They look similar to the pieces that the "
-            "model wanted."
+            "model wanted. One that it refuses can change later pieces, too."
         ),
         "exact": "exact",
         "independent": "exact, with own random numbers",
