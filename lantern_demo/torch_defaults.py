@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TypeVar
@@ -10,26 +11,51 @@ import torch
 
 Item = TypeVar("Item")
 
+# Default dtype and precision belong to the process: the first thread that comes keeps the caller's,
+# and the last one that goes restores them.
+_LOCK = threading.Lock()
+_CALLERS: list[tuple[torch.dtype, str]] = []  # an equal one for each thread that computes
+
 
 @contextmanager
 def own_defaults() -> Iterator[None]:
     """Create float32 tensors on the CPU, without autocast, where no dtype and device are named.
 
-    A notebook may have set others, or a failed load may have left them: tokens would differ. The
-    caller's come back afterwards. Whatever is usual is left alone, since a mode costs time at every
-    operation.
+    Products of float32 have full precision. A notebook may have set others, or a failed load may
+    have left them: tokens and pictures would differ. The caller's come back afterwards. A device is
+    set only where it is another, since such a mode costs time at every operation.
     """
-    dtype, cpu = torch.get_default_dtype(), torch.device("cpu")
+    cpu = torch.device("cpu")
     with ExitStack() as stack:
-        if dtype != torch.float32:
-            torch.set_default_dtype(torch.float32)
-            stack.callback(torch.set_default_dtype, dtype)
+        _take()
+        stack.callback(_give_back)
         if torch.get_default_device() != cpu:
             stack.enter_context(cpu)
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+def _take() -> None:
+    with _LOCK:
+        found = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+        _CALLERS.append(_CALLERS[0] if _CALLERS else found)
+        _set(torch.float32, "highest")
+
+
+def _give_back() -> None:
+    with _LOCK:
+        callers = _CALLERS.pop()
+        if not _CALLERS:
+            _set(*callers)
+
+
+def _set(dtype: torch.dtype, precision: str) -> None:
+    if torch.get_default_dtype() != dtype:
+        torch.set_default_dtype(dtype)
+    if torch.get_float32_matmul_precision() != precision:
+        torch.set_float32_matmul_precision(precision)
 
 
 def with_own_defaults(items: Generator[Item, None, None]) -> Generator[Item, None, None]:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tiny import ran
 
 from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.torch_defaults import own_defaults
 from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -114,6 +115,15 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 # What a notebook may have set before, or another library left behind.
 STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "float64": partial(default_dtype, torch.float64),
@@ -121,6 +131,7 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "float16": partial(default_dtype, torch.float16),
     "meta": partial(torch.device, "meta"),  # stands for a GPU
     "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+    "precision": partial(precision, "medium"),
 }
 
 
@@ -151,3 +162,14 @@ def test_whatever_defaults_of_pytorch_the_caller_has_set(
                 torch.is_autocast_enabled("cpu"),
             )
     assert drawn(loaded) == right
+
+
+def test_two_threads_restore_the_callers_defaults_once() -> None:
+    with default_dtype(torch.bfloat16):
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(own_defaults())
+        second.enter_context(own_defaults())
+        first.close()
+        assert torch.get_default_dtype() == torch.float32
+        second.close()
+        assert torch.get_default_dtype() == torch.bfloat16

@@ -81,7 +81,7 @@ class Protocol:
 
 def lines_of(file: Path) -> list[str]:
     """Return the lines of a file that are not blank."""
-    return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def read_coco(file: Path) -> list[Prompt]:
