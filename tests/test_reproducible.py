@@ -142,9 +142,9 @@ def test_whatever_defaults_of_pytorch_the_caller_has_set(
     """Around a load, around runs and around both; and the caller finds its own afterwards."""
     methods = ["vanilla", "eagle2", "lantern++"]
 
-    def drawn(by: Pipeline) -> list[tuple[list[int], bytes]]:
+    def drawn(by: Pipeline) -> dict[str, tuple[list[int], bytes]]:
         done = by.compare(PROMPT, methods, seed=7, tree="small")
-        return [(e.tokens, e.image.tobytes()) for _, e in done if isinstance(e, Generation)]
+        return {m: (e.tokens, e.image.tobytes()) for m, e in done if isinstance(e, Generation)}
 
     right = drawn(pipe)
     with STATES[state]():
