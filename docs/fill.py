@@ -114,6 +114,18 @@ def front(report: Numbers) -> Numbers:
     return conditions(report) | {"pictures": report["pictures"], "points": points}
 
 
+def shape(report: Numbers) -> Numbers:
+    """Keep all of `python examples/quality/shape.py` but the seeds."""
+    things = [
+        {"drawn": row["prompt"], **row["shape"]} for _, row in sorted(report["things"].items())
+    ]
+    return conditions(report) | {
+        "pictures": report["pictures"],
+        "methods": report["methods"],
+        "things": things,
+    }
+
+
 def premise(report: Numbers) -> Numbers:
     """Keep all of `python examples/premise.py`."""
     return {"date": report["created"][:10], "pictures": report["pictures"], "rows": report["rows"]}
@@ -157,6 +169,7 @@ SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "control": control,
     "sizes": sizes,
     "front": front,
+    "shape": shape,
     "premise": premise,
     "gpu": gpu,
     "page": dict,
@@ -345,6 +358,16 @@ def premise_table(numbers: Numbers) -> str:
     return table(["every token becomes", "PSNR, dB", "prompt found"], rows)
 
 
+def shape_table(numbers: Numbers) -> str:
+    """Show the shares of pictures that have the shape of the thing, by method."""
+    found = numbers["shape"]
+    methods = list(found["methods"])
+    rows = [[row["drawn"], *(percent(row[name]) for name in methods)] for row in found["things"]]
+    for key, name in (("mean_share", "all, mean"), ("least_share", "all, least")):
+        rows.append([name, *(percent(found["methods"][method][key]) for method in methods)])
+    return table(["drawn", *(f"`{name}`" for name in methods)], rows)
+
+
 def audit_table(numbers: Numbers) -> str:
     """Show the verdicts of docs/audit.json, a copy of the file that `python -m lantern_demo.bench
     audit` writes.
@@ -362,6 +385,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "sizes": sizes_table,
     "nodes": nodes_table,
     "front": front_table,
+    "shape": shape_table,
     "premise": premise_table,
     "audit": audit_table,
     "gpu": gpu_table,
@@ -446,8 +470,10 @@ def filled(text: str, numbers: Numbers) -> str:
 
 
 def documents() -> list[Path]:
-    """Return the paths of README and docs, without the notes."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """Return the paths of README, of docs without the notes, and of the bundled model's card."""
+    card = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
+    docs = sorted((ROOT / "docs").glob("*.md"))
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", card, *docs]
 
 
 def kept() -> Numbers:

@@ -88,12 +88,6 @@ SURE = {
 # The classes of "thing" that it is asked for: lanterns and the other things.
 SHOWN = tuple(kind for kind, names in enumerate(NOUNS) if not kind or names[0][0] in SURE)
 
-
-def drawn_surely(thing: int, place: int, time: int) -> bool:
-    """Return whether the model draws a class of "thing" surely at a place and time."""
-    return not thing or (thing in SHOWN and (place, time) in SURE[NOUNS[thing][0][0]].at)
-
-
 # The classes of every attribute, in the order of their indices. Things have the empty colour and
 # shape.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {

@@ -15,12 +15,12 @@ from passes import step
 
 from examples.make_bundled_model import emoji
 from examples.make_bundled_model.scenes import Renderer, sample
-from examples.quality import intervals, scenes, tokens
+from examples.quality import intervals, scenes, shape, tokens
 from examples.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, full_caption
+from lantern_demo.scenes import ATTRIBUTES, NOUNS, full_caption
 
 PROMPTS = [
     "two red round lanterns over a lake at dusk",
@@ -103,12 +103,24 @@ def test_true_scenes_are_what_their_captions_say() -> None:
         wanted = full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
         assert some.prompts[i] == some.captions[i // 2] == wanted
     assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 12
-    of_lanterns = some.wanted["thing"] == 0
-    for name in OF_LANTERNS:
-        empty = some.wanted[name] == ATTRIBUTES[name].index("")
-        assert torch.equal(empty, ~of_lanterns)
-    assert 0 < of_lanterns.sum() < 12
+    assert not some.wanted["thing"].any(), "lanterns alone"
     refused("must be at most 8192, got 8194", scenes.truth, 8194)
+
+
+def test_a_picture_has_the_shape_of_its_own_thing_alone(bundled: Pipeline, sprites: Path) -> None:
+    """Held-out true drawings have it; those of another thing, halves of two and noise do not."""
+    names = [shape.name_of(thing) for thing in range(len(NOUNS))]
+    cat, dog, at = names.index("cat"), names.index("dog"), (2, 0)
+    squares = emoji.read(sprites).clone()
+    squares[dog - 1, :3] = 0  # a black one; the others are grey
+    shapes = shape.Shapes(bundled, Renderer(squares, "cpu"))
+    pictures, _ = shapes.drawings(cat, at, 3)
+    others, _ = shapes.drawings(dog, at, 3)
+    apart = shapes.differences(pictures, cat, at)
+    assert (apart <= shapes.limit).all() and apart.max() > 0
+    torn = torch.cat((pictures[..., :32], others[..., 32:]), -1)
+    for wrong in (others, torn, torch.rand_like(pictures)):
+        assert (shapes.differences(wrong, cat, at) > shapes.limit).all()
 
 
 def test_scenes_are_read_in_batches(

@@ -16,7 +16,7 @@ from torch import Tensor
 from examples.make_bundled_model.scenes import HELD_OUT, Renderer, Scenes, sample
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.scenes import ATTRIBUTES, drawn_surely, full_caption
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes that no other validation uses
 POOL = 4096  # number of captions
@@ -59,8 +59,8 @@ class SceneSet:
 
 
 def truth(pictures: int) -> SceneSet:
-    """Sample held-out captions for `pictures` pictures, of lanterns or one thing that is drawn
-    surely, with SEEDS true scenes of each that differ in all but the attributes.
+    """Sample held-out captions of lanterns for `pictures` pictures, with SEEDS true scenes of each
+    that differ in all but the attributes. `examples/quality/shape.py` measures other things.
 
     A smaller set has the first captions of a larger one. Two captions may be equal. Raise
     ValueError for more than POOL captions.
@@ -69,14 +69,9 @@ def truth(pictures: int) -> SceneSet:
         raise ValueError(
             f"--pictures and --sweep-pictures must be at most {SEEDS * POOL}, got {pictures}"
         )
-    scenes = sample(2 * POOL, HELD_OUT + OFFSET)
-    asked = zip(
-        *(getattr(scenes, name).tolist() for name in ("thing", "place", "time")), strict=True
-    )
-    sure = torch.tensor([drawn_surely(*one) for one in asked])
-    one = (scenes.thing == 0) | (scenes.count == 0)
-    drawable = (sure & one).nonzero()[:POOL, 0]
-    asked = scenes.rows(drawable[: pictures // SEEDS]).attributes()
+    scenes = sample(3 * POOL, HELD_OUT + OFFSET)
+    lanterns = (scenes.thing == 0).nonzero()[:POOL, 0]
+    asked = scenes.rows(lanterns[: pictures // SEEDS]).attributes()
     wanted = {name: values.repeat_interleave(SEEDS) for name, values in asked.items()}
     return SceneSet(sample(pictures, HELD_OUT + OFFSET + 1, wanted=wanted))
 

@@ -224,9 +224,9 @@ def markdown(report: dict[str, Any]) -> str:
         [f"{row['prompt']}", *(f"{100 * row['shape'][method]:.0f} %" for method in methods)]
         for row in report["things"].values()
     ]
-    for which in ("mean", "least"):
+    for which in ("mean_share", "least_share"):
         shares = [f"{100 * report['methods'][method][which]:.0f} %" for method in methods]
-        lines.append([f"**{which}**", *shares])
+        lines.append([which, *shares])
     return report_table(["drawn", *methods], lines)
 
 
@@ -250,7 +250,7 @@ def main() -> None:
     rows, pictures = offered(pipe, shapes, args.methods, args.pictures)
     shares = [[row["shape"][method] for row in rows.values()] for method in args.methods]
     found = {
-        method: {"mean": round(sum(of) / len(of), 3), "least": min(of)}
+        method: {"mean_share": round(sum(of) / len(of), 3), "least_share": min(of)}
         for method, of in zip(args.methods, shares, strict=True)
     }
     report = {**told, "limit": round(shapes.limit, 4), "methods": found, "things": rows}
