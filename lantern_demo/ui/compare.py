@@ -37,7 +37,7 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.recorded import recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, table
+from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, preset_of, table
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -295,8 +295,11 @@ def _live(
     `pictures` are addresses of previews. `fresh` are the tokens to paint now: by default all tokens
     drawn so far.
     """
-    settings = None if shown.record is None else Settings(**shown.record["settings"])
-    lanes = [lane_view(lane, settings) for lane in shown.lanes.values()]
+    settings = preset = None
+    if shown.record is not None:
+        settings = Settings(**shown.record["settings"])
+        preset = preset_of(shown.record["model"]["id"])
+    lanes = [lane_view(lane, settings, preset) for lane in shown.lanes.values()]
     phases = {lane.phase for lane in shown.lanes.values()}
     if "stopped" in phases:
         told = texts.STOPPED_RACE
@@ -337,8 +340,6 @@ def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence
     if expected is not None:
         text.append(_repeated(finished, expected["methods"]))
     notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
-    waited = [entry for entry in finished.values() if entry["disturbed"]]
-    notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []

@@ -92,7 +92,7 @@ def build(
             settings_button = gr.Button(
                 texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
             )
-        status = answer("status", status_html(texts.READY_RECORDED))
+        status = answer("status")
         arriving = gr.HTML("", elem_id="arriving")
         first, page.lantern_look = first_view()
         alikes = LookAlikes(service)

@@ -13,8 +13,7 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.registry import model_info
-from lantern_demo.prompt_words import phrasebook
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.knobs import KNOBS, short_name
 from lantern_demo.settings.settings import Settings, choice_of, describe_drafts
 from lantern_demo.ui import texts
@@ -35,18 +34,21 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
+def lane_view(
+    lane: Lane, settings: Settings | None = None, preset: Settings | None = None
+) -> dict[str, Any]:
     """Return the numbers and texts that a lane shows, never markup.
 
-    settings: those of a finished lane.
+    settings: those of a finished lane. preset: those that need no words.
     """
     method = METHODS[lane.method]
     message, ran = lane.message, ""
     if lane.phase == "stopped":
         message = texts.stopped_at(lane.committed, lane.total)
     if lane.entry is not None and settings is not None:
-        sampling = f"temperature {settings.temperature:g}, guidance {settings.cfg_scale:g}"
-        ran = f"{describe_run(lane.entry, settings)}, {sampling}"
+        ran = describe_run(lane.entry, settings)
+        for name, value in changed_sampling(settings, preset or settings).items():
+            ran += f", {name} {value:g}"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -59,8 +61,6 @@ def lane_view(lane: Lane, settings: Settings | None = None) -> dict[str, Any]:
         "total": lane.total,
         "steps": lane.steps,
         "seconds": round(lane.seconds, 3),
-        # of the whole picture, at the speed so far
-        "expected": lane.seconds * lane.total / lane.committed if lane.committed else 0.0,
         "message": message,
         "ran": ran,
     }
@@ -133,10 +133,10 @@ def results_view(
 
     `source`: one of `texts.SOURCES`; `run`: the id of a live one.
     """
-    settings = Settings(**record["settings"])
+    settings, preset = Settings(**record["settings"]), preset_of(record["model"]["id"])
     vanilla = record["methods"].get("vanilla")
     lanes = [
-        lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings)
+        lane_view(Lane(name, "done", entry["tokens"]).finished(entry), settings, preset)
         | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in record["methods"].items()
     ]
@@ -151,16 +151,22 @@ def results_view(
             "text": texts.of_run(texts.SOURCES[source], record),
         },
         "lanes": lanes,
-        "caution": _caution(record),
     }
 
 
-def _caution(record: dict[str, Any]) -> str:
-    """Return the warning about the bundled model's pictures of things, or ""."""
-    if record["model"]["id"] != "lantern-scenes":
-        return ""
-    book = phrasebook(model_info("lantern-scenes"))
-    return "" if book is None or book.read(record["prompt"]).lanterns else texts.CAUTION
+def preset_of(model: str) -> Settings:
+    """Return the preset of a model that is known by its id, else the usual settings."""
+    return Settings(**REGISTRY[model].preset) if model in REGISTRY else Settings()
+
+
+def changed_sampling(settings: Settings, preset: Settings) -> dict[str, float]:
+    """Return temperature and guidance by their names, where they are not the preset's."""
+    names = {"temperature": "temperature", "cfg_scale": "guidance"}
+    return {
+        name: getattr(settings, setting)
+        for setting, name in names.items()
+        if getattr(settings, setting) != getattr(preset, setting)
+    }
 
 
 def _result(
@@ -256,12 +262,13 @@ def _row(
 
 
 def describe_run(entry: dict[str, Any], settings: Settings) -> str:
-    """Return an entry's drafts and its rule's values: "static chain of 3, k 10, lambda 4".
+    """Return an entry's drafts and its rule's values, in short: "chain of 3, k 10, lambda 4".
 
     settings: those of the record.
     """
     values = (f"{name} {value:g}" for name, value in rule_values(entry, settings).items())
-    return ", ".join([tree_of(entry, settings), *values])
+    shape = tree_of(entry, settings).removeprefix("static ").removeprefix("dynamic ")
+    return ", ".join([shape.partition(" in ")[0], *values])
 
 
 def tree_of(entry: dict[str, Any], settings: Settings) -> str:

@@ -139,7 +139,6 @@ TIMING = """
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_RECORDED = "A recording. Draw runs it live."
 READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
 READY_LOADED = (
     "The record is shown below. Press \u201cRun this again and compare pieces\u201d to compare it "
@@ -148,9 +147,6 @@ READY_LOADED = (
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
 READY_GONE = "The run that the link names is not kept any more."
-CAUTION = (
-    "About a sixth of this small model's pictures of things show another thing, by any method."
-)
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
     "The disk of the machine that runs this is full, so there are no files to download. Free some "
@@ -178,9 +174,9 @@ STOPPED_RACE = "Only a part of this race was drawn."
 # What is shown: a run drawn just now, one drawn before, which a link names, an example, or a
 # visitor's file.
 SOURCES = {
-    "live": "Drawn just now on {device}, with seed {seed}: {prompt}",
+    "live": "Drawn just now on {device}, with seed {seed}: {prompt}.",
     "kept": "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}",
-    "recorded": "A recording of {date} on {device}: {prompt}",
+    "recorded": "Recorded on {date} on {device}. Draw runs it live.",
     "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
 }
 WAITS = "Waiting until the device is free."
@@ -305,18 +301,20 @@ WEB: dict[str, Any] = {
         "after": " instead of {other}.",
         "vanilla": "Vanilla was fastest: ",
         "alone": "{method} took ",
-        "at": "Step ",
-        "of": " of {total}.",
-        "atSeconds": "Second ",
-        "racing": " of {total} pieces painted.",
+        "begins": "The race begins.",
+        "leads": "{method} leads: ",
+        "of": " of {total} pieces.",
+        "arrived": "{method} is done in ",
+        "behind": ". Vanilla: {committed} of {total} pieces.",
     },
     "oneStep": "1 step",
     "someSteps": "{steps} steps",
+    "faster": "{times} faster",
     "slower": "{times} slower",
-    "fewer": "fewer steps",
-    "slow": "{seconds}, slower",
+    "here": " here",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
-    "pieces": "{committed} of {total} pieces",
+    "painted": "{committed} pieces",
+    "soFar": "of {total}, {steps} so far",
     "pills": {
         "vanilla": "the reference",
         "same": "\u2713 same picture, all {of} pieces",
@@ -329,18 +327,16 @@ WEB: dict[str, Any] = {
         ),
         "exact": "exact",
         "independent": "exact, with own random numbers",
-        "other": "another picture of the same prompt (own random numbers)",
     },
     "reason": (
-        "{method} takes {steps} steps instead of {other}. One of its steps takes {grown} times as "
-        "long as vanilla's: {own} ms (guess {draft}, check {check}, keep {keep}), not {one} ms. So "
-        "in seconds it is {fast}."
+        "{method} takes {steps} steps instead of {other}. Each of them takes {grown} times as long "
+        "as vanilla's, so it is {fast}."
     ),
-    "asFast": "{times} as fast",
-    "disturbed": "Other programs used the processor during this run: trust steps, not seconds.",
+    "ownNumbers": (
+        "LANTERN and LANTERN++ roll their own dice, so they draw other pictures of the prompt."
+    ),
+    "disturbed": "Other programs used the processor, too, so the seconds are long.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
-    "clock": "Clock of the replay",
-    "clocks": {"steps": "Steps", "seconds": "Seconds"},
     "controls": "Replay",
     "play": "\u25b6 Replay",
     "pause": "\u275a\u275a Pause",
@@ -429,19 +425,6 @@ def stalled(long: float, usual: float, speedup: float | None) -> str:
     """Report that single steps took far longer than the rest, and the seconds without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
     return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
-
-
-def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
-    """Report how long runs waited for a processor."""
-    shares = sorted(
-        {f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries},
-        key=int,
-    )
-    waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
-    return (
-        f"Other programs used the processor, and runs waited {waited} % of their time: "
-        "trust steps, not seconds."
-    )
 
 
 def in_turn(labels: list[str], reason: str) -> str:

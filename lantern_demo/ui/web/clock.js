@@ -1,68 +1,63 @@
-// The clocks of a replay: steps of the model, or seconds of this machine. Step 0 reads the prompt.
+// A race in words. Its clock counts steps of the model; step 0 reads the prompt.
 
-const REPLAY_SECONDS = 5; // what a replay takes on either clock
+const REPLAY_SECONDS = 5; // what a replay takes
 
-const CLOCKS = {
-  steps: (lane) => lane.committed.map((_, step) => step),
-  seconds: (lane) => lane.milliseconds,
-};
 const counted = (steps) => say(steps === 1 ? WORDS.oneStep : WORDS.someSteps, { steps });
-/** What a lane has spent on a clock, in words. */
-const spent = { steps: (now) => counted(Math.floor(now)), seconds };
-
 const last = (list) => list[list.length - 1];
-/** How many times as much vanilla spends as a lane does; null without vanilla. */
-function gain(lane, vanilla, kind) {
+
+/** How many times as fast a lane is as vanilla on this machine; null without vanilla. */
+function speedup(lane, vanilla) {
   if (!vanilla || lane === vanilla) return null;
-  return last(CLOCKS[kind](vanilla)) / last(CLOCKS[kind](lane));
+  return last(vanilla.milliseconds) / last(lane.milliseconds);
 }
 
-/** "2.60x", or how much slower. */
+/** "1.60x faster", or how much slower. */
 const ratio = (value) =>
-  value < 0.995 ? say(WORDS.slower, { times: times(1 / value) }) : times(value);
+  value < 0.995
+    ? say(WORDS.slower, { times: times(1 / value) })
+    : say(WORDS.faster, { times: times(value) });
 
 /** The sentence over a race that is over: [before the number, the number, after it]. */
-function headlineOf(lanes, kind) {
+function headlineOf(lanes) {
   const words = WORDS.headlines;
-  const end = (lane) => last(CLOCKS[kind](lane));
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
-  const best = lanes.reduce((a, b) => (end(b) < end(a) ? b : a));
-  const number = spent[kind](end(best));
+  const best = lanes.reduce((a, b) => (b.steps < a.steps ? b : a));
+  const number = counted(best.steps);
   if (!vanilla || lanes.length === 1)
     return [say(words.alone, { method: best.label }), number, "."];
   if (best === vanilla) return [words.vanilla, number, "."];
-  const other = kind === "steps" ? String(end(vanilla)) : seconds(end(vanilla));
-  return [words.before, number, say(words.after, { other })];
+  return [words.before, number, say(words.after, { other: vanilla.steps })];
 }
 
-/** The same while it is replayed: how far it is. */
-function headlineAt(now, total, kind) {
+/** The sentence while lanes are drawn, live or in a replay: who is done, or who leads. */
+function headlineAt(lanes) {
   const words = WORDS.headlines;
-  if (kind === "steps")
-    return [words.at, String(Math.floor(now)), say(words.of, { total: Math.round(total) })];
-  return [words.atSeconds, (now / 1000).toFixed(2), say(words.of, { total: seconds(total) })];
+  const done = lanes.filter((lane) => lane.committed === lane.total);
+  const vanilla = lanes.find((lane) => lane.id === "vanilla");
+  if (done.length) {
+    const first = done.reduce((a, b) => (b.steps < a.steps ? b : a));
+    const rest = vanilla && !done.includes(vanilla) ? say(words.behind, vanilla) : ".";
+    return [say(words.arrived, { method: first.label }), counted(first.steps), rest];
+  }
+  const lead = lanes.reduce((a, b) => (b.committed > a.committed ? b : a));
+  if (!lead.committed) return [words.begins, "", ""];
+  return [say(words.leads, { method: lead.label }), String(lead.committed), say(words.of, lead)];
 }
 
-/** Why seconds gain less than steps, in numbers of the method that took the fewest steps; a warning where other programs disturbed them. */
+/** Why a lane gains less in seconds than in steps, in numbers of the method with the fewest steps; and whether other programs ran. */
 function reason(lanes) {
-  if (lanes.some((lane) => lane.disturbed)) return WORDS.disturbed;
+  const disturbed = lanes.some((lane) => lane.disturbed) ? ` ${WORDS.disturbed}` : "";
   const vanilla = lanes.find((lane) => lane.id === "vanilla");
   const others = lanes.filter((lane) => lane !== vanilla && lane.steps < (vanilla?.steps ?? 0));
-  if (!vanilla || !others.length) return "";
+  if (!vanilla || !others.length) return disturbed.trim();
   const best = others.reduce((a, b) => (b.steps < a.steps ? b : a));
   const whole = ({ draft, check, keep }) => draft + check + keep;
-  const ms = (value) => value.toFixed(1);
-  const fast = gain(best, vanilla, "seconds");
-  return say(WORDS.reason, {
-    draft: ms(best.spent.draft),
-    check: ms(best.spent.check),
-    keep: ms(best.spent.keep),
+  const told = say(WORDS.reason, {
     method: best.label,
     steps: best.steps,
     other: vanilla.steps,
     grown: (whole(best.spent) / whole(vanilla.spent)).toFixed(1),
-    own: ms(whole(best.spent)),
-    one: ms(whole(vanilla.spent)),
-    fast: fast < 0.995 ? ratio(fast) : say(WORDS.asFast, { times: times(fast) }),
+    fast: ratio(speedup(best, vanilla)),
   });
+  return told + disturbed;
 }

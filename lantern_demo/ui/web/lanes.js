@@ -1,15 +1,15 @@
-// A lane: name, picture, bar of time, one large number, and what the method's speed cost.
+// A lane: name and place, picture, bar of its pieces, one large number, and what its speed cost.
 
-/** Make the elements of a lane. hooks: open(lane, event), hover(lane, event). */
-function laneOf(view, hooks) {
+/** Make the elements of a lane. hooks: open(lane, event), hover(lane, event). `old`: a canvas with the picture before. */
+function laneOf(view, hooks, old) {
   const part = (tag, name) => el(tag, { class: name });
   const canvas = el("canvas", { "aria-hidden": "true" });
   const named = say(WORDS.open, { method: view.label });
-  const made = { view, data: null, drawn: drawnSoFar(), shown: -1, canvas };
+  const made = { view, data: null, drawn: drawnSoFar(old), shown: -1, canvas };
   made.picture = el("button", { type: "button", class: "picture", "aria-label": named }, canvas);
   made.bar = el("div", { class: "bar", "aria-hidden": "true" }, el("span"));
-  for (const name of ["big", "place"]) made[name] = part("b", name);
-  for (const name of ["small", "pill", "ran"]) made[name] = part("p", name);
+  made.place = part("b", "place");
+  for (const name of ["big", "small", "pill", "ran"]) made[name] = part("p", name);
   made.keep = part("span", "keep");
   made.root = el(
     "article",
@@ -21,10 +21,10 @@ function laneOf(view, hooks) {
       "aria-label": view.label,
       onclick: (event) => hooks.open(made, event),
     },
-    el("header", {}, el("h3", {}, view.label), el("span", { class: "kind" }, view.kind)),
+    el("header", {}, el("h3", {}, view.label), made.place, el("span", { class: "kind" }, view.kind)),
     made.picture,
     made.bar,
-    el("p", { class: "score" }, made.big, made.place),
+    made.big,
     made.small,
     made.pill,
     made.ran,
@@ -42,18 +42,24 @@ function setPill(one, tone, text, why = "") {
   one.pill.title = why;
 }
 
-/** Show what the server says of a lane that still draws, or did not finish. */
-function tellLane(one, slowest) {
+/** Show how far a lane is: painted pieces, or once it is done its steps and its place. */
+function tellProgress(one, { committed, total, steps, rank, facts }) {
+  const done = committed === total;
+  one.root.toggleAttribute("data-done", done);
+  one.root.toggleAttribute("data-first", done && rank === 0);
+  one.bar.style.setProperty("--share", `${(100 * committed) / total}%`);
+  one.place.textContent = done ? (WORDS.places[rank] ?? "") : "";
+  one.big.textContent = done ? counted(steps) : say(WORDS.painted, { committed });
+  one.small.textContent = done ? facts : say(WORDS.soFar, { total, steps: counted(steps) });
+}
+
+/** Show what the server says of a lane that still draws, has arrived, or did not finish. */
+function tellLane(one, rank) {
   const { view } = one;
   const ended = ["failed", "stopped"].includes(view.phase);
   one.root.dataset.phase = view.phase;
-  one.root.removeAttribute("data-done");
-  one.root.removeAttribute("data-first");
-  one.place.textContent = "";
-  one.big.textContent = view.committed ? seconds(1000 * view.seconds) : "\u2013";
-  one.small.textContent = view.committed ? counted(view.steps) : "";
-  one.bar.style.setProperty("--share", `${slowest ? (100 * view.seconds) / slowest : 0}%`);
-  setPill(one, ended ? "bad" : "none", ended ? view.message : say(WORDS.pieces, view));
+  tellProgress(one, { ...view, rank, facts: seconds(1000 * view.seconds) });
+  setPill(one, ended ? "bad" : "none", ended ? view.message : "");
   one.ran.textContent = view.ran;
 }
 
@@ -69,35 +75,24 @@ function tellCost(one, vanilla) {
   else if (!data.shares) setPill(one, "none", WORDS.pills.independent);
   else if (count === 0) setPill(one, "same", say(WORDS.pills.same, { of }));
   else setPill(one, "none", say(WORDS.pills.differ, { count, of }), WORDS.pills.rounding);
-  one.ran.textContent = [
-    data.shares || !vanilla || data.id === "vanilla" ? "" : WORDS.pills.other,
-    data.ran,
-  ]
-    .filter((text) => text)
-    .join(" \u00b7 ")
-    .replace(/ (?=\d)/g, "\u00a0"); // names stay with values
+  one.ran.textContent = data.ran.replace(/ (?=\d)/g, "\u00a0"); // names stay with values
 }
 
-/** Show a finished lane at a time of the clock. */
-function tellScore(one, vanilla, { kind, now, arrived }) {
+/** Show a finished lane at a step of the replay. `here`: it was drawn on this machine just now. */
+function tellReplay(one, vanilla, { now, ranks, here }) {
   const { data } = one;
-  const end = last(data.times);
-  const done = now >= end;
-  const rank = arrived.findIndex((other) => last(other.data.times) === end); // equal ones share it
-  const step = Math.max(0, countUpTo(data.times, now) - 1);
-  const value = gain(data, vanilla, kind);
-  one.root.toggleAttribute("data-done", done);
+  const step = Math.max(0, Math.min(Math.floor(now), data.steps));
+  const value = speedup(data, vanilla);
+  const spent = seconds(last(data.milliseconds));
+  const gained = value === null ? "" : ratio(value) + (here ? WORDS.here : "");
+  tellProgress(one, {
+    committed: data.committed[step],
+    total: last(data.committed),
+    steps: step,
+    rank: ranks.get(data.id),
+    facts: gained ? `${gained}, ${spent}` : spent,
+  });
+  const done = step === data.steps;
   one.pill.toggleAttribute("data-later", !done);
-  one.root.toggleAttribute("data-first", done && rank === 0 && arrived.length > 1);
-  const place = done && arrived.length > 1 ? (WORDS.places[rank] ?? "") : "";
-  const fewer = done && kind === "steps" && value > 1 ? el("span", {}, WORDS.fewer) : "";
-  one.place.replaceChildren(fewer, fewer && place ? " " : "", place);
-  one.big.textContent = done && value !== null ? ratio(value) : spent[kind](Math.min(now, end));
-  one.big.toggleAttribute("data-slow", done && value !== null && value < 0.995);
-  const spentHere = seconds(data.milliseconds[step]);
-  const slow = done && kind === "steps" && (gain(data, vanilla, "seconds") ?? 1) < 0.995;
-  const facts = [counted(step), slow ? say(WORDS.slow, { seconds: spentHere }) : spentHere];
-  if (!done || value === null) facts.splice(kind === "steps" ? 0 : 1, 1);
-  const told = facts.map((fact, i) => el("span", {}, fact, facts[i + 1] ? " \u00b7 " : ""));
-  one.small.replaceChildren(...told);
+  one.root.toggleAttribute("data-slow", done && value !== null && value < 0.995);
 }

@@ -19,8 +19,8 @@ function paletteOf(model, then) {
   return palettes.get(model);
 }
 
-/** What is known of a lane that draws: `cells` by place, [kind, token]; a decoded `image`, and `sharp`, the places that it shows. */
-const drawnSoFar = () => ({ cells: new Map(), image: null, sharp: new Set(), fresh: [] });
+/** What is known of a lane that draws: `cells` by place, [kind, token]; a decoded `image`, and `sharp`, the places that it shows; the `old` picture, which stays until the first row is there. */
+const drawnSoFar = (old) => ({ cells: new Map(), image: null, sharp: new Set(), fresh: [], old });
 
 /** Paint it. options: palette, cover (a colour where nothing is yet), colour (of the lane). */
 function paintMosaic(canvas, drawn, grid, { palette, cover, colour }) {
@@ -31,6 +31,11 @@ function paintMosaic(canvas, drawn, grid, { palette, cover, colour }) {
   const at = (place) => [(place % grid) * cell, Math.floor(place / grid) * cell];
   g.fillStyle = cover;
   g.fillRect(0, 0, size, size);
+  if (drawn.old && drawn.cells.size < grid) {
+    g.globalAlpha = 0.25;
+    g.drawImage(drawn.old, 0, 0, size, size);
+    g.globalAlpha = 1;
+  }
   for (const [place, [, token]] of drawn.cells) {
     if (drawn.sharp.has(place)) continue;
     g.fillStyle = palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : colour;

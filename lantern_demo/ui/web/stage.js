@@ -5,8 +5,8 @@ const words = WORDS;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh piece shows its mark
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
-const state = { run: null, lanes: [], grid: 16, clock: "steps", time: 0, total: 0, cell: -1 };
-Object.assign(state, { playing: false, last: 0, arrived: [] });
+const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
+Object.assign(state, { playing: false, last: 0, ranks: new Map(), here: false });
 state.led = false; // whether the look took the replay to one of its steps
 
 const headline = document.querySelector("#headline h1");
@@ -27,13 +27,6 @@ const scrub = el("input", {
     go(to);
   },
 });
-const clockButtons = Object.keys(CLOCKS).map((kind) =>
-  el(
-    "button",
-    { type: "button", "data-clock": kind, onclick: () => useClock(kind) },
-    words.clocks[kind],
-  ),
-);
 const explainButton = button("explain", words.explain.open, () => explain());
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
@@ -45,7 +38,6 @@ place.append(
   el(
     "div",
     { class: "stage-top" },
-    el("div", { class: "clocks", role: "group", "aria-label": words.clock }, ...clockButtons),
     el(
       "div",
       { class: "controls", role: "group", "aria-label": words.controls },
@@ -83,23 +75,27 @@ function show() {
     Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
-    state.lanes = views.map((one) => laneOf(one, { open, hover }));
+    const before = new Map(state.lanes.map((one) => [one.view.id, one.canvas]));
+    const old = (id) => (racing && !calm.matches ? before.get(id) : null);
+    state.lanes = views.map((one) => laneOf(one, { open, hover }, old(one.id)));
     grid.replaceChildren(...state.lanes.map((one) => one.root));
     grid.style.setProperty("--count", views.length);
     state.run = view.run;
+    state.ranks = new Map();
     fold.open = false;
     endExplaining();
   }
   pause();
   source.textContent = racing ? view.live : (view.source?.text ?? "");
   source.dataset.kind = racing ? "racing" : (view.source?.kind ?? "");
-  for (const part of [playButton, scrub, explainButton, ...clockButtons])
+  for (const part of [playButton, scrub, explainButton])
     part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
-  const slowest = Math.max(...views.map((one) => one.expected ?? 0));
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
-    tellLane(one, slowest);
+    if (one.view.phase === "done" && !state.ranks.has(one.view.id))
+      state.ranks.set(one.view.id, state.ranks.size); // in the order of arrival
+    tellLane(one, state.ranks.get(one.view.id));
   }
   if (view.live) goOn(view, views, racing);
   else over(view);
@@ -107,17 +103,10 @@ function show() {
 
 /** A run goes on: pieces are painted as they are told, and sharpened by decoded pictures. */
 function goOn(view, views, racing) {
-  const sum = (name) => views.reduce((all, one) => all + one[name], 0);
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
-  if (racing)
-    setHeadline([
-      "",
-      String(sum("committed")),
-      say(words.headlines.racing, { total: sum("total") }),
-    ]);
-  else setHeadline([view.live, "", ""]);
+  setHeadline(racing ? headlineAt(views) : [view.live, "", ""]);
   for (const one of state.lanes) {
     if (one.data) continue;
     const told = view.fresh[one.view.id] ?? [];
@@ -148,7 +137,7 @@ function mosaic(one) {
   });
 }
 
-/** A run is over: it can be replayed on each clock, and every piece looked at. */
+/** A run is over: it can be replayed, and every piece looked at. */
 function over(view) {
   state.whole = view;
   const images = view.lanes.map((data) => {
@@ -156,6 +145,7 @@ function over(view) {
     data.kinds = [...data.kinds];
     for (const rising of ["milliseconds", "committed"]) data[rising] = summed(data[rising]);
     Object.assign(one, { data, shown: -1 });
+    data.times = data.committed.map((_, step) => step);
     const href = view.files?.[data.id];
     const save = {
       href,
@@ -180,10 +170,18 @@ function over(view) {
   const known = played();
   const first = vanillaData();
   for (const one of known) tellCost(one, first);
-  why.textContent = [reason(finished()), view.caution].join(" ").trim();
+  why.replaceChildren(
+    el("span", {}, reason(finished())),
+    finished().some((data) => !data.shares && data.id !== "vanilla") && first
+      ? el("b", {}, words.ownNumbers)
+      : "",
+  );
   explainButton.disabled = !explainable();
-  // Seconds that other programs disturbed say little.
-  useClock(known.some((one) => one.data.disturbed) ? "steps" : state.clock);
+  state.here = view.source.kind === "live";
+  state.total = Math.max(...finished().map((data) => data.steps));
+  const arrived = finished().sort((a, b) => a.steps - b.steps);
+  const rank = (data) => arrived.findIndex((other) => other.steps === data.steps); // equals share it
+  state.ranks = new Map(arrived.map((data) => [data.id, rank(data)]));
   look?.set(view, finished());
   if (fold.open) unfolded();
   window.lanternRun = view;
@@ -196,22 +194,6 @@ function over(view) {
     repaint();
     if (plays && state.time === 0) play();
   });
-}
-
-/** Put the replay on a clock, at the same share of it. */
-function useClock(kind) {
-  const known = played();
-  const share = state.total ? state.time / state.total : 1;
-  state.clock = kind;
-  for (const part of clockButtons)
-    part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
-  if (!known.length) return;
-  for (const one of known) Object.assign(one.data, { times: CLOCKS[kind](one.data) });
-  const end = (one) => last(one.data.times);
-  state.arrived = [...known].sort((a, b) => end(a) - end(b));
-  state.total = end(last(state.arrived));
-  for (const one of known) one.shown = -1;
-  go(share * state.total);
 }
 
 const cover = () => getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
@@ -230,26 +212,25 @@ function draw() {
   if (!known.length) return;
   const now = state.time;
   const common = { cell: state.cell, cover: cover(), edge: !explaining };
-  const at = { kind: state.clock, now, arrived: state.arrived };
+  const at = { now, ranks: state.ranks, here: state.here };
   for (const one of known) {
     const { data } = one;
     const count = tokensAt(data, now);
     const fresh = state.playing ? tokensAt(data, now - FLASH * pace()) : count;
-    tellScore(one, vanillaData(), at);
-    one.bar.style.setProperty(
-      "--share",
-      `${state.total ? (100 * Math.min(now, last(data.times))) / state.total : 0}%`,
-    );
+    tellReplay(one, vanillaData(), at);
     if (data.picture && !data.image) continue; // until then the race's last picture stays
     if (count === one.shown && fresh >= count && !one.flashed) continue;
     [one.shown, one.flashed] = [count, fresh < count];
     paint(one.canvas, data, count, state.grid, { ...common, fresh });
   }
-  if (now >= state.total) setHeadline(headlineOf(finished(), state.clock));
-  else setHeadline(headlineAt(now, state.total, state.clock));
+  const so = ({ id, label, committed, steps }) => {
+    const step = Math.min(Math.floor(now), steps);
+    return { id, label, committed: committed[step], total: last(committed), steps: step };
+  };
+  setHeadline(now >= state.total ? headlineOf(finished()) : headlineAt(finished().map(so)));
   scrub.value = state.total ? Math.round((1000 * now) / state.total) : 0;
   scrub.style.setProperty("--played", `${scrub.value / 10}%`);
-  scrub.setAttribute("aria-valuetext", spent[state.clock](now));
+  scrub.setAttribute("aria-valuetext", counted(Math.floor(now)));
 }
 
 /** How far a replay goes on its clock in a millisecond. */
