@@ -122,7 +122,7 @@ def shape(report: Numbers) -> Numbers:
 
 
 def premise(report: Numbers) -> Numbers:
-    """Keep all of `python examples/premise.py`."""
+    """Keep all of `python examples/quality/premise.py`."""
     return {"date": report["created"][:10], "pictures": report["pictures"], "rows": report["rows"]}
 
 
