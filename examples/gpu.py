@@ -9,7 +9,7 @@ trained weights would accept is not measured.
 Replayed graphs must draw the tokens of eager steps, Triton kernels those of plain modules, and
 lossless methods those of vanilla. In float32 all must agree. In 16 bits the program counts those
 that do. It times steps in a model's last format, with trees of several sizes, and splits them into
-draft, verify and commit. LANTERN_KERNELS=0 times them without Triton kernels.
+draft, verify and commit. LANTERN_KERNELS=1 runs Triton kernels, LANTERN_KERNELS=0 leaves them out.
 
 Every row rewrites DIR/gpu.json and DIR/gpu.md. `--device cpu` tries the program with tiny models.
 """

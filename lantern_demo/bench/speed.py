@@ -34,7 +34,7 @@ from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
 
-# Captions that name all that the bundled model is asked for, about half of them of lanterns.
+# Captions that name every attribute of a scene: seven of lanterns, five of things.
 PROMPTS = (
     "one castle on a plain at dusk with a full moon",
     "three yellow round lanterns over the hills at dawn without a moon",
