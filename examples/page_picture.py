@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 from statistics import median
@@ -21,7 +23,6 @@ from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
-from soak import FLAGS, chromium
 
 WIDTH, HEIGHT = 1280, 1240  # of the saved part
 SHOWN = 960  # pixels wide
@@ -31,6 +32,8 @@ RACES = 10  # timed ones
 # of a finished race: each method's steps, and the seconds to its last piece
 LANES = """lanternRun.lanes.map(({ id, steps, milliseconds }) =>
   ({ id, steps, seconds: milliseconds.at(-1) / 1000 }))"""
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 TABS = ("Look-alikes", "Numbers")  # shown on the phone after the race and the look at a piece
 
 
@@ -47,8 +50,9 @@ def main() -> None:
     args = parser.parse_args()
     args.out = args.out.expanduser()
     args.out.mkdir(parents=True, exist_ok=True)
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium(), args=FLAGS)
+        browser = p.chromium.launch(executable_path=found, args=FLAGS)
         save(wide(browser, args.url), args.out / "page.png")
         save(phone(browser, args.url), args.out / "phone.png")
         film(browser, args.url, args.out / "race.webp")

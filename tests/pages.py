@@ -14,7 +14,6 @@ from urllib.parse import urlparse
 
 import pytest
 
-from examples import soak
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
@@ -34,7 +33,9 @@ IN_A_BROWSER = [
     ),
 ]
 
-FLAGS = [*soak.FLAGS, "--disable-quic", "--disable-component-update", "--disable-sync"]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS += ["--disable-quic"]
 # axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here
 # or where $AXE names its axe.min.js.
 AXE = Path(

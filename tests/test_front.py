@@ -5,7 +5,6 @@ random model.
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,6 @@ from examples.ranks import Place
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
 
-PLOT = Path(__file__).parents[1] / "examples" / "plot_front.py"
 ALONE = Place(0, 1, torch.device("cpu"))
 PROMPTS = [
     f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)
@@ -108,7 +106,9 @@ def test_the_whole_command_on_a_small_model(
     (drawn,) = out.glob("drawn-*.jsonl")
     assert len(drawn.read_text(encoding="utf-8").splitlines()) == (2 + len(chosen)) * 8 + swept
     if find_spec("matplotlib"):
-        runpy.run_path(str(PLOT))["draw_front"](report, out / "front.png")
+        from examples.quality.plot_front import draw_front
+
+        draw_front(report, out / "front.png")
         with Image.open(out / "front.png") as picture:
             assert picture.width > 800
     assert "nats a token" in capsys.readouterr().out

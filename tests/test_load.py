@@ -5,21 +5,26 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from gradio_client import Client
+from space import free_port
 from tiny import wait_for, waiting
 
-from examples.soak import CASES, FULL, answer, idle, join, served, soak, sound, wait_until_ready
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import api, limits, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
@@ -27,6 +32,42 @@ from lantern_demo.version import __version__
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
+
+
+def join(url: str, body: dict[str, Any]) -> httpx.Response:
+    """Ask for a comparison by plain HTTP. Its tree is named, so that no answer depends on the
+    machine.
+    """
+    body = body | {"tree": "small"}
+    return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body, timeout=SECONDS)
+
+
+def answer(url: str, event_id: str, leave_after: int | None = None) -> Any:
+    """The data of a call's last event, or None if the client left after so many events."""
+    event, data, count = "", "", 0
+    address = f"{url}/gradio_api/call/compare/{event_id}"
+    with httpx.stream("GET", address, timeout=SECONDS) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                event, count = line[7:], count + 1
+                if leave_after is not None and count > leave_after:
+                    return None
+            elif line.startswith("data: "):
+                data = line[6:]
+    assert event == "complete", data
+    return json.loads(data)
+
+
+def drawn(url: str, body: dict[str, Any]) -> dict[str, list[int]]:
+    """The tokens of a comparison, by method."""
+    _, record = answer(url, join(url, body).raise_for_status().json()["event_id"])
+    return {method: entry["token_ids"] for method, entry in record["methods"].items()}
+
+
+def idle(url: str) -> bool:
+    """Whether nothing runs or waits."""
+    running = httpx.get(f"{url}/healthz", timeout=SECONDS).json()["running"]
+    return not running and not waiting(url)
 
 
 @pytest.fixture
@@ -67,7 +108,7 @@ def test_a_full_queue_refuses_and_empties(url: str) -> None:
             assert response.status_code == 200
             events.append(response.json()["event_id"])
         last = join(url, CASE)
-        assert last.status_code == 503 and last.json()["detail"].startswith(FULL)
+        assert last.status_code == 503 and last.json()["detail"].startswith("Queue is full")
         assert httpx.get(f"{url}/healthz").status_code == 200, "no need of the queue"
         for event in events:  # those who give up while they wait leave no trace
             left = {"session_hash": event, "fn_index": 0, "event_id": event}
@@ -113,7 +154,7 @@ def test_whoever_leaves_frees_the_device(
     url: str, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """256 steps of 20 ms at least; a handful of them, between two answers, is all that follows."""
-    wanted = answer(url, join(url, CASE).json()["event_id"])[1]["methods"]["vanilla"]["token_ids"]
+    wanted = drawn(url, CASE)
     moments = steps_after(monkeypatch)
     if way == "hang up":
         answer(url, join(url, CASE).json()["event_id"], leave_after=3)
@@ -128,8 +169,7 @@ def test_whoever_leaves_frees_the_device(
     late = [moment for moment in moments if moment > left]
     assert len(moments) < 200 and len(late) < 60, "the run went on without its client"
     monkeypatch.undo()
-    again = answer(url, join(url, CASE).json()["event_id"])[1]
-    assert again["methods"]["vanilla"]["token_ids"] == wanted
+    assert drawn(url, CASE) == wanted
 
 
 @pytest.mark.parametrize("endpoint", [api._draw, api._compare])
@@ -270,31 +310,57 @@ def test_warnings_are_logged_once() -> None:
 # -- all of it together, and the end
 
 
-@pytest.fixture(scope="module")
-def process(
-    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Any, Path]]:
-    place = tmp_path_factory.mktemp("served")
-    with served(str(tiny_model), place) as (url, running):
-        wait_until_ready(url, running)
-        yield url, running, place
-
-
 @pytest.mark.slow
-def test_a_short_soak(process: tuple[str, Any, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three clients, one of which misbehaves, for two seconds; `python examples/soak.py` is the
-    long form.
-    """
-    monkeypatch.setattr("examples.soak.CASES", CASES[:2])
-    found = soak(*process, minutes=1 / 30, clients=3, page_count=0, every=0.5)
-    assert sound(found), json.dumps(
-        {key: value for key, value in found.items() if key != "curve"}, indent=1
-    )
-    assert found["right"] >= 2 and found["tracebacks_in_log"] == 0
-    later = found["curve"][len(found["curve"]) // 2 :]
-    for name, room in (("threads", 30), ("handles", 60), ("memory_mib", 200)):
-        values = [point[name] for point in later]
-        assert max(values) - min(values) <= room, f"{name} grows: {values}"
+def test_many_at_once_each_get_their_own_answer(url: str) -> None:
+    """Four clients at a time; one in three leaves in the middle of its run."""
+    cases: list[dict[str, Any]] = [
+        {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 1},
+        {"prompt": "two blue box lanterns", "methods": ["eagle1", "lantern++"], "seed": 2},
+        {"prompt": "a golden sky lantern", "methods": ["eagle2"], "seed": 3, "temperature": 0},
+    ]
+    alone = [drawn(url, case) for case in cases]
+
+    def client(number: int) -> dict[str, list[int]]:
+        if number % 3 == 0:
+            answer(url, join(url, CASE).json()["event_id"], leave_after=2)
+        return drawn(url, cases[number % len(cases)])
+
+    with ThreadPoolExecutor(4) as clients:
+        together = list(clients.map(client, range(8)))
+    assert together == [alone[number % len(cases)] for number in range(8)]
+    wait_for(lambda: idle(url), "the device")
+
+
+@pytest.fixture
+def process(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[str, Any, Path]]:
+    """The program on its own: its address, its process, and a folder with its log and its files."""
+    (tmp_path / "tmp").mkdir()
+    port = free_port()
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "LANTERN_CACHE": str(tmp_path / "cache")}
+    env |= {"GRADIO_ANALYTICS_ENABLED": "False", "TMPDIR": str(tmp_path / "tmp")}
+    env.pop("GRADIO_TEMP_DIR", None)
+    app = Path(__file__).parents[1] / "app.py"
+    command = [sys.executable, app, "--model", tiny_model, "--device", "cpu", "--port", str(port)]
+    # A script's background commands ignore Ctrl-C, and so would their child processes.
+    attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with (tmp_path / "log.txt").open("wb") as log:
+        running = subprocess.Popen(
+            command, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend
+        )
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        try:
+            return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    try:
+        wait_for(ready, "the server", 300)
+        yield url, running, tmp_path
+    finally:
+        running.kill()
+        running.wait()
 
 
 @pytest.mark.slow

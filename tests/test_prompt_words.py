@@ -13,7 +13,8 @@ from tiny import page_of
 
 from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
-from lantern_demo.bench.speed import prompts_for
+from examples.quality.scenes import truth
+from lantern_demo.bench.speed import PROMPTS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MEANT, NotDrawn, completed, phrasebook
 from lantern_demo.runs.pipeline import info_of
@@ -56,7 +57,7 @@ def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
 
 
 def test_full_captions_are_read_and_written_as_they_are() -> None:
-    for prompt in prompts_for(INFO, 200):
+    for prompt in (*PROMPTS, *truth(400).captions):
         reading = BOOK.read(prompt)
         lacks = set() if reading.lanterns else set(OF_LANTERNS)
         assert reading.said.keys() == WORDINGS.keys() - lacks

@@ -52,7 +52,9 @@ def gains(
     speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})
     rows = {}
     for point in points:
-        told = speeds["vanilla" if point.group == "again" else point.name]
+        timed = "vanilla" if point.group == "again" else point.name
+        told = speeds[timed]
+        tvd = [one["runs"][timed]["tvd"] for one in rounds]
         pictures = records.get(point.name, [])
         steps = sum(record["steps"] for record in pictures)
         per_step, changed = told["mean_accepted_length"], told["changed"]
@@ -75,7 +77,7 @@ def gains(
                 "gain": per_step / told["c"],
                 "speedup": told["gain"],
                 "changed": changed,
-                "tvd": told["tvd"],
+                "tvd": None if None in tvd else float(numpy.mean(tvd)),
                 "nodes": told["nodes"],
             },
         }

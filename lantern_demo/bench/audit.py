@@ -15,10 +15,12 @@ fails or a lossy one passes.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -232,6 +234,24 @@ def run_cell(cell: Cell, runs: int | None = None) -> Row:
     return Row(*cell, METHODS[cell.method].lossless, runs, sees(cell, runs), **found)
 
 
+def run_cells(cells: Sequence[Cell], runs: int | None, processes: int) -> Iterator[Row]:
+    """Yield the rows of cells as they complete, by processes of one thread each.
+
+    A single process runs here. Raises what a cell raises.
+    """
+    call = partial(run_cell, runs=runs)
+    if min(processes, len(cells)) < 2:
+        yield from map(call, cells)
+        return
+    context = multiprocessing.get_context("spawn")  # OpenMP does not outlive a fork
+    with ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,)) as pool:
+        waiting = [pool.submit(call, cell) for cell in cells]
+        try:
+            yield from (done.result() for done in as_completed(waiting))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
 def config_of(method: Method, noise: str, sampling: Sampling) -> Config:
     """Return the configuration of a method's runs."""
     tree = choice_of(method.drafts, SMALL).policy
@@ -308,7 +328,7 @@ def audit(args: argparse.Namespace) -> Report:
     here = Path(__file__).parent
     cells = cells_of(args.methods, args.cases)
     rows = list[Row]()
-    for row in shared.spread(partial(run_cell, runs=args.runs), cells, args.processes):
+    for row in run_cells(cells, args.runs, args.processes):
         rows.append(row)
         count = f"{len(rows)} of {len(cells)}"
         print(f"{count}: {row.cell.name} at {row.case}: {row.verdict}", file=sys.stderr, flush=True)

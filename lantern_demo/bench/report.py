@@ -1,27 +1,22 @@
-"""Shared parts of the commands: options, tables, the machine's description, files and processes."""
+"""Shared parts of the commands: options, tables, the machine's description and files."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from lantern_demo.disk_cache import put
 from lantern_demo.models.device import device_name
 from lantern_demo.paths import user_path
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 
 def parser_of(description: str | None, command: str = "") -> argparse.ArgumentParser:
@@ -117,22 +112,3 @@ def digest_of(folder: Path, *patterns: str) -> str:
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def spread(call: Callable[[Job], Result], jobs: Sequence[Job], processes: int) -> Iterator[Result]:
-    """Yield `call` of every job, as completed, by processes of one thread each.
-
-    A single process or job runs here. `call` and jobs must be picklable. An exception in a job is
-    raised here.
-    """
-    count = min(processes, len(jobs))
-    if count < 2:
-        yield from map(call, jobs)
-        return
-    context = multiprocessing.get_context("spawn")  # neither CUDA nor OpenMP outlives a fork
-    with ProcessPoolExecutor(count, context, torch.set_num_threads, (1,)) as pool:
-        waiting = [pool.submit(call, job) for job in jobs]
-        try:
-            yield from (done.result() for done in as_completed(waiting))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

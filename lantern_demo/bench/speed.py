@@ -12,7 +12,6 @@ import argparse
 import itertools
 import json
 import platform
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,16 +26,29 @@ import lantern_demo
 from lantern_demo.bench import report
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.registry import ModelInfo
-from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
-from lantern_demo.scenes import MOST_LANTERNS, NOUNS, SHOWN, SURE, WORDINGS, full_caption
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
 from lantern_demo.settings.trees import TREES
 
 Contestant = Callable[[str, int], Run]  # draws a prompt with a seed
+
+# Captions that name every attribute of a scene: seven of lanterns, five of things.
+PROMPTS = (
+    "one castle on a plain at dusk with a full moon",
+    "three yellow round lanterns over the hills at dawn without a moon",
+    "one apple on a plain at dusk with a full moon",
+    "four orange round lanterns over a lake at night with a full moon",
+    "one bear on a lake at dusk with a full moon",
+    "four orange box lanterns over a plain at night with a full moon",
+    "one penguin in the hills at dusk without a moon",
+    "two yellow box lanterns over a plain at dusk without a moon",
+    "one apple on a lake at dawn without a moon",
+    "four orange box lanterns over the hills at night without a moon",
+    "four blue box lanterns over the hills at dawn without a moon",
+    "one red round lantern over a plain at dawn with a full moon",
+)
 
 
 @dataclass(frozen=True)
@@ -52,29 +64,12 @@ class Row:
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
-def prompts_for(info: ModelInfo, count: int) -> list[str]:
-    """Make prompts for any model: captions that name every attribute, or class numbers.
+def prompts_for(count: int) -> list[str]:
+    """Return so many of PROMPTS, from the first again after the last.
 
-    About half of the captions ask for lanterns. The same model and count give the same prompts.
+    A prompt that returns is drawn with another seed.
     """
-    g = torch.Generator().manual_seed(0)
-    if info.kind == "class":
-        return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
-
-    def pick(size: int) -> int:
-        return int(torch.randint(size, (1,), generator=g))
-
-    def caption() -> str:
-        asked = {name: pick(len(classes)) for name, classes in WORDINGS.items()}
-        lanterns = pick(2) == 0
-        asked["thing"] = SHOWN[0 if lanterns else 1 + pick(len(SHOWN) - 1)]
-        asked["count"] = pick(MOST_LANTERNS) if lanterns else 0
-        if not lanterns:
-            at = SURE[NOUNS[asked["thing"]][0][0]].at
-            asked["place"], asked["time"] = at[pick(len(at))]
-        return full_caption(**asked)
-
-    return [caption() for _ in range(count)]
+    return list(itertools.islice(itertools.cycle(PROMPTS), count))
 
 
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
@@ -92,29 +87,15 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
     return rows
 
 
-def peak_bytes(device: torch.device) -> int | None:
-    """Return the peak bytes allocated on a GPU since the last reset, weights included.
-
-    On a CPU, return the peak resident bytes of this process, or None on Windows.
-    """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak  # bytes there, KiB elsewhere
-
-
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     """Draw a picture and return its entry of the run record without events.
 
     `decode_seconds` is the engine's clock. `wall_seconds` is the wall clock over the same interval,
-    with all Python work between the clock's segments. Raises RuntimeError if the method fails.
+    with all Python work between the clock's segments. `peak_bytes` are the most bytes allocated on
+    a GPU meanwhile, weights included; None on a processor. Raises RuntimeError if the method fails.
     """
     walls: list[float] = []
-    if pipe.device.type == "cuda":
+    if on_gpu := pipe.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(pipe.device)
     for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
         if isinstance(event, Generation):
@@ -125,7 +106,7 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     del entry["events"]
     entry.pop("speedup", None)
     entry["wall_seconds"] = done.stats.prefill_seconds + walls[-1] - walls[0]
-    entry["peak_bytes"] = peak_bytes(pipe.device)
+    entry["peak_bytes"] = torch.cuda.max_memory_allocated(pipe.device) if on_gpu else None
     return entry
 
 
@@ -195,7 +176,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     for row in rows:
         pipe.settings(**row.settings)
     contestants: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows}
-    rounds = measure(contestants, prompts_for(pipe.info, args.prompts))
+    rounds = measure(contestants, prompts_for(args.prompts))
     found = summarise(rounds, {row.name: row.method for row in rows})
     networks = pipe.networks
     return {

@@ -73,7 +73,6 @@ def summarise(rounds: list[Round], rows: dict[str, str]) -> dict[str, dict[str, 
 
 
 def _row(runs: list[Run]) -> dict[str, Any]:
-    tvd = [run["tvd"] for run in runs if run.get("tvd") is not None]
     peaks = [run["peak_bytes"] for run in runs if run["peak_bytes"] is not None]
 
     def part_ms(part: str) -> float:
@@ -86,7 +85,6 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "passes": mean(run["steps"] for run in runs),
         "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
         "changed": mean(run["changed"] for run in runs),
-        "tvd": mean(tvd) if tvd else None,
         "nodes": sorted({run["nodes"] for run in runs}),
         "tree": sorted({run["tree"] for run in runs}),
         "speculative_decoding": pooled([run["speculative_decoding"] for run in runs]),

@@ -1,7 +1,8 @@
-"""Plot a front: speed against every quality measure, with a curve for each relaxed method and
-markers for lossless ones.
+"""Plot a front: speed against every quality measure.
 
-python examples/plot_front.py runs/quality/front.json
+A relaxed method has a curve, a lossless one a marker.
+
+    python examples/quality/plot_front.py runs/quality/front.json
 
 Writes front.png next to the report. Needs matplotlib (pip install -r requirements-test.txt).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 if __name__ == "__main__":
     from lantern_demo.shutdown import stop_at_once
 

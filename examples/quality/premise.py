@@ -1,6 +1,6 @@
 """Test the premise of LANTERN: codebook neighbours look alike.
 
-    python examples/premise.py [--out FOLDER] [--pictures N]
+    python examples/quality/premise.py [--out FOLDER] [--pictures N]
 
 Every token of true scenes is replaced by its n-th codebook neighbour, or by a random token.
 premise.webp shows some of the scenes. premise.json has the PSNR to the pictures of the true tokens,
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 if __name__ == "__main__":
     from lantern_demo.shutdown import stop_at_once
 
@@ -66,9 +66,8 @@ def sheet(pictures: dict[str, Tensor]) -> Image.Image:
 @torch.inference_mode()
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--out", type=user_path, default=Path(__file__).parent, help="folder for what it writes"
-    )
+    here = Path(__file__).parents[1]
+    parser.add_argument("--out", type=user_path, default=here, help="folder for what it writes")
     parser.add_argument("--pictures", type=int, default=400)
     add_sprites(parser)
     args = parser.parse_args()
