@@ -79,11 +79,6 @@ def control(report: Numbers) -> Numbers:
     return speed(report) | {"relaxation": relaxation}
 
 
-def sizes(report: Numbers) -> Numbers:
-    """Keep all of `python examples/sizes.py`."""
-    return conditions(report) | {"models": report["models"]}
-
-
 def front(report: Numbers) -> Numbers:
     """Keep the points of `python examples/quality/run.py` that have pictures, each with its
     differences to vanilla's pictures, and the two that they are compared with.
@@ -132,7 +127,7 @@ def premise(report: Numbers) -> Numbers:
 
 
 def gpu(report: Numbers) -> Numbers:
-    """Keep all steps of `python -m lantern_demo.bench gpu`.
+    """Keep all steps of `python examples/gpu.py`.
 
     Count by number format the tokens of eager steps and of vanilla that other runs drew too.
     """
@@ -143,12 +138,12 @@ def gpu(report: Numbers) -> Numbers:
             dict.fromkeys(("eager_same", "eager_of", "vanilla_same", "vanilla_of"), 0),
         )
         for other in ("eager", "vanilla"):
-            if row[f"same as {other}"] != "-" and row["method"] != other:
+            if f"same as {other}" in row and row["method"] != other:
                 same, tokens = map(int, row[f"same as {other}"].split(" of "))
                 counts[f"{other}_same"] += same
                 counts[f"{other}_of"] += tokens
     return (
-        conditions(report, "started")
+        conditions(report)
         | {"torch": report["torch"].partition("+")[0], "rows": report["speed"]}
         | found
     )
@@ -159,15 +154,14 @@ def zipar(report: Numbers) -> Numbers:
     return conditions(report) | report
 
 
-def conditions(report: Numbers, time: str = "created") -> Numbers:
+def conditions(report: Numbers) -> Numbers:
     """Return the machine and the day of a report."""
-    return {"device": report["machine"]["device"], "date": report[time][:10]}
+    return {"device": report["machine"]["device"], "date": report["created"][:10]}
 
 
 SECTIONS: dict[str, Callable[[Numbers], Numbers]] = {
     "speed": speed,
     "control": control,
-    "sizes": sizes,
     "front": front,
     "shape": shape,
     "premise": premise,
@@ -289,44 +283,6 @@ def outside_table(numbers: Numbers) -> str:
     return table(["method", "command", "tokens per pass", "changed", "speedup (95 %)"], rows, 2)
 
 
-def sizes_table(numbers: Numbers) -> str:
-    """Show estimates of whole pictures of published sizes."""
-    rows = []
-    for model, report in numbers["sizes"]["models"].items():
-        if model == numbers["speed"]["model"]:  # the bundled model, whose whole pictures were timed
-            continue
-        for method, row in report["methods"].items():
-            cells = [
-                model,
-                f"`{method}`",
-                str(row["nodes"]),
-                f"{row['tokens_per_step']:.2f}",
-                f"{row['picture_seconds']:.1f}",
-            ]
-            rows.append([*cells, f"{row['speedup']:.2f}x"])
-    return table(["model", "method", "nodes", "tokens per pass", "picture, s", "speedup"], rows, 2)
-
-
-def nodes_table(numbers: Numbers) -> str:
-    """Show milliseconds of a pass by nodes, with the matmuls of the program, and the rate at which
-    it reads weights.
-    """
-    rows: list[list[str]] = []
-    counts: list[str] = []
-    for model, report in numbers["sizes"]["models"].items():
-        kind = report["default_kind"]
-        # bytes
-        times, size = (
-            report["kinds"][kind],
-            report["weights"] * (2 if kind in ("half", "bfloat16") else 4),
-        )
-        counts = list(times)
-        rows.append(
-            [model, *(f"{times[count]:.1f}" for count in counts), f"{size / times['1'] / 1e6:.1f}"]
-        )
-    return table(["model", *counts, "GB/s"], rows)
-
-
 def front_table(numbers: Numbers) -> str:
     """Show tokens per pass, and the loss of the pictures. `speed` has the speedups."""
     rows = []
@@ -382,8 +338,6 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "speed": speed_table,
     "columns": columns_table,
     "outside": outside_table,
-    "sizes": sizes_table,
-    "nodes": nodes_table,
     "front": front_table,
     "shape": shape_table,
     "premise": premise_table,

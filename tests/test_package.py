@@ -151,14 +151,14 @@ def test_commands_and_options_exist() -> None:
     for path in DOCS:
         for code in code_of(path.read_text(encoding="utf-8")):
             found = re.search(
-                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| gpu| audit)?)|python (\S+\.py))(.*)",
+                r"(?:^|\s)(?:-m (lantern_demo\S*(?: speed| audit)?)|python (\S+\.py))(.*)",
                 code,
             )
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
                 commands.setdefault(found[1] or found[2], set()).update(options)
-    assert {"app.py", "lantern_demo.bench audit", "examples/sizes.py"} <= set(commands)
+    assert {"app.py", "lantern_demo.bench audit", "examples/gpu.py"} <= set(commands)
     for program, options in commands.items():
         assert not (odd := options and options - options_of(program)), f"{program}: {odd}"
 

@@ -2,7 +2,6 @@
 
     speed  Seconds, passes and changed tokens of every method on this machine. The default.
     audit  The distribution of every method against the exact one.
-    gpu    Times and tokens of captured steps on a GPU.
 
 `python -m lantern_demo.bench COMMAND --help` lists the options.
 """
@@ -16,7 +15,7 @@ from importlib import import_module
 from lantern_demo.shutdown import stoppable
 
 # Each is imported on demand, so that no command needs another one's dependencies.
-COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit", "gpu")}
+COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("speed", "audit")}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lantern_demo.bench.gpu import without_graphs
-from lantern_demo.bench.models import TimedModel, timed_model
+from examples.gpu import TimedModel, timed_model, without_graphs
 from lantern_demo.decoding import sampling, switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 TOKENS = 36
 
 
-@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
+@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b"])
 def timed(request: pytest.FixtureRequest) -> TimedModel:
     """A small model of every family."""
     return timed_model(request.param, torch.device("cuda"), small=True, dtype=torch.bfloat16)
