@@ -185,7 +185,7 @@ def main() -> None:
         row.name: partial(play, pipe, row) for row in rows_of(args.methods, {})
     }
     contestants = ours | {"generate": partial(timed, Peer(pipe))}
-    rounds = measure(contestants, prompts_for(pipe.info, args.prompts))
+    rounds = measure(contestants, prompts_for(args.prompts))
     seconds_of = {name: [r["runs"][name]["wall_seconds"] for r in rounds] for name in contestants}
     for name, seconds in seconds_of.items():
         ratios = [g / own for g, own in zip(seconds_of["generate"], seconds, strict=True)]

@@ -151,7 +151,7 @@ def race(pipe: Pipeline, window: int, count: int) -> dict[str, Any]:
         "vanilla": partial(play, pipe, Row("vanilla", "vanilla", {})),
         "zipar": lambda prompt, seed: run(pipe, prompt, seed, window)._asdict(),
     }
-    rounds = [entry["runs"] for entry in measure(contestants, prompts_for(pipe.info, count))]
+    rounds = [entry["runs"] for entry in measure(contestants, prompts_for(count))]
     drawn = [runs["zipar"] for runs in rounds]
     ratios = [runs["vanilla"]["decode_seconds"] / runs["zipar"]["seconds"] for runs in rounds]
     return {

@@ -56,7 +56,7 @@ def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
 
 
 def test_full_captions_are_read_and_written_as_they_are() -> None:
-    for prompt in prompts_for(INFO, 200):
+    for prompt in prompts_for(200):
         reading = BOOK.read(prompt)
         lacks = set() if reading.lanterns else set(OF_LANTERNS)
         assert reading.said.keys() == WORDINGS.keys() - lacks

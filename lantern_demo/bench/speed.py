@@ -27,8 +27,6 @@ import lantern_demo
 from lantern_demo.bench import report
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.registry import ModelInfo
-from lantern_demo.models.text import CLASSES
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Generation
 from lantern_demo.scenes import MOST_LANTERNS, NOUNS, SHOWN, SURE, WORDINGS, full_caption
@@ -52,14 +50,12 @@ class Row:
         return METHODS[self.method].label + self.name[len(self.method) :]
 
 
-def prompts_for(info: ModelInfo, count: int) -> list[str]:
-    """Make prompts for any model: captions that name every attribute, or class numbers.
+def prompts_for(count: int) -> list[str]:
+    """Make prompts: captions that name every attribute.
 
-    About half of the captions ask for lanterns. The same model and count give the same prompts.
+    About half of the captions ask for lanterns. The same count gives the same prompts.
     """
     g = torch.Generator().manual_seed(0)
-    if info.kind == "class":
-        return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
 
     def pick(size: int) -> int:
         return int(torch.randint(size, (1,), generator=g))
@@ -195,7 +191,7 @@ def benchmark(args: argparse.Namespace) -> dict[str, Any]:
     for row in rows:
         pipe.settings(**row.settings)
     contestants: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows}
-    rounds = measure(contestants, prompts_for(pipe.info, args.prompts))
+    rounds = measure(contestants, prompts_for(args.prompts))
     found = summarise(rounds, {row.name: row.method for row in rows})
     networks = pipe.networks
     return {
