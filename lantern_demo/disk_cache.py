@@ -2,9 +2,7 @@
 
 They lie under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
 
-drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`).
-tables/                neighbours and colours of published codebooks, which take seconds to minutes
-to compute.
+tables/   neighbours and colours of published codebooks, which take seconds to minutes to compute.
 """
 
 from __future__ import annotations

@@ -216,13 +216,13 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for a test, and small models in the place of published ones (see
     `published`).
     """
-    from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info
+    from published import ANOLE_ID, TEXT_ID, tiny_info
 
     from lantern_demo.models.registry import REGISTRY
 
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("LANTERN_REVISIONS", raising=False)
-    for model in (TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID, JANUS_7B_ID):
+    for model in (TEXT_ID, ANOLE_ID):
         monkeypatch.setitem(REGISTRY, model, tiny_info(model))
     return tmp_path / "cache"
 
@@ -241,20 +241,13 @@ def files_of(write: str) -> Any:
     return files
 
 
-text_model, class_model = files_of("write_text_model"), files_of("write_class_model")
-anole_model, janus_model = files_of("write_anole"), files_of("write_janus")
+text_model, llamagen_model = files_of("write_text_model"), files_of("write_llamagen")
+anole_model = files_of("write_anole")
 
 
 @pytest.fixture
-def folder_of(
-    text_model: Path, class_model: Path, anole_model: Path, janus_model: Path
-) -> dict[str, Path]:
+def folder_of(text_model: Path, anole_model: Path) -> dict[str, Path]:
     """These folders by their models' ids."""
-    from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
+    from published import ANOLE_ID, TEXT_ID
 
-    return {
-        TEXT_ID: text_model,
-        CLASS_ID: class_model,
-        ANOLE_ID: anole_model,
-        JANUS_ID: janus_model,
-    }
+    return {TEXT_ID: text_model, ANOLE_ID: anole_model}

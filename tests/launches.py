@@ -26,7 +26,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import blank_network, joined_runners
-from lantern_demo.models.registry import REGISTRY, JanusDrafterConfig, NetworkSizes
+from lantern_demo.models.registry import REGISTRY, NetworkSizes
 from lantern_demo.settings.settings import Settings, choice_of
 
 META = torch.device("meta")
@@ -54,7 +54,6 @@ _OF_TREES: dict[tuple[str, str], dict[str, int]] = {
         "lantern++": 683,
     },
     ("anole-7b", "paper"): {"eagle2": 865, "lantern++": 999},
-    ("janus-pro-7b", "paper"): {"eagle2": 748, "lantern++": 882},
 }
 BUDGETS = {
     (model, method, tree): most
@@ -191,7 +190,7 @@ def step_of(
     """
     info, chosen = REGISTRY[model], METHODS[method]
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
-    sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
+    sizes = info.published.drafter
     target, drafter = _placed(info.published.target, dtype), _placed(sizes, dtype)
     layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = joined_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]

@@ -15,20 +15,17 @@ import transformers
 from released import llamagen_tensors, with_levels_turned
 from safetensors.torch import save_file
 from tiny import vq_config
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 
 from lantern_demo.models.anole import Anole, AnoleDrafter
-from lantern_demo.models.janus import Janus, JanusDrafter
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
     REGISTRY,
     AnoleConfig,
     AnoleDrafterConfig,
     DrafterConfig,
-    JanusConfig,
-    JanusDrafterConfig,
     LlamaGenConfig,
     ModelInfo,
     Needs,
@@ -38,8 +35,7 @@ from lantern_demo.models.registry import (
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
 # whose files the small models imitate
-TEXT_ID, CLASS_ID, ANOLE_ID = "llamagen-t2i-256", "llamagen-c2i-b-256", "anole-7b"
-JANUS_ID, JANUS_7B_ID = "janus-pro-1b", "janus-pro-7b"
+TEXT_ID, ANOLE_ID = "llamagen-t2i-256", "anole-7b"
 GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
 SIZES: dict[str, Any] = {
@@ -51,9 +47,8 @@ SIZES: dict[str, Any] = {
     "eps": EPS,
 }
 TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
-CLASSES = LlamaGenConfig(
-    **{**SIZES, "eps": 1e-5}, layers=2, prefix=1, caption_dim=WIDTH, classes=1000
-)
+# as LlamaGen's own files are read, which say nothing of eps
+OWN = replace(TARGET, eps=1e-5)
 DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
 PICTURES = TokenizerSizes(
     channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB
@@ -65,29 +60,18 @@ ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
 # ids from 8712
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")
-JANUS_WORDS = ("a", "red", "lantern", "over", "the", "lake", "at", "dusk", "blue", "night")
-JANUS_WORDS += ("User", "Assistant", ":", "<|", "|>", "\n\n")
-JANUS_SIZES: dict[str, Any] = {**SIZES, "prefix": 40, "rope_base": 5000.0}
-JANUS = JanusConfig(**JANUS_SIZES, layers=2, embeddings=48, pad=2)
-JANUS_DRAFTER = JanusDrafterConfig(**{**JANUS_SIZES, "eps": 2e-6})
-JANUS_PICTURES = replace(PICTURES, channels=128)  # at which the library's groups are ours
-
-
 # What the registry knows of them: not what the files say of eps and theta.
 PARTS: dict[str, dict[str, Any]] = {
     TEXT_ID: {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6)},
-    CLASS_ID: {"target": CLASSES},
     ANOLE_ID: {
         "target": replace(ANOLE, eps=1e-5, rope_base=10000.0),
         "drafter": replace(ANOLE_DRAFTER, eps=1e-5, rope_base=10000.0),
         "tokenizer": ANOLE_PICTURES,
     },
-    JANUS_ID: {"target": replace(JANUS, eps=1e-6, rope_base=10000.0), "tokenizer": JANUS_PICTURES},
 }
-PARTS[JANUS_7B_ID] = PARTS[JANUS_ID]
 
 
-NEEDS = Needs(download=2**24, gpu=2**30, cpu=2**30)
+NEEDS = Needs(download=2**24, memory=2**30)
 
 
 def tiny_info(model: str) -> ModelInfo:
@@ -155,7 +139,7 @@ def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
 
 
 def _vq_name(name: str) -> str:
-    """LlamaGen's name, and DeepSeek's, of a tensor of the library's image tokenizer."""
+    """LlamaGen's name of a tensor of the library's image tokenizer."""
     name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
     name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
     for ours, theirs in (
@@ -285,185 +269,12 @@ def write_vocabulary(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def decoder_sizes(sizes: Any) -> dict[str, Any]:
-    """The sizes of a network here, as transformers' configurations of a Llama or a Chameleon name
-    them.
-    """
-    return {
-        "hidden_size": sizes.dim,
-        "intermediate_size": sizes.ffn,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.heads,
-        "rms_norm_eps": sizes.eps,
-        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_base},
-    }
-
-
-def janus_library() -> transformers.JanusForConditionalGeneration:
-    """transformers' own Janus with random weights, always the same, strong enough that prompts and
-    tokens matter.
-    """
-    torch.manual_seed(0)
-    marks = {"pad_token_id": JANUS.pad, "bos_token_id": 0, "eos_token_id": 1}
-    more = {"vocab_size": JANUS.embeddings, "num_hidden_layers": 2, "max_position_embeddings": 256}
-    text = transformers.LlamaConfig(**decoder_sizes(JANUS), **more, **marks)
-    vision = transformers.JanusVisionConfig(
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=16 * GRID,
-        patch_size=16,
-        projection_dim=DIM,
-        num_image_tokens=GRID * GRID,
-        mlp_ratio=2.0,
-    )
-    pictures = _pictures(JANUS_PICTURES, projection_dim=DIM, image_token_embed_dim=DIM)
-    model = transformers.JanusForConditionalGeneration(
-        transformers.JanusConfig(
-            text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5
-        )
-    )
-    for name, weight in model.named_parameters():
-        if "vqmodel" in name or "vision_model" in name:
-            continue
-        if weight.dim() > 1:
-            torch.nn.init.normal_(
-                weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
-            )
-        else:
-            torch.nn.init.normal_(weight, mean=1.0 if "norm" in name else 0.0, std=0.1)
-    return model.requires_grad_(False).eval()
-
-
-def janus_drafter() -> JanusDrafter:
-    """A random drafter with its target's codebook and aligner, as a trained one has them."""
-    torch.manual_seed(1)
-    drafter = JanusDrafter(JANUS_DRAFTER)
-    _strengthen(drafter)
-    state = {
-        name: weight
-        for name, weight in janus_target().state_dict().items()
-        if name.startswith("image_embedding.")
-    }
-    drafter.load_state_dict(state, strict=False)
-    return drafter
-
-
-# Parts of the library's Janus -> their names in our network and in DeepSeek's files.
-JANUS_NAMES = {
-    "language_model.": ("", "language_model.model."),
-    "generation_embeddings.": ("image_embedding.codes.", "gen_embed."),
-    "generation_aligner.fc1.": ("image_embedding.fc1.", "gen_aligner.layers.0."),
-    "generation_aligner.hidden_layers.0.": ("image_embedding.fc2.", "gen_aligner.layers.2."),
-    "generation_head.proj_out.": ("image_head.proj_out.", "gen_head.output_mlp_projector."),
-    "generation_head.vision_head.": ("image_head.vision_head.", "gen_head.vision_head."),
-}
-
-
-def janus_target() -> Janus:
-    """Our network with the weights of `janus_library`, by its names."""
-    found = {}
-    for name, weight in janus_library().model.state_dict().items():
-        for theirs, (ours, _) in JANUS_NAMES.items():
-            if name.startswith(theirs):
-                found[ours + name.removeprefix(theirs)] = weight
-    target = Janus(JANUS)
-    target.load_state_dict(found, strict=True)
-    return target.requires_grad_(False).eval()
-
-
-def authors_tensors(model: transformers.JanusForConditionalGeneration) -> dict[str, Tensor]:
-    """The library's Janus under DeepSeek's own names, with what only those files have."""
-    found: dict[str, Tensor] = {"gen_vision_model.quantize.codebook_used": torch.zeros(65536)}
-    found["language_model.lm_head.weight"] = torch.randn(JANUS.embeddings, DIM)
-    tower = "vision_model.vision_tower."
-    for part in (
-        f"{tower}blocks.0.attn.qkv.weight",
-        f"{tower}attn_pool.latent",
-        "aligner.layers.0.bias",
-    ):
-        found[part] = torch.zeros(3)
-    for name, weight in model.model.state_dict().items():
-        for library, (_, theirs) in JANUS_NAMES.items():
-            if name.startswith(library):
-                found[theirs + name.removeprefix(library)] = weight.contiguous()
-        if name.startswith("vqmodel."):
-            found[_vq_name(name.replace("vqmodel.", "gen_vision_model."))] = weight.contiguous()
-    return found
-
-
-def authors_config() -> dict[str, Any]:
-    """What config.json says beside DeepSeek's own files, among other things; the published one
-    leaves out eps and theta.
-    """
-    language = {
-        **HEADS,
-        "intermediate_size": JANUS.ffn,
-        "model_type": "llama",
-        "torch_dtype": "bfloat16",
-    }
-    language |= {
-        "max_position_embeddings": 256,
-        "vocab_size": JANUS.embeddings,
-        "rope_theta": JANUS.rope_base,
-    }
-    return {
-        "model_type": "multi_modality",
-        "language_config": language,
-        "gen_head_config": {"cls": "vision_head"},
-    }
-
-
-def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str = "1B") -> Path:
-    """A Janus-Pro in a local folder, in DeepSeek's own files or, `form` "library", as transformers
-    saves it.
-    """
-    model, place = janus_library(), folder / f"Janus-Pro-{size}"
-    place.mkdir(parents=True)
-    if form == "library":
-        model.save_pretrained(place)
-    else:
-        tensors = authors_tensors(model)
-        names = sorted(tensors)
-        for i in range(parts):
-            file = (
-                "pytorch_model.bin"
-                if parts == 1
-                else f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
-            )
-            torch.save({name: tensors[name] for name in names[i::parts]}, place / file)
-        (place / "config.json").write_text(json.dumps(authors_config()), encoding="utf-8")
-    write_chat_vocabulary(place / "tokenizer.json")
-    return folder
-
-
-def write_chat_vocabulary(path: Path) -> None:
-    """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by
-    itself.
-    """
-    begin, end = (f"<\uff5c{which}\u2581of\u2581sentence\uff5c>" for which in ("begin", "end"))
-    pad = "<\uff5c\u2581pad\u2581\uff5c>"
-    marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
-    vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
-    vocabulary |= {mark: i for i, mark in enumerate(marks)}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="?"))
-    tokenizer.add_special_tokens(list(marks[:6]))
-    tokenizer.add_tokens([marks[6]])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(
-        Regex(r"\n\n|<\||\|>|:|\w+"), "removed", invert=True
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", special_tokens=[(begin, 0)]
-    )
-    tokenizer.save(str(path))
-
-
-def write_class_model(folder: Path) -> Path:
-    """A class-conditional model in a local folder, in LlamaGen's own files."""
-    target, _, tokenizer = networks(CLASSES)
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"model": llamagen_tensors(target)}, folder / "c2i_B_256.pt")
-    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_c2i.pt")
+def write_llamagen(folder: Path) -> Path:
+    """The same model without a drafter in LlamaGen's own files, as its README places them."""
+    target, _, tokenizer = networks(OWN)
+    write_t5(folder / "t5-ckpt" / "flan-t5-xl")
+    torch.save({"model": llamagen_tensors(target)}, folder / "t2i_XL_stage1_256.pt")
+    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
     return folder
 
 

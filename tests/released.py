@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 # The files of each kind of case.
 _CASES = {
-    "llamagen": "gpt_c2i_a gpt_t2i_a",
+    "llamagen": "gpt_t2i_a",
     "target": "lantern_target_a lantern_target_a_fullprompt",
     "dynamic trees": "drafter_dynamic_a drafter_dynamic_a_small",
     "static trees": "drafter_static_a drafter_static_a_small",
@@ -202,7 +202,6 @@ def llamagen(case: Golden) -> LlamaGen:
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
-        classes=c["num_classes"] if c["model_type"] == "c2i" else 0,
         rope_base=c.get("rope_base", 10000.0),
         eps=c.get("norm_eps", 1e-5),
     )
@@ -299,7 +298,7 @@ def _target(file: Golden) -> LlamaGen:
 
 # The released drafter sets its number of image tokens by the kind of its input, whatever the
 # target's.
-_DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024, "c2i": 576}
+_DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024}
 
 
 def lantern_drafter(case: Golden) -> Drafter:

@@ -21,14 +21,11 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.anole import Anole, AnoleDrafter
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import joined_runners, lean_runners
-from lantern_demo.models.janus import Janus, JanusDrafter
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
     DrafterConfig,
-    JanusConfig,
-    JanusDrafterConfig,
     LlamaGenConfig,
 )
 from lantern_demo.models.tokenizer import neighbour_table
@@ -39,12 +36,10 @@ Network = TypeVar("Network", bound=torch.nn.Module)
 TEXT = LlamaGenConfig(
     dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32
 )
-CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
+SMALL_HEADS = replace(TEXT, heads=4)
 SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
 ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
-JANUS = JanusConfig(**SEQUENCE, layers=3, ffn=160, embeddings=30, pad=2)
 ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=96, embeddings=70)
-JANUS_DRAFTER = JanusDrafterConfig(**SEQUENCE, ffn=96)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
 
@@ -61,20 +56,14 @@ def strong(module: torch.nn.Module) -> Any:
     return module.requires_grad_(False).eval()
 
 
-def sequence_networks(family: str) -> tuple[Any, Any]:
-    """A target with the prompt in its sequence, and its drafter."""
+def anole_networks() -> tuple[Any, Any]:
     torch.manual_seed(0)
-    if family == "anole":
-        return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER))
-    return strong(Janus(JANUS)), strong(JanusDrafter(JANUS_DRAFTER))
+    return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER))
 
 
-def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, so many of which are padding; Anole pads its unconditional row
-    alone.
-    """
-    ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
-    return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
+def prompt_of(target: Any, guided: bool = True) -> Any:
+    """The rows of a prompt of 7 ids; the unconditional one is padded."""
+    return target.condition(torch.tensor([[0, 11, 7, 23, 5, 19, 9]]), None, guided)
 
 
 FEATURE_LAYERS = (1, 3)  # of three blocks
@@ -100,8 +89,6 @@ def stored(of: Network) -> Network:
 
 def condition_of(target: LlamaGen, mask: Tensor) -> Any:
     c = target.config
-    if c.classes:
-        return target.condition(torch.tensor([4]), None, True)
     return target.condition(
         torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True
     )
@@ -158,6 +145,12 @@ class Model:
         runners = joined_runners(self._networks())
         return runners.target, runners.drafter, True
 
+    @property
+    def runners(self) -> list[Runner]:
+        """All that run it."""
+        fused = [self.lean] if isinstance(self.target, LlamaGen) else []
+        return [self.modules, self.joined, *fused]
+
     def _networks(self) -> Any:
         target, drafter = deepcopy((self.target, self.drafter))
         return Networks(None, target, drafter, None, {})  # type: ignore[arg-type]
@@ -188,10 +181,10 @@ def of_llamagen(
     return Model(*made, condition, guidance)
 
 
-def of_sequence(family: str, padded: int = 0, guidance: float = 2.0) -> Model:
-    made = sequence_networks(family)
+def of_anole(guidance: float = 2.0) -> Model:
+    made = anole_networks()
     with torch.inference_mode():
-        return Model(*made, prompt_of(made[0], padded, guidance != 1), guidance)
+        return Model(*made, prompt_of(made[0], guidance != 1), guidance)
 
 
 def of_published_shape() -> Model:
@@ -208,17 +201,15 @@ MODELS: dict[str, Callable[[], Model]] = {
     "llamagen": of_llamagen,
     "full prompt": lambda: of_llamagen(mask=FULL),
     "published shape": of_published_shape,
-    "classes": lambda: of_llamagen(CLASS),
+    "small heads": lambda: of_llamagen(SMALL_HEADS),
     "no guidance": lambda: of_llamagen(guidance=1.0),
     "guided drafter": lambda: of_llamagen(guided=True),
     "feature layers": lambda: of_llamagen(feature_layers=FEATURE_LAYERS),
     "guided drafter with feature layers": lambda: of_llamagen(
         guided=True, feature_layers=FEATURE_LAYERS
     ),
-    "anole": lambda: of_sequence("anole"),
-    "anole, no guidance": lambda: of_sequence("anole", guidance=1.0),
-    "janus": lambda: of_sequence("janus"),
-    "janus, padded": lambda: of_sequence("janus", padded=3),
+    "anole": of_anole,
+    "anole, no guidance": lambda: of_anole(guidance=1.0),
 }
 
 

@@ -1,9 +1,8 @@
-"""Prompts of LlamaGen's models: captions and what a T5 makes of them, and class labels."""
+"""Prompts of LlamaGen's models: captions and what a T5 makes of them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,14 @@ from published import WIDTH, write_t5, write_tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from lantern_demo.models import text as texts
 from lantern_demo.models.hub import Located, find
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.models.text import (
     LENGTH,
     CaptionEncoder,
-    ClassLabels,
-    label_of,
-    labels,
     load_text,
     read_tokenizer,
-    search,
 )
 
 CPU = torch.device("cpu")
@@ -78,32 +72,6 @@ def test_half_precision(
 
 
 @torch.inference_mode()
-def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_short(
-    t5: tuple[Located, T5ForConditionalGeneration],
-    encoder: CaptionEncoder,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    whole = encoder.encode("a red lantern").features
-    config = REGISTRY["llamagen-t2i-256"].published
-    lazy = CaptionEncoder.of(replace(config.target, caption_dim=WIDTH), t5[0], CPU)
-    assert lazy.made is None, "nothing is packed before there is a prompt"
-    monkeypatch.setattr(texts, "free_memory", lambda device: texts.LEAST_FREE)
-    first = lazy.encode("a red lantern").features
-    assert lazy.made is not None and first.dtype == torch.float32
-    torch.testing.assert_close(first, whole, atol=0.1, rtol=0.1)
-    kept = lazy.encoder
-    assert lazy.encode("a blue lantern").features.shape == first.shape and lazy.encoder is kept
-    linear = [part for part in kept.modules() if isinstance(part, torch.nn.Linear)]
-    mapped = {part.weight.dtype for part in kept.modules() if isinstance(part, torch.nn.Embedding)}
-    assert not linear and mapped == {torch.float32}, "the files' own"
-    monkeypatch.setattr(texts, "free_memory", lambda device: texts.LEAST_FREE - 1)
-    assert torch.equal(lazy.encode("a red lantern").features, first) and lazy.made is None
-    monkeypatch.setattr(texts, "free_memory", lambda device: None)
-    assert torch.equal(lazy.encode("a red lantern").features, first)
-    assert lazy.made is not None, "where the system does not say, it is kept"
-
-
-@torch.inference_mode()
 def test_what_was_not_read_is_told(encoder: CaptionEncoder) -> None:
     assert encoder.encode("red 7 lantern").unknown == ["7"]
     words = ["red"] * 125
@@ -137,40 +105,3 @@ def test_what_is_no_text_encoder_of_this_model(
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
         load_text(Located(t5[0].source, first, {}), WIDTH, CPU, torch.float32)
-
-
-def test_every_class_goes_by_its_number_and_its_names() -> None:
-    found = labels()
-    assert [label.id for label in found] == list(range(1000))
-    # the order of the dataset, at its ends and at the two cranes
-    names = [found[i].names[0] for i in (0, 134, 517, 999)]
-    assert names == ["tench", "crane", "crane", "toilet tissue"]
-    assert all(
-        label_of(label.title) == label and label_of(str(label.id)) == label and all(label.names)
-        for label in found
-    )
-    for text in ("  GoldFish ", "carassius auratus", "goldfish (1)", "goldfish, Carassius auratus"):
-        encoded = ClassLabels().encode(text)
-        assert label_of(text).id == 1 and encoded.features.tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("crane", r"names several classes; choose crane \(134\) or crane \(517\)"),
-        ("goldfsh", r"got 'goldfsh'; near it are goldfish \(1\)"),
-        ("1000", r"from 0 to 999, got '1000'"),
-    ],
-)
-def test_what_is_no_class_gets_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        label_of(text)
-    with pytest.raises(ValueError, match=says):
-        ClassLabels().check(text)
-
-
-def test_search_puts_the_likeliest_first() -> None:
-    assert [label.id for label in search("Crane")[:2]] == [134, 517]
-    assert search("goldfsh")[0].id == 1
-    assert [label.id for label in search("99", 3)] == [99, 990, 991]
-    assert search("qqqq") == [] and len(search("a")) == 20

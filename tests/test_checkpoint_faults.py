@@ -6,20 +6,18 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import published
 import pytest
 import torch
-from published import ANOLE_ID, CLASS_ID, CLASSES, JANUS, JANUS_7B_ID, JANUS_ID, TEXT_ID, VOCAB
+from published import ANOLE_ID, OWN, TEXT_ID, VOCAB
 from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import Evil
 
-from lantern_demo.models.anole import read_vocabulary as anole_words
-from lantern_demo.models.janus import read_vocabulary as janus_words
+from lantern_demo.models.anole import read_vocabulary
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.pipeline import load
 from lantern_demo.ui import recorded
@@ -33,16 +31,9 @@ pytestmark = pytest.mark.usefixtures("published_cache")
 # A form of files: its model, what writes them, and the files of its target by their folder and
 # name.
 FORMS: dict[str, tuple[str, Callable[..., Path], str, str]] = {
-    "llamagen": (CLASS_ID, published.write_class_model, ".", "c2i_B_256.pt"),
+    "llamagen": (TEXT_ID, published.write_llamagen, ".", "t2i_XL_stage1_256.pt"),
     "lantern": (TEXT_ID, published.write_text_model, "target", "model.safetensors"),
     "anole": (ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf", "model-*.safetensors"),
-    "authors": (JANUS_ID, published.write_janus, "Janus-Pro-1B", "pytorch_model.bin"),
-    "library": (
-        JANUS_ID,
-        partial(published.write_janus, form="library"),
-        "Janus-Pro-1B",
-        "model.safetensors",
-    ),
 }
 Tensors = dict[str, torch.Tensor]
 Change = Callable[[Tensors], Any]
@@ -78,8 +69,6 @@ WRONG = [
     # What is one matrix here goes by the file's own names.
     ("lantern", *of_shape("model.layers.0.self_attn.k_proj.weight", [65, 64], [64, 64])),
     ("anole", *lacks("model.vqmodel.decoder.up.4.block.0.conv1.weight")),
-    ("authors", *lacks("gen_vision_model.decoder.conv_blocks.4.res.0.conv1.weight")),
-    ("library", *lacks("model.generation_aligner.fc1.weight")),
 ]
 
 
@@ -108,8 +97,6 @@ def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path:
     [
         ("lantern", {"block_size": 1024}, "says block_size 1024, but this model has .*another"),
         ("anole", {"swin_norm": True}, "says swin_norm True, but this model has .*another"),
-        ("authors", {"language_config": {"vocab_size": 9}}, "says vocab_size 9, but .*has 48"),
-        ("authors", {"language_config": None}, "says nothing of a language model: it belongs to"),
     ],
 )
 def test_files_of_another_model_are_told_by_their_config(
@@ -125,53 +112,29 @@ def test_files_of_another_model_are_told_by_their_config(
 
 
 def test_a_missing_part_is_told(tmp_path: Path) -> None:
-    anole, janus = (
-        published.write_anole(tmp_path / "anole"),
-        published.write_janus(tmp_path / "janus", parts=2, size="7B"),
-    )
-    for model, folder, place, name in (
-        (ANOLE_ID, anole, "Anole-7b-v0.1-hf", "model-0000{}-of-00002.safetensors"),
-        (JANUS_7B_ID, janus, "Janus-Pro-7B", "pytorch_model-0000{}-of-00002.bin"),
-    ):
-        (folder / place / name.format(2)).unlink()
-        with pytest.raises(CheckpointError, match=rf"holds only {name.format(1)}, which are not"):
-            load(model, device="cpu", folder=folder)
+    folder, name = published.write_anole(tmp_path / "anole"), "model-0000{}-of-00002.safetensors"
+    (folder / "Anole-7b-v0.1-hf" / name.format(2)).unlink()
+    with pytest.raises(CheckpointError, match=rf"holds only {name.format(1)}, which are not"):
+        load(ANOLE_ID, device="cpu", folder=folder)
 
 
-MARKS = {
-    "anole": (published.write_vocabulary, lambda path: anole_words(path, VOCAB)),
-    "janus": (published.write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
-}
-
-
-@pytest.mark.parametrize(
-    ("family", "old", "new", "says"),
-    [
-        ("anole", '"IMGIMGBCZ": 16', '"IMGIMGBCZ": 17', "IMGIMGBCZ must be 16 in it, and is 17"),
-        ("janus", '"<begin_of_image>"', '"<begin>"', "must be below 48 in it, and is None"),
-    ],
-)
-def test_a_vocabulary_without_its_marks_is_refused(
-    family: str, old: str, new: str, says: str, tmp_path: Path
-) -> None:
-    (write, read), path = MARKS[family], tmp_path / "tokenizer.json"
-    write(path)
-    assert read(path).token_to_id("lantern") == {"anole": 8714, "janus": 12}[family]
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["added_tokens"] = []
-    text = json.dumps(content, ensure_ascii=False)
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=rf"s tokenizer: .*{re.escape(says)}"):
-        read(path)
+def test_a_vocabulary_without_its_marks_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    published.write_vocabulary(path)
+    assert read_vocabulary(path, VOCAB).token_to_id("lantern") == 8714
+    text = path.read_text(encoding="utf-8")
+    assert '"IMGIMGBCZ":16' in text.replace(" ", "")
+    path.write_text(re.sub(r'("IMGIMGBCZ": ?)16', r"\g<1>17", text), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="IMGIMGBCZ must be 16 in it, and is 17"):
+        read_vocabulary(path, VOCAB)
     path.write_text("{", encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and"):
-        read(path)
+        read_vocabulary(path, VOCAB)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
 TOLD = "neither bare nor under one of model, module, state_dict"
-PICKLE = CLASS_ID, "c2i_B_256.pt"
+PICKLE = TEXT_ID, "t2i_XL_stage1_256.pt"
 TENSORS, CONFIG = (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
 
 
@@ -196,7 +159,7 @@ def test_what_is_no_file_of_a_model(
     """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
     model, name = file
-    write = published.write_class_model if file == PICKLE else published.write_text_model
+    write = published.write_llamagen if file == PICKLE else published.write_text_model
     path = write(tmp_path / "m") / name
     if content is None:
         path.unlink()
@@ -205,7 +168,7 @@ def test_what_is_no_file_of_a_model(
     elif isinstance(content, bytes):
         path.write_bytes(content)
     elif says.startswith("holds code"):
-        state = llamagen_tensors(published.networks(CLASSES)[0])
+        state = llamagen_tensors(published.networks(OWN)[0])
         torch.save({"model": state} | content, path)
     else:
         torch.save(content, path)

@@ -18,12 +18,8 @@ import torch
 from published import (
     ANOLE,
     ANOLE_ID,
-    CLASS_ID,
-    CLASSES,
     DRAFTER,
-    JANUS,
-    JANUS_DRAFTER,
-    JANUS_ID,
+    OWN,
     TEXT_ID,
 )
 from released import cases, lantern_drafter, lantern_target, llamagen, llamagen_tensors, vq_state
@@ -31,14 +27,12 @@ from released import weights_of as files_of
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
-from lantern_demo.models.cpu import LeanDecoder, sixteen_bits
 from lantern_demo.models.families import LAYOUTS, blank_network
-from lantern_demo.models.janus import JanusDrafter
 from lantern_demo.models.llamagen import Drafter
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.tensors import fill, weights_of
 from lantern_demo.models.tokenizer import blank_tokenizer, neighbour_table
-from lantern_demo.runs.pipeline import Generation, load
+from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -55,14 +49,14 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     """With the leavings of training beside the tensors, and the table that some versions of the
     code wrote among them.
     """
-    target, _, _ = published.networks(CLASSES)
+    target, _, _ = published.networks(OWN)
     state = {**llamagen_tensors(target), "freqs_cis": torch.zeros(3)}
     name, _, old = (container or "").partition(" ")
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
     content = {name: state, **leavings} if container else state
-    torch.save(content, tmp_path / "c2i.pt", _use_new_zipfile_serialization=not old)
-    found = weights_of(blank_network(CLASSES), [tmp_path / "c2i.pt"], LAYOUTS["llamagen"])
-    published.assert_same(fill(blank_network(CLASSES), found, CPU, torch.float32), target)
+    torch.save(content, tmp_path / "t2i.pt", _use_new_zipfile_serialization=not old)
+    found = weights_of(blank_network(OWN), [tmp_path / "t2i.pt"], LAYOUTS["llamagen"])
+    published.assert_same(fill(blank_network(OWN), found, CPU, torch.float32), target)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +118,7 @@ def test_dtypes(model: str, folder_of: dict[str, Path]) -> None:
     assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("model", [TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID])
+@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID])
 def test_published_files_are_read_where_they_lie(
     model: str, folder_of: dict[str, Path], published_cache: Path
 ) -> None:
@@ -140,7 +134,7 @@ def test_published_files_are_read_where_they_lie(
         [int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)
     ]
     assert spans
-    for part in filter(None, (found.target, found.drafter, found.tokenizer)):
+    for part in (found.target, found.drafter, found.tokenizer):
         for name, weight in part.named_parameters():
             assert any(first <= weight.data_ptr() < last for first, last in spans), name
     assert not [
@@ -150,18 +144,10 @@ def test_published_files_are_read_where_they_lie(
     ]
 
 
-@pytest.mark.parametrize(
-    ("model", "marks", "most"),
-    [
-        (ANOLE_ID, ["<s>", "<racm3:break>", "IMGIMGFDZ"], ANOLE.prefix - 3),
-        (JANUS_ID, ["<begin_of_image>", "<image_placeholder>"], JANUS.prefix - 11),
-    ],
-)
-def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(
-    model: str, marks: list[str], most: int, folder_of: dict[str, Path]
-) -> None:
-    pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
-    for mark in marks:
+def test_a_prompt_is_plain_text_of_no_more_tokens_than_positions(anole_model: Path) -> None:
+    pipe, most = load(ANOLE_ID, device="cpu", folder=anole_model), ANOLE.prefix - 3
+    words = " ".join(["red"] * most)
+    for mark in ("<s>", "<racm3:break>", "IMGIMGFDZ"):
         with pytest.raises(ValueError, match=rf"prompt must be plain text, and {re.escape(mark)}"):
             pipe.generate(f"a red {mark} lantern")
     letters = "a red \u00f8 lantern < 3 > {0}"  # letters may be words of their own
@@ -220,7 +206,6 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
 FILES = {
     TEXT_ID: ("model.safetensors", "vq_ds16_t2i.pt"),
     ANOLE_ID: ("model-*.safetensors", "model-*.safetensors"),
-    JANUS_ID: ("pytorch_model.bin", "pytorch_model.bin"),
 }
 
 
@@ -228,12 +213,11 @@ FILES = {
 def test_every_method_draws_and_the_record_says_from_what(
     model: str, folder_of: dict[str, Path]
 ) -> None:
-    pipe, drafter = load(model, device="cpu", folder=folder_of[model]), model != JANUS_ID
-    able = [method.id for method in METHODS.values() if drafter or not method.needs_drafter]
-    assert pipe.available_methods == able
-    runs = pipe.compare(PROMPT, able, seed=1, window=4)
+    pipe = load(model, device="cpu", dtype="float32", folder=folder_of[model])
+    assert pipe.available_methods == list(METHODS)
+    runs = pipe.compare(PROMPT, list(METHODS), seed=1, window=4)
     done = {method: event for method, event in runs if isinstance(event, Generation)}
-    assert set(done) == set(able) and done["vanilla"].image.size == (64, 64)
+    assert set(done) == set(METHODS) and done["vanilla"].image.size == (64, 64)
     for method, made in done.items():
         assert len(made.tokens) == 16 and min(made.tokens) >= 0
         assert max(made.tokens) < published.VOCAB
@@ -241,12 +225,9 @@ def test_every_method_draws_and_the_record_says_from_what(
             made.tokens == done["vanilla"].tokens and made.stats.changed == 0
         ), method
     assert pipe.generate("blue night", "vanilla", seed=1).tokens != done["vanilla"].tokens
-    assert pipe.dtype == done["vanilla"].stats.dtype == sixteen_bits() and isinstance(
-        pipe.target, LeanDecoder
-    )
     sources = json.loads(json.dumps(done["vanilla"].record))["model"]["sources"]
     files = sources["target"]["file"], sources["tokenizer"]["file"]
-    assert files == FILES[model] and ("drafter" in sources) == drafter and "text" in sources
+    assert files == FILES[model] and set(sources) == {"target", "drafter", "tokenizer", "text"}
     assert str(Path.home()) not in json.dumps(sources)
     if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
         assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
@@ -270,55 +251,43 @@ def test_neighbours_are_kept_on_disk(
     )
 
 
-def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) -> None:
-    pipe = load(CLASS_ID, device="cpu", folder=class_model)
-    alone = [method for method in METHODS.values() if not method.needs_drafter]
-    lossless = [method.id for method in alone if method.lossless]
-    assert pipe.available_methods == [method.id for method in alone]
-    assert pipe.default_methods == lossless
-    goldfish = pipe.generate("goldfish").tokens
-    assert pipe.generate("1").tokens == goldfish != pipe.generate("tench").tokens
-    assert {m for m, _ in pipe.compare("goldfish")} == set(lossless)
-    command = "python examples/train_drafter/drafter.py --target llamagen-c2i-b-256"
-    command += " --out runs/llamagen-c2i-b-256-drafter"
-    says = re.escape(f"needs a drafter, and no drafter comes with {CLASS_ID}; train one: {command}")
-    with pytest.raises(ValueError, match=says):
-        pipe.stream("goldfish", "eagle2")
-    with pytest.raises(ValueError, match=says):
-        pipe.compare("goldfish", ["vanilla", "lantern"])
-    with pytest.raises(ValueError, match="prompt must be an ImageNet class"):
-        pipe.generate("a red lantern", "vanilla")
+def test_on_a_processor_weights_are_modules_in_16_bits(folder_of: dict[str, Path]) -> None:
+    for model, folder in folder_of.items():
+        pipe = load(model, device="cpu", folder=folder)
+        assert pipe.dtype == "bfloat16" and pipe.target is pipe.networks.target
+        assert {p.dtype for p in pipe.networks.target.parameters()} == {torch.bfloat16}
+        assert len(pipe.generate(PROMPT, "lantern++").tokens) == 16
 
 
-@pytest.mark.parametrize(
-    ("model", "kind", "config"),
-    [
-        (CLASS_ID, Drafter, replace(DRAFTER, prefix=1)),
-        (JANUS_ID, JanusDrafter, JANUS_DRAFTER),
-    ],
-)
-def test_a_drafter_trained_here_is_offered(
-    model: str, kind: Any, config: Any, folder_of: dict[str, Path], tmp_path: Path
-) -> None:
-    info, folder = REGISTRY[model], folder_of[model]
-    drafter, prompt = (
-        kind(config).requires_grad_(False).eval(),
-        "goldfish" if model == CLASS_ID else PROMPT,
-    )
+def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
+    pipe = load(TEXT_ID, device="cpu", dtype="float32", folder=llamagen_model)
+    assert pipe.available_methods == pipe.default_methods == ["vanilla", "sjd"]
+    made = {m: e for m, e in pipe.compare(PROMPT) if isinstance(e, Generation)}
+    assert made["vanilla"].tokens == made["sjd"].tokens == pipe.generate(PROMPT).tokens
+    says = "method must be one of vanilla, sjd where the model has no drafter, got 'eagle2'"
+    with pytest.raises(ValueError, match=says):
+        pipe.stream(PROMPT, "eagle2")
+    with pytest.raises(ValueError, match="got 'lantern'"):
+        pipe.compare(PROMPT, ["vanilla", "lantern"])
+
+
+def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> None:
+    drafter = Drafter(DRAFTER).requires_grad_(False).eval()
     checkpoints.save_drafter(tmp_path / "mine", drafter)
-    given = load(model, device="cpu", folder=folder, drafter=tmp_path / "mine")
+
+    def loaded(name: str) -> Pipeline:
+        words = {"device": "cpu", "dtype": "float32", "folder": llamagen_model}
+        return load(TEXT_ID, drafter=tmp_path / name, **words)
+
+    given = loaded("mine")
     assert given.available_methods == list(METHODS)
-    assert given.networks.drafter.config == config
+    assert given.networks.drafter.config == DRAFTER
     published.same_weights(given.networks.drafter, drafter)
-    made = given.generate(prompt, "eagle1")
+    made = given.generate(PROMPT, "eagle1")
     assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
-    assert made.tokens == given.generate(prompt, "vanilla").tokens
-    assert not checkpoints.has_drafter(info)
-    checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)
-    done = load(model, device="cpu", folder=folder).generate(prompt, "lantern++")
-    assert done.record["model"]["sources"]["drafter"] == {"local": model, "trained": True}
-    checkpoints.save_drafter(tmp_path / "other", kind(replace(config, vocab=32)))
+    assert made.tokens == given.generate(PROMPT, "vanilla").tokens
+    checkpoints.save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
     with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another"):
-        load(model, device="cpu", folder=folder, drafter=tmp_path / "other")
+        loaded("other")
     with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or"):
-        load(model, device="cpu", folder=folder, drafter=tmp_path / "none")
+        loaded("none")

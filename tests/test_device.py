@@ -72,7 +72,7 @@ def test_a_build_without_cuda_is_told_of(old_driver: Path, monkeypatch: pytest.M
     assert told and f"PyTorch {torch.__version__} is built without CUDA" in told
     assert told.endswith(f": {device.WITH_CUDA}")
     for asked, lines in (("auto", [told]), ("cpu", [])):
-        offered, _ = check(REGISTRY["llamagen-c2i-b-256"], asked)
+        offered, _ = check(REGISTRY["llamagen-t2i-256"], asked)
         assert [line for line in offered if line == told] == lines
     with pytest.raises(ValueError, match=r"use auto or cpu\. This machine .* built without CUDA"):
         device.pick_device("cuda")

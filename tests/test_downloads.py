@@ -284,14 +284,14 @@ def test_a_full_disk_and_a_full_quota(number: int) -> None:
 # -- Ctrl-C
 
 FETCH, PAGE = ["-m", "lantern_demo.models.checkpoints"], ["app.py"]
-SINGLE, SHARDS = "llamagen-c2i-b-256", "janus-pro-7b"
+SINGLE, SHARDS = "llamagen-t2i-256", "anole-7b"
 PUBLISHED = {
-    "FoundationVision/LlamaGen/c2i_B_256.pt": bytes(3000),
-    "deepseek-ai/Janus-Pro-7B/config.json": b"{}",
+    "jadohu/LlamaGen-T2I/model.safetensors": bytes(3000),
+    "jadohu/LlamaGen-T2I/config.json": b"{}",
+    "leloy/Anole-7b-v0.1-hf/config.json": b"{}",
 }
 PUBLISHED |= {
-    f"deepseek-ai/Janus-Pro-7B/pytorch_model-0000{i}-of-00002.bin": bytes([i]) * 3000
-    for i in (1, 2)
+    f"leloy/Anole-7b-v0.1-hf/model-0000{i}-of-00002.safetensors": bytes([i]) * 3000 for i in (1, 2)
 }
 
 

@@ -7,7 +7,6 @@ import logging
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ import published
 import pytest
 import torch
 from gradio_client import Client
-from published import ANOLE_ID, CLASS_ID, CLASSES, DIM, DRAFTER, JANUS_ID, TEXT_ID
+from published import ANOLE_ID, DIM, DRAFTER, TEXT_ID
 from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import command, served
@@ -93,9 +92,10 @@ def test_the_folders_of_both_readmes_load_as_they_are(
 ) -> None:
     """No test reaches the Hub: every part is the folder's, and draws what it draws elsewhere."""
     (model, drafter), folder = LAYOUTS[layout], layout(text_model, anole_model, tmp_path / "mine")
-    pipe = load(model, device="cpu", folder=folder)
+    pipe = load(model, device="cpu", dtype="float32", folder=folder)
     assert (pipe.networks.drafter is not None) == drafter
-    other = load(model, device="cpu", folder=text_model if model == TEXT_ID else anole_model)
+    same = text_model if model == TEXT_ID else anole_model
+    other = load(model, device="cpu", dtype="float32", folder=same)
     method = "lantern++" if drafter else "vanilla"
     assert pipe.generate(PROMPT, method).tokens == other.generate(PROMPT, method).tokens
     with pytest.raises(SystemExit) as left:
@@ -149,32 +149,27 @@ def test_a_drafter_of_lanterns_training_loads(
     """By itself and in the folder; names of tensors may have the prefix of several GPUs."""
     bare = copied(text_model, tmp_path / "bare", PARTS)
     state = write_drafter(tmp_path / "state_20", prefix)
-    given = load(TEXT_ID, device="cpu", folder=bare, drafter=state)
+    given = load(TEXT_ID, device="cpu", dtype="float32", folder=bare, drafter=state)
     assert given.networks.sources["drafter"] == {"local": "state_20", "trained": True}
     shutil.copytree(state, bare / "drafter")
-    for pipe in (given, load(TEXT_ID, device="cpu", folder=bare)):
+    for pipe in (given, load(TEXT_ID, device="cpu", dtype="float32", folder=bare)):
         published.assert_same(pipe.networks.drafter, published.networks()[1])
         assert pipe.networks.drafter.config == DRAFTER
         assert pipe.generate(PROMPT, "eagle1").tokens == pipe.generate(PROMPT, "vanilla").tokens
 
 
-def test_a_drafter_of_a_model_without_a_published_one(
-    class_model: Path, janus_model: Path, tmp_path: Path
+def test_a_drafter_of_another_model_or_none_is_refused(
+    llamagen_model: Path, tmp_path: Path
 ) -> None:
-    """Its sizes are the target's. Another model's, another family's or none is refused."""
-    state = write_drafter(tmp_path / "state_20")
-    found = load(CLASS_ID, device="cpu", folder=class_model, drafter=state).networks.drafter
-    assert found.config == replace(DRAFTER, prefix=CLASSES.prefix)
     none = "drafter must be a folder with pytorch_model.bin or model.safetensors, got"
     other = write_drafter(tmp_path / "other", heads=4)
-    for model, folder, drafter, says in (
-        (CLASS_ID, class_model, other, "says num_attention_heads 4, but this model has 2"),
-        (CLASS_ID, class_model, tmp_path, none),
-        (CLASS_ID, None, tmp_path, none),  # before anything is fetched
-        (JANUS_ID, janus_model, state, "is not a drafter's configuration .*; train it anew"),
+    for folder, drafter, says in (
+        (llamagen_model, other, "says num_attention_heads 4, but this model has 2"),
+        (llamagen_model, tmp_path, none),
+        (None, tmp_path, none),  # before anything is fetched
     ):
         with pytest.raises(CheckpointError, match=says):
-            load(model, device="cpu", folder=folder, drafter=drafter)
+            load(TEXT_ID, device="cpu", folder=folder, drafter=drafter)
 
 
 def test_a_drafter_of_other_sizes_is_not_to_be_deleted(text_model: Path, tmp_path: Path) -> None:

@@ -159,7 +159,6 @@ def test_a_layer_in_kernels_computes_what_its_modules_do() -> None:
     ("model", "methods"),
     [
         ("llamagen", ("vanilla", "eagle1", "eagle2", "lantern", "lantern++")),
-        ("janus, padded", ("lantern++",)),
     ],
 )
 def test_runs_through_kernels_draw_the_same_tokens(model: str, methods: tuple[str, ...]) -> None:

@@ -286,7 +286,7 @@ ROOMS = {
         "lantern_demo.shutdown",
     ),
 }
-FAMILIES = {f"lantern_demo.models.{family}" for family in ("llamagen", "anole", "janus")}
+FAMILIES = {f"lantern_demo.models.{family}" for family in ("llamagen", "anole")}
 
 
 def test_rooms_know_only_what_they_stand_on() -> None:

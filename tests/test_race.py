@@ -157,7 +157,7 @@ def test_no_race_is_begun_that_memory_cannot_hold(
     }
     assert reason == "5 methods at once need about 9.0 GiB"
     info = REGISTRY["llamagen-t2i-512"]
-    each = checkpoints.run_bytes(info.published, "bfloat16", on_cpu=True)
+    each = checkpoints.run_bytes(info.published, "bfloat16")
     for free, fits in ((5 * each, True), (5 * each - 1, False)):
         monkeypatch.setattr(checkpoints, "free_memory", lambda _, free=free: free)
         why = checkpoints.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)

@@ -44,9 +44,7 @@ def nll(
         condition = target.condition(
             *encode_prompts(encoder, [prompts[i] for i in rows], device), guided
         )
-        features = condition.features
-        if not config.classes:
-            features = features.to(target.lm_head.weight.dtype)
+        features = condition.features.to(target.lm_head.weight.dtype)
         ids = tokens[rows].to(device).long()
         # The last token predicts nothing.
         hidden = target.train_hidden(

@@ -8,8 +8,8 @@ cross-entropy to the distribution through the target's frozen head, and SmoothL1
 state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
 also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With
 --guided the drafter works on guided states, one row instead of two. With --feature-layers it also
-reads some blocks of the target: see `llamagen.drafter.DrafterConfig`. Of published models it trains
-those whose drafters implement `teaching.Learner`.
+reads some blocks of the target: see `registry.DrafterConfig`. Of published models it trains
+LlamaGen's.
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from examples.train_drafter import run
 from examples.train_drafter.own import OwnPictures, encode_prompts
-from examples.train_drafter.teaching import Learner, Teacher, drafter_sizes
+from examples.train_drafter.teaching import Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.device import DTYPES
-from lantern_demo.models.families import blank_network, dtype_of, network_of
+from lantern_demo.models.families import network_of
 from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
-from lantern_demo.models.text import CLASSES
 from lantern_demo.paths import user_path
 from lantern_demo.settings.settings import Settings
 from lantern_demo.shutdown import stoppable
@@ -61,8 +59,7 @@ SHARD = 64  # pictures that a target draws at once
 def read_captions(info: ModelInfo, file: Path | None) -> list[str]:
     """Return the captions of a text file. Raise ValueError if there are none."""
     if file is None:
-        remedy = "name a file of captions, one a line, with --captions"
-        raise ValueError(f"{info.id} draws from text: {remedy}")
+        raise ValueError(f"--captions must name a file of captions, one a line, for {info.id}")
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()  # some editors put a mark first
     except (OSError, UnicodeDecodeError) as error:
@@ -98,25 +95,15 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> OwnPictures:
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> OwnPictures:
-    """Return pictures that a published target draws, of random classes or of captions in a file,
-    one a line.
-    """
+    """Return pictures that a published target draws from captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
     # Everything that may be refused comes before anything is fetched.
-    drafter = blank_network(drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers))
-    if not isinstance(drafter, Learner):
-        raise ValueError(
-            "--target must be of a family whose drafters this trains, LlamaGen or Janus; "
-            f"{info.id} has a published one"
-        )
-    choices = [str(number) for number in range(CLASSES)]
-    if info.kind == "text":
-        choices = read_captions(info, args.captions)
-    # 16 bits for a target published in 16 bits, if the device computes in them
-    large = not isinstance(info.published.target, LlamaGenConfig) and opts.device.type == "cuda"
-    dtype = DTYPES[dtype_of(info, "auto", opts.device)] if large else torch.float32
-    target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
+    if not isinstance(sizes, LlamaGenConfig):
+        raise ValueError(f"--target must be a LlamaGen, got {info.id}")
+    drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers)
+    choices = read_captions(info, args.captions)
+    target: Any = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
     encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale)
 
@@ -271,7 +258,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument(
         "--captions",
         type=user_path,
-        help="a file of captions, one a line, for a published model that draws from text",
+        help="a file of captions, one a line, for a published model",
     )
     parser.add_argument(
         "--folder", type=user_path, help="a local folder with the files of a published model"
@@ -364,8 +351,9 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     run.train(drafter, lesson.opts, lesson.batch_loss, lesson.validate)
     if published and lesson.opts.rank == 0:
-        checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)
-        print(f"{published.id} now has a drafter: {checkpoints.trained_folder(published)}")
+        folder = lesson.opts.out / "drafter"
+        checkpoints.save_drafter(folder, drafter)
+        print(f"Load it with load({published.id!r}, drafter={str(folder)!r}).")
 
 
 if __name__ == "__main__":

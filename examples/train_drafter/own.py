@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from examples.train_drafter.teaching import Teacher
@@ -126,19 +125,11 @@ def rows_of(sampling: Sampling) -> int:
 def encode_prompts(
     encoder: PromptEncoder, prompts: list[str], device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Encode prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool,
-    class ids [B] and None, or ids [B, T] with padding in front and their mask.
-    """
+    """Encode prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool."""
     if isinstance(encoder, TextEncoder):
         ids, mask = encoder.ids(prompts)
         return encoder(ids.to(device), mask.to(device))
     encoded = [encoder.encode(prompt) for prompt in prompts]
-    # ids, whose number depends on the prompt
-    if encoded[0].mask is None and encoded[0].features.dim() == 2:
-        longest = max(e.features.shape[1] for e in encoded)
-        missing = torch.tensor([longest - e.features.shape[1] for e in encoded])
-        ids = torch.cat([F.pad(e.features, (longest - e.features.shape[1], 0)) for e in encoded])
-        return ids.to(device), (torch.arange(longest) >= missing[:, None]).to(device)
     features = torch.cat([e.features for e in encoded]).to(device)
     masks = [e.mask for e in encoded if e.mask is not None]
     return features, torch.cat(masks).to(device) if masks else None

@@ -1,4 +1,4 @@
-"""Anole: the Chameleon transformer, LANTERN's drafter of it, both on a CPU, and their files.
+"""Anole: the Chameleon transformer, LANTERN's drafter of it, and their files.
 
 Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN,
 models/kv_variants/modeling_anole_kv.py): a pre-norm decoder with one-dimensional half-rotated
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Matmul, paired
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     Attention,
@@ -165,51 +164,6 @@ class AnoleDrafter(SequenceDrafter):
         rotation = self.rotation_at(slots, cache)
         mask = cache.bias(None, n)
         self.run(self.embed_tokens(following), hidden, rotation, mask, store, 1)
-
-
-# -- on a CPU
-
-
-class NormedHeads:
-    """Map x [M, D] to queries, keys and values [M, 3 D], heads of the first two normalised.
-
-    PyTorch normalises each head separately, and scaling and shifting are rounded correctly, so rows
-    stay exact.
-    """
-
-    def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
-        self.qkv = qkv
-        # [2, heads, d], in the order of the matmul's rows
-        self.scale, self.shift = (
-            paired(of.detach().flatten(), 2 * attention.heads).view(of.shape)
-            for of in attention.stacked()
-        )
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = self.qkv(x)
-        both = y.view(len(x), 3, *self.scale.shape[1:])[:, :2]
-        both.copy_(F.layer_norm(both, both.shape[-1:], eps=1e-5).mul_(self.scale).add_(self.shift))
-        return y
-
-
-class LeanAnole(LeanDecoder):
-    original: Anole
-
-    def __init__(self, target: Anole, kind: str = "plain", release: bool = False) -> None:
-        super().__init__(target, kind, release)
-        self.logits_of = self.packing.matmul(target.lm_head)
-
-    def layer(self, block: Layer) -> LeanLayer:
-        layer = super().layer(block)
-        layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
-        return layer
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """As `LeanDecoder.embed`: the vectors stay with the original."""
-        return self.original.embed(tokens).float()
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.logits_of(hidden)
 
 
 # -- prompts: tokens of its vocabulary between two marks, without a template

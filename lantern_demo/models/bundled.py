@@ -41,17 +41,6 @@ SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")
 
 
-@dataclass(frozen=True)
-class NoDrafter:
-    """Why a model has no drafter, and the command that trains one if one can be trained."""
-
-    why: str
-    command: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.why}; train one: {self.command}" if self.command else self.why
-
-
 @dataclass
 class Networks:
     """A model of any family: its networks, facts of its training, sources of published parts."""
@@ -63,7 +52,6 @@ class Networks:
     trained: dict[str, Any]
     # part -> repository, file, revision, commit
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    no_drafter: NoDrafter | None = None  # None if there is a drafter
     # draws the tokenizer's tokens larger than the tokenizer does
     picture: PictureDecoder | None = None
     # its own default draft trees: see `settings.trees.drafts_by_device`

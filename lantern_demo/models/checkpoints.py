@@ -33,9 +33,8 @@ import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 from safetensors.torch import save_file
 
-from lantern_demo import disk_cache
 from lantern_demo.models import families, hub
-from lantern_demo.models.bundled import Networks, NoDrafter
+from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
 from lantern_demo.models.hub import Located, looked_for
 from lantern_demo.models.registry import (
@@ -103,14 +102,9 @@ def requirements_unmet(
     return short_of_memory(info.published, device, dtype) or short_of_disk(info, folder)
 
 
-def memory(published: Published, device: torch.device) -> int:
-    """Return about how many bytes a loaded and running model takes on a device, in 16 bits."""
-    return published.needs.cpu if device.type == "cpu" else published.needs.gpu
-
-
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
     """Return why the device's memory does not suffice, or None."""
-    needed = memory(published, device)
+    needed = published.needs.memory
     free = free_memory(device)
     if free is None or needed <= free:
         return None
@@ -119,16 +113,15 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
     return f"it needs {about} {gib(needed)} of {place} in {dtype}, and {gib(free)} are free"
 
 
-def run_bytes(published: Published, dtype: str, on_cpu: bool) -> int:
+def run_bytes(published: Published, dtype: str) -> int:
     """Estimate the bytes that each run of a race takes on its device.
 
-    Keys and values of two rows have the number format of states, which is float32 in fused models
-    for a CPU. A step has states and feed-forward halves of two rows, the mask, and some
-    distributions of the vocabulary in float32.
+    Keys and values of two rows have the number format of states. A step has states and feed-forward
+    halves of two rows, the mask, and some distributions of the vocabulary in float32.
     """
     target = published.target
-    each = 4 if on_cpu else DTYPES[dtype].itemsize
-    layers = target.layers + (published.drafter is not None)
+    each = DTYPES[dtype].itemsize
+    layers = target.layers + 1  # and the drafter's
     positions = target.prefix + target.tokens + TREE_SLOTS
     kept = 2 * 2 * layers * positions * target.dim
     states = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions)
@@ -145,7 +138,7 @@ def no_room_to_race(
     if info.published is None:
         return None
     free = free_memory(device)
-    needed = max(0, methods - kept) * run_bytes(info.published, dtype, device.type == "cpu")
+    needed = max(0, methods - kept) * run_bytes(info.published, dtype)
     if free is None or needed <= free:
         return None
     return (
@@ -176,34 +169,33 @@ def gib(count: int) -> str:
 def load(
     info: ModelInfo,
     device: torch.device,
-    dtype: torch.dtype | None,
+    dtype: torch.dtype,
     folder: Path | None = None,
     drafter: Path | None = None,
 ) -> Networks:
     """Return a published model's networks, from the Hub or from a local folder.
 
-    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in
-    float32, a text encoder in bfloat16 as in LANTERN (float16 on a GPU without bfloat16). On a CPU,
-    weights in the published dtype stay in the files, mapped into memory. `drafter` is a folder from
-    `save_drafter` or LANTERN's training, which replaces the published one. The log says why there
-    is no drafter. Raise CheckpointError (a ValueError) for files that cannot be fetched, read or
-    used.
+    Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as
+    in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
+    the files, mapped into memory. `drafter` is a folder from `save_drafter` or LANTERN's training,
+    which replaces the published one. The log says why there is no drafter. Raise CheckpointError (a
+    ValueError) for files that cannot be fetched, read or used.
     """
     published = info.published
     assert published is not None
-    missing = None if drafter or has_drafter(info, folder) else why_no_drafter(info, folder)
-    if missing:  # said before the files are fetched and read, which takes minutes
+    if drafter is None and (missing := no_drafter(info, folder)):
+        # said before the files are fetched and read, which takes minutes
         _LOG.warning("%s runs without a drafter: %s", info.id, missing)
     parts = locate(info, folder, drafter)
     target = _network("target", published, parts["target"], device, dtype)
     tokenizer = _network("tokenizer", published, parts["tokenizer"], device, torch.float32)
-    text = families.prompt_reader(published, parts.get("text"), device)
+    text = families.prompt_reader(published, parts["text"], device)
     drafts = parts.get("drafter")
     chosen = None if drafts is None else _network("drafter", published, drafts, device, dtype)
     sources: dict[str, dict[str, Any]] = {
         part: dict(located.facts) for part, located in parts.items()
     }
-    return Networks(text, target, chosen, tokenizer, {}, sources, missing)
+    return Networks(text, target, chosen, tokenizer, {}, sources)
 
 
 def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
@@ -226,8 +218,8 @@ def locate(
 ) -> dict[Part, Located]:
     """Find a published model's files in a local folder, or else fetch them from the Hub.
 
-    A folder given as `drafter` replaces the published drafter. One that was trained here stands in
-    for a missing one. Raise CheckpointError for files that neither folder nor Hub has.
+    A folder given as `drafter` replaces the published drafter. Raise CheckpointError for files that
+    neither folder nor Hub has.
     """
     assert info.published is not None
     found: dict[Part, Located] = {}
@@ -236,8 +228,6 @@ def locate(
     for part in info.published.sources:
         if part not in found and (located := _located(part, info, folder)) is not None:
             found[part] = located
-    if "drafter" not in found and _was_trained(info):
-        found["drafter"] = drafter_in(trained_folder(info))
     return found
 
 
@@ -264,7 +254,7 @@ def _network(
     published: Published,
     located: Located,
     device: torch.device,
-    dtype: torch.dtype | None,
+    dtype: torch.dtype,
 ) -> Any:
     """Read the network of any part but the text encoder."""
     network = families.expected(part, published, located)
@@ -287,16 +277,12 @@ def load_target(
 def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None) -> PromptEncoder:
     """Read a published model's prompt reader alone. Raise CheckpointError as `load` does."""
     assert info.published is not None
-    located = _located("text", info, folder) if "text" in info.published.sources else None
+    located = _located("text", info, folder)
+    assert located is not None
     return families.prompt_reader(info.published, located, device)
 
 
-# -- drafters trained here
-
-
-def trained_folder(info: ModelInfo) -> Path:
-    """Return the folder in which `load` looks for a drafter that was trained on this machine."""
-    return disk_cache.root() / "drafters" / info.id
+# -- drafters
 
 
 def save_drafter(folder: Path, drafter: Any) -> None:
@@ -324,31 +310,13 @@ def drafter_in(folder: Path) -> Located:
     raise CheckpointError(f"drafter must be a folder with {names}, got {str(folder)!r}")
 
 
-def _was_trained(info: ModelInfo) -> bool:
-    return (trained_folder(info) / "config.json").is_file()
-
-
-def has_drafter(info: ModelInfo, folder: Path | None = None) -> bool:
-    """Return whether a model on offer has a drafter: its own, a published one, or one trained here.
-
-    A published one must lie in `folder`, if that is given.
-    """
-    if info.published is None or _was_trained(info):
-        return True
-    if folder is not None and info.published.drafter is not None:
-        return hub.find(info.published, "drafter", folder) is not None
-    return info.published.drafter is not None
-
-
-def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
-    """Return why a model has no drafter, and how to get one. It has no path: visitors read it."""
-    assert info.published is not None
-    if folder is not None and info.published.drafter is not None:
-        lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
-        return NoDrafter(f"{lacking}: {looked_for(info.published, 'drafter')} is there")
-    captions = " --captions captions.txt" if info.kind == "text" else ""
-    training = f"python examples/train_drafter/drafter.py --target {info.id}{captions}"
-    return NoDrafter(f"no drafter comes with {info.id}", f"{training} --out runs/{info.id}-drafter")
+def no_drafter(info: ModelInfo, folder: Path | None) -> str | None:
+    """Return why a model has no drafter, or None. The sentence has no path: visitors read it."""
+    published = info.published
+    if published is None or folder is None or hub.find(published, "drafter", folder) is not None:
+        return None
+    lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
+    return f"{lacking}: {looked_for(published, 'drafter')} is there"
 
 
 # -- the command
@@ -381,21 +349,19 @@ def check(
         try:
             located = _located(part, info, folder)
             if located is None:
-                lines.append(f"{part}: {why_no_drafter(info, folder)}")
+                lines.append(f"{part}: {no_drafter(info, folder)}")
                 continue
             _check(part, published, located)
             lines.append(f"{part}: {', '.join(map(str, located.weights))}, as expected")
         except CheckpointError as error:
             lines.append(f"{part}: {error}")
             fits = False
-    if not has_drafter(info) and "drafter" not in published.sources:
-        lines.append(f"drafter: {why_no_drafter(info)}")
     lines += filter(None, [unused_gpu() if device == "auto" else None])
     if fetched:
         lines.append(f"To download: about {gib(left)}.")
     unmet = requirements_unmet(info, chosen, number, folder)
     lines += [
-        f"Memory on {chosen} in 16 bits: about {gib(memory(published, chosen))}.",
+        f"Memory on {chosen} in 16 bits: about {gib(published.needs.memory)}.",
         f"Not enough: {unmet}." if unmet else "It fits.",
         "Sizes are estimates, from the shapes of the tensors and the bytes of a number in a file.",
     ]
@@ -436,8 +402,8 @@ def main() -> None:
             lines, fits = check(info, args.device, args.dtype, folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
-        if not has_drafter(info, folder):
-            print(f"drafter: {why_no_drafter(info, folder)}", flush=True)
+        if missing := no_drafter(info, folder):
+            print(f"drafter: {missing}", flush=True)
         for part, located in locate(info, folder).items():
             print(f"{part}: {located.weights[0].parent}")
     except ValueError as error:

@@ -1,51 +1,37 @@
-"""LLaMA decoders on a CPU: few, large operations on an ordinary cache.
+"""Layers of the bundled model on a CPU: few, large operations on an ordinary cache.
 
 One matmul computes queries, keys and values, another gate and up; the rotation is one complex
-multiplication. All numbers are float32, except in the matmuls of some `KINDS`. Attention is
-PyTorch's own. A pass of another shape may round a sum differently, by some 1e-5 of a logit.
+multiplication. All numbers are float32, except weights of `half`. Attention is PyTorch's own. A
+pass of another shape may round a sum differently, by some 1e-5 of a logit.
 
 `plain` and `packed` matmuls are float32. `half` reads weights as float16 and computes in float32.
 It reads half as many bytes, and gives the same numbers where float16 holds the weights exactly, as
-in a model that was stored in float16. `bfloat16` rounds weights and inputs, and so changes the
-distributions.
+in a model that was stored in float16.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.llama import (
-    Attention,
-    Condition,
-    Layer,
-    prefix_mask,
-    rotate_halves,
-    with_features,
-)
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models.llama import Attention, Layer, rotate_halves
 
-Network = TypeVar("Network", bound=nn.Module)
 Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
 
 KINDS = {
     "plain": "float32 products",
     "packed": "float32 products, packed weights (oneDNN)",
     "half": "float32 products, float16 weights (FBGEMM)",
-    "bfloat16": "bfloat16 products, packed weights (oneDNN)",
 }
 FEW = 4  # rows of a matmul
 SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
-OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kind of a number format
 
 
 def exact_kind(weights: Iterable[Tensor]) -> str:
@@ -58,17 +44,6 @@ def exact_kind(weights: Iterable[Tensor]) -> str:
     return next(filter(supported, kinds), "plain")
 
 
-def sixteen_bits() -> str:
-    """Return the number format of a published model on a CPU.
-
-    It is bfloat16 where the processor multiplies in it, else float16 weights in float32 matmuls,
-    else float32.
-    """
-    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    formats = ("bfloat16", "float16") if native else ("float16",)
-    return next((name for name in formats if supported(OF_FORMAT[name])), "float32")
-
-
 def matmul(weight: Tensor, kind: str) -> Matmul:
     """Return the matmul x -> x weight^T with weight [O, D].
 
@@ -79,11 +54,8 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
         return partial(torch.mm, mat2=weight.float().t())
     if kind == "half":
         return _half(weight.float())
-    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.float().contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
-    if kind == "bfloat16":
-        return _with_filled_rows(lambda x: run(x.bfloat16(), packed, None, "none", [], "").float())
     return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""))
 
 
@@ -171,44 +143,17 @@ class Norm:
         return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
 
 
-@dataclass(frozen=True)
-class Packing:
-    """Makes matmuls of a kind (see `KINDS`) from a network's linear layers.
+def side_by_side(kind: str, *parts: nn.Linear) -> Matmul:
+    """Make one matmul of linear layers without biases, their outputs side by side."""
+    return matmul(torch.cat([part.weight for part in parts]), kind)
 
-    release: each layer drops its weight when it is packed, so that only one weight at a time is in
-    memory twice.
-    """
 
-    kind: str
-    release: bool = False
-
-    def matmul(self, *parts: nn.Linear) -> Matmul:
-        """Make one matmul of linear layers without biases, their outputs side by side."""
-        return self._of([part.weight for part in parts], parts)
-
-    def qkv(self, attention: Attention) -> Matmul:
-        """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
-        parts = attention.q_proj, attention.k_proj, attention.v_proj
-        q, k, v = (part.weight for part in parts)
-        if attention.rotate is rotate_halves:
-            q, k = paired(q, attention.heads), paired(k, attention.heads)
-        return self._of([q, k, v], parts)
-
-    def affine(self, part: nn.Linear) -> Matmul:
-        """Make a matmul that adds the linear layer's bias."""
-        run = self.matmul(part)
-        bias = part.bias.detach().float()
-        return lambda x: run(x).add_(bias)
-
-    def take(self, *parts: nn.Linear | nn.Embedding) -> None:
-        """Drop the parts' weights if they are to be released: a copy exists."""
-        for part in parts if self.release else ():
-            part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
-
-    def _of(self, weights: list[Tensor], parts: tuple[nn.Linear, ...]) -> Matmul:
-        made = matmul(torch.cat(weights) if len(weights) > 1 else weights[0], self.kind)
-        self.take(*parts)
-        return made
+def qkv(kind: str, attention: Attention) -> Matmul:
+    """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
+    q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))
+    if attention.rotate is rotate_halves:
+        q, k = paired(q, attention.heads), paired(k, attention.heads)
+    return matmul(torch.cat((q, k, v)), kind)
 
 
 class Where(NamedTuple):
@@ -229,16 +174,14 @@ class LeanLayer:
     `before` and `after` are its norms, `before` None for a layer without a norm before attention.
     """
 
-    def __init__(
-        self, layer: Layer, packing: Packing, before: Matmul | None, after: Matmul
-    ) -> None:
+    def __init__(self, layer: Layer, kind: str, before: Matmul | None, after: Matmul) -> None:
         self.heads = layer.self_attn.heads
         self.before = before
-        self.qkv = packing.qkv(layer.self_attn)
-        self.out = packing.matmul(layer.self_attn.o_proj)
+        self.qkv = qkv(kind, layer.self_attn)
+        self.out = matmul(layer.self_attn.o_proj.weight, kind)
         self.after = after
-        self.gate_up = packing.matmul(layer.mlp.gate_proj, layer.mlp.up_proj)
-        self.down = packing.matmul(layer.mlp.down_proj)
+        self.gate_up = side_by_side(kind, layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.down = matmul(layer.mlp.down_proj.weight, kind)
 
     def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
         """Map x [R * n, D] to the states of the last nodes [R * asked, D].
@@ -262,124 +205,3 @@ class LeanLayer:
         x = self.out(attended).add_(x)
         gate, up = self.gate_up(self.after(x)).chunk(2, 1)
         return self.down(F.silu(gate).mul_(up)).add_(x)
-
-
-# -- targets
-
-
-class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.interfaces.Target`.
-
-    It keeps the original for its conditions. A family adds the embedding of tokens and the head.
-    Positions count from the start of a row's padding: attention depends on their differences alone.
-    """
-
-    original: Any
-
-    def __init__(self, target: Any, kind: str = "plain", release: bool = False) -> None:
-        """kind and release are those of `Packing`."""
-        c = target.config
-        self.original = target
-        self.config = c
-        self.vocab_size = c.vocab
-        # dtype of the mask's sums, on which padding "released" depends
-        self.format = torch.bfloat16 if kind == "bfloat16" else torch.float32
-        self.packing = Packing(kind, release)
-        self.layers = [self.layer(block) for block in target.blocks]
-        self.norm = Norm(target.norm.weight, c.eps)
-        self.rope = complex_rope(target.rope, c.heads)
-
-    def layer(self, block: Layer) -> LeanLayer:
-        """Return a block as a layer of packed matmuls."""
-        assert block.input_layernorm is not None
-        before = Norm(block.input_layernorm.weight, self.config.eps)
-        after = Norm(block.post_attention_layernorm.weight, self.config.eps)
-        return LeanLayer(block, self.packing, before, after)
-
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Map image tokens [n] int64 to their vectors [n, H] float32."""
-
-    @abstractmethod
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Map final states [M, H], features after them or not, to logits [M, V] float32."""
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c = self.config
-        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
-
-    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
-        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
-        x = self.original.read(condition).float()
-        n = x.shape[1]
-        cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
-        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
-
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
-        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
-        x = self.embed(tokens).expand(cache.rows, -1, -1)
-        end = end_of(slots, visible)
-        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
-
-    def _run(
-        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
-        r, n, dim = x.shape
-        x = x.reshape(r * n, dim)
-        features: list[Tensor] = []
-        for i, layer in enumerate(self.layers):
-            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
-            if i + 1 in self.original.feature_layers:
-                features.append(x)
-        return with_features(self.norm(x), features).view(r, n, -1)
-
-
-# -- whole networks
-
-
-class Packed(nn.Module):
-    """A linear layer with a matmul of a kind; inputs and outputs are float32."""
-
-    def __init__(self, linear: nn.Linear, kind: str) -> None:
-        super().__init__()
-        self.run = matmul(linear.weight, kind)
-        # a T5 of the library reads the number format of some
-        self.register_parameter("weight", None)
-        self.bias = None if linear.bias is None else linear.bias.detach().float()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., O] float32."""
-        y = self.run(x.float().flatten(0, -2)).unflatten(0, x.shape[:-1])
-        return y if self.bias is None else y.add_(self.bias)
-
-
-def packed(network: Network, kind: str) -> Network:
-    """Return a CPU copy of a network, such as a drafter of a `llama.SequenceTarget`.
-
-    It is the same module with packed matmuls, norms in float32, and the original's vectors of
-    tokens.
-    """
-    shared = {
-        id(weight): nn.Parameter(weight.detach(), requires_grad=False)
-        for weight in network.parameters()
-    }
-    fused = deepcopy(network, shared)
-    for name, part in list(fused.named_modules()):
-        if isinstance(part, nn.Linear):
-            fused.set_submodule(name, Packed(part, kind))
-        elif not isinstance(part, nn.Embedding):
-            for weight in part.parameters(recurse=False):
-                weight.data = weight.data.float()
-    return fused

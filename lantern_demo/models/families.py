@@ -1,8 +1,8 @@
 """The table of model families. Every difference between families is looked up here.
 
 A new family is an entry of FAMILIES and a file next to this one. The file holds its target and its
-drafter, its published formats, its prompt reader, and faster fused models if it has any. A target's
-inside is free: a head of several layers, another grid, or a prompt in the sequence need no entry.
+drafter, its published formats, and its prompt reader. A target's inside is free: a head of several
+layers, another grid, or a prompt in the sequence need no entry.
 """
 
 from __future__ import annotations
@@ -15,16 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.decoding import interfaces, sampling, switch
-from lantern_demo.models import anole, janus, llamagen
+from lantern_demo.models import anole, llamagen
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.cpu import (
-    OF_FORMAT,
-    LeanDecoder,
-    exact_kind,
-    packed,
-    sixteen_bits,
-    supported,
-)
+from lantern_demo.models.cpu import exact_kind
 from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import Decoder
@@ -33,8 +26,6 @@ from lantern_demo.models.registry import (
     AnoleDrafterConfig,
     DrafterConfig,
     DrafterSizes,
-    JanusConfig,
-    JanusDrafterConfig,
     LlamaGenConfig,
     ModelInfo,
     NetworkSizes,
@@ -51,11 +42,9 @@ from lantern_demo.models.tensors import (
     read_config,
     weights_of,
 )
-from lantern_demo.models.text import T5, CaptionEncoder, ClassLabels, PromptEncoder
+from lantern_demo.models.text import T5, PromptEncoder, caption_encoder
 from lantern_demo.models.tokenizer import blank_tokenizer
 
-# bytes of a target's weights up to which its networks stay in memory next to the fused models
-LARGEST = 2**30
 # bytes of a target's weights up to which one thread computes: at 87 MB two are slower by half
 CACHED = 2**27
 
@@ -77,12 +66,8 @@ class Family:
     # a device. Raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
     # As `target_facts`, from the contents of config.json beside LANTERN's drafters and the usual
-    # configuration; None: it has no such drafters.
-    drafter_facts: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
-    # Fused models for a CPU, of a target, a kind of matmul and whether the network releases its
-    # weights, and of a drafter and a kind. None: on a CPU the networks run unchanged.
-    lean_target: Callable[[Any, str, bool], LeanDecoder] | None = None
-    lean_drafter: Callable[[Any, str], interfaces.Drafter] = packed
+    # configuration.
+    drafter_facts: Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
 # by the configuration of their targets
@@ -94,9 +79,7 @@ FAMILIES: dict[type[TargetSizes], Family] = {
         layouts=llamagen.LAYOUTS,
         target_facts=llamagen.target_facts,
         drafter_facts=llamagen.drafter_facts,
-        prompts=CaptionEncoder.of,
-        lean_target=llamagen.LeanTarget,
-        lean_drafter=llamagen.LeanDrafter,
+        prompts=caption_encoder,
     ),
     AnoleConfig: Family(
         target_network=anole.Anole,
@@ -106,16 +89,6 @@ FAMILIES: dict[type[TargetSizes], Family] = {
         target_facts=anole.target_facts,
         drafter_facts=eps_and_theta,
         prompts=anole.prompt_reader,
-        lean_target=anole.LeanAnole,
-    ),
-    JanusConfig: Family(
-        target_network=janus.Janus,
-        drafter=JanusDrafterConfig,
-        drafter_network=janus.JanusDrafter,
-        layouts=janus.LAYOUTS,
-        target_facts=janus.target_facts,
-        prompts=janus.prompt_reader,
-        lean_target=janus.LeanJanus,
     ),
 }
 
@@ -164,7 +137,7 @@ def dtype_of(info: ModelInfo, asked: str | torch.dtype, device: torch.device) ->
         return asked
     if info.published is None:
         return "float32"
-    return sixteen_bits() if device.type == "cpu" else half(device)
+    return half(device)
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:
@@ -192,7 +165,7 @@ def drafter_config(
     family = family_of(target)
     path = located.beside("config.json")
     said = read_config(path) if path.is_file() else {}
-    if "dim" not in said and family.drafter_facts is not None:
+    if "dim" not in said:
         usual = usual or drafter_for(target, ffn=target.ffn)
         check_config(path, said, usual.heads)
         bias = bool(said.get("bias", usual.bias))
@@ -211,7 +184,7 @@ def drafter_config(
 def drafter_for(target: TargetSizes, **own: Any) -> DrafterSizes:
     """Return the configuration of a drafter for a target, with fields of its own."""
     kind = family_of(target).drafter
-    shared = {"dim", "heads", "vocab", "embeddings", "code", "grid", "prefix", "rope_base"}
+    shared = {"dim", "heads", "vocab", "embeddings", "grid", "prefix", "rope_base"}
     shared &= {one.name for one in fields(kind)}
     return kind(**{name: getattr(target, name) for name in shared}, **own)
 
@@ -224,22 +197,17 @@ def weights(network: nn.Module, located: Located) -> dict[str, Tensor]:
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 
-def prompt_reader(
-    published: Published, located: Located | None, device: torch.device
-) -> PromptEncoder:
+def prompt_reader(published: Published, located: Located, device: torch.device) -> PromptEncoder:
     """Return the prompt reader of a model, from the published files of its text encoder.
 
-    Without such files a prompt names a class. Raise CheckpointError when the files are not the
-    model's own.
+    Raise CheckpointError when the files are not the model's own.
     """
-    if located is None:
-        return ClassLabels()
     return family_of(published.target).prompts(published.target, located, device)
 
 
 @dataclass(frozen=True)
 class Runners:
-    """The networks that decode a model, its own or fused ones.
+    """The networks that decode a model, its own or the fused ones of the bundled model.
 
     Their kinds of matmul are those of `cpu.KINDS`, None where PyTorch decides.
     """
@@ -250,45 +218,26 @@ class Runners:
     drafter_kind: str | None = None
 
 
-def runs_fused(info: ModelInfo, device: torch.device) -> bool:
-    """Return whether a published model runs on its family's fused models for a CPU."""
+def small_on_cpu(networks: Networks, device: torch.device) -> bool:
+    """Return whether a model is on a CPU and its target's weights take at most CACHED bytes."""
     return (
         device.type == "cpu"
-        and info.published is not None
-        and family_of(info.published.target).lean_target is not None
-    )
-
-
-def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
-    """Return whether a model is on a CPU and its target's weights take at most `most` bytes."""
-    return (
-        device.type == "cpu"
-        and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
+        and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= CACHED
     )
 
 
 def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
     """Return the models that decode.
 
-    These are the fused models of its family, if there are any for the device, else the networks
-    themselves. On a CPU a float32 model has matmuls that give float32 results with its weights. Its
-    drafter may round, since drafts are verified exactly. A large target's weights are in memory
-    once: its network releases them. Raise ValueError for a number format that does not work here.
+    On a CPU a model folder in float32 has fused models, whose matmuls give float32 results with its
+    weights. Their drafter may round, since drafts are verified exactly. Published models are
+    modules everywhere.
     """
-    target, drafter = networks.target, networks.drafter
     if device.type == "cuda":
         return joined_runners(networks)
-    if family_of(target.config).lean_target is None:
-        return Runners(target, drafter)
-    release = not small_on_cpu(networks, device, LARGEST)
-    if dtype != "float32":
-        kind = OF_FORMAT[dtype]
-        if not supported(kind):
-            raise ValueError(
-                f"dtype {dtype} does not work on this processor with this PyTorch; use float32"
-            )
-        return lean_runners(networks, kind, kind, release)
-    return lean_runners(networks, exact_kind(target.parameters()), exact_kind(()), release)
+    if networks.sources or dtype != "float32":
+        return Runners(networks.target, networks.drafter)
+    return lean_runners(networks, exact_kind(networks.target.parameters()), exact_kind(()))
 
 
 def for_accelerator(network: Decoder) -> None:
@@ -311,17 +260,7 @@ def joined_runners(networks: Networks) -> Runners:
 
 
 @torch.inference_mode()
-def lean_runners(
-    networks: Networks, kind: str, drafter_kind: str, release: bool = False
-) -> Runners:
-    """Return the runners for a CPU: the family's fused models, with a kind of matmul each.
-
-    release: the target's network drops each weight as the fused model packs it.
-    """
-    family = family_of(networks.target.config)
-    assert family.lean_target is not None
-    target = family.lean_target(networks.target, kind, release)
-    if networks.drafter is None:
-        return Runners(target, None, kind)
-    drafter = family.lean_drafter(networks.drafter, drafter_kind)
-    return Runners(target, drafter, kind, drafter_kind)
+def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
+    """Return the fused runners of a model folder on a CPU, with a kind of matmul each."""
+    target = llamagen.LeanTarget(networks.target, kind)
+    return Runners(target, llamagen.LeanDrafter(networks.drafter, drafter_kind), kind, drafter_kind)

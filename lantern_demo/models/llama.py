@@ -1,8 +1,8 @@
 """LLaMA decoders: the layer, and the forward passes of targets and drafters, once for all families.
 
 A family gives its layers a rotation of queries and keys, and its networks the vectors of prompts
-and image tokens, and a head. Anole and Janus share the Sequence classes: the prompt is part of the
-sequence, positions have one dimension, and rows of a cache may be padded.
+and image tokens, and a head. In the Sequence classes the prompt is part of the sequence, positions
+have one dimension, and rows of a cache may be padded.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 class Condition:
     """The condition of an image, of R rows.
 
-    It is text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]. Models
-    that read the prompt themselves get its ids [R, T] and their mask. R is 2 with guidance
-    (conditional, unconditional), 1 without.
+    It is text features [R, T, C] and their mask [R, T] bool (left-padded). Models that read the
+    prompt themselves get its ids [R, T] and their mask. R is 2 with guidance (conditional,
+    unconditional), 1 without.
     """
 
     features: Tensor
@@ -496,8 +496,9 @@ class DecoderDrafter(Decoder):
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Run teacher forcing with the inputs of drafting.
 
-        Output i imitates the final state at position i + 1. `examples/train_drafter/teaching.py`
-        has the shapes.
+        tokens [B, S] has the token after each slot's state, 0 in front of the picture. hidden is
+        [B, S, (1 + F) H]. Each output is [B, S, H], and its row i imitates the final state at
+        position i + 1.
 
         Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t
         - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache, end_of
-from lantern_demo.models.cpu import LeanDecoder, LeanLayer, Packing, Where, complex_rope, matmul
+from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     BEYOND,
@@ -28,7 +28,9 @@ from lantern_demo.models.llama import (
     DecoderTarget,
     Layer,
     RMSNorm,
+    prefix_mask,
     wide,
+    with_features,
 )
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.tensors import (
@@ -40,7 +42,6 @@ from lantern_demo.models.tensors import (
     read_config,
     renaming,
 )
-from lantern_demo.models.tokenizer import VQ_NAMES
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
@@ -88,17 +89,6 @@ class CaptionEmbedding(nn.Module):
         return self.cap_proj["fc2"](F.gelu(self.cap_proj["fc1"](features), approximate="tanh"))
 
 
-class ClassEmbedding(nn.Module):
-    """Maps class ids to model width; the last row is "no class"."""
-
-    def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.embedding_table = nn.Embedding(config.classes + 1, config.dim)
-
-    def forward(self, classes: Tensor) -> Tensor:
-        return self.embedding_table(classes)[:, None]
-
-
 class LlamaGen(DecoderTarget):
     """The target; implements `decoding.interfaces.Target`."""
 
@@ -110,7 +100,7 @@ class LlamaGen(DecoderTarget):
         self.vocab_size = config.vocab
         self.padding = config.padding
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
-        self.cls_embedding = ClassEmbedding(config) if config.classes else CaptionEmbedding(config)
+        self.cls_embedding = CaptionEmbedding(config)
         self.layers = nn.ModuleList(
             Layer(config.dim, config.heads, config.ffn, config.eps, rotate_pairs)
             for _ in range(config.layers)
@@ -126,37 +116,25 @@ class LlamaGen(DecoderTarget):
     # -- conditions
 
     def no_caption(self) -> Tensor:
-        """The learnt features of "no caption" [T, C].
-
-        Raise ValueError for a class-conditional model.
-        """
-        if not isinstance(self.cls_embedding, CaptionEmbedding):
-            raise ValueError(
-                "a class-conditional model has no caption features; "
-                "its null is the class id after the last"
-            )
+        """The learnt features of "no caption" [T, C]."""
         return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Map features [B, T, C] and mask [B, T] of B prompts, or class ids [B], to their rows.
+        """Map features [B, T, C] and mask [B, T] of B prompts to their rows.
 
         Conditional rows come first. An unconditional row keeps the prompt's mask, as published
         (LlamaGen generate.py).
         """
         if not guided:
             return Condition(features, mask)
-        if isinstance(self.cls_embedding, ClassEmbedding):
-            return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
         nothing = self.no_caption().to(features.dtype).expand_as(features)
         return Condition(
             torch.cat((features, nothing)), None if mask is None else mask.repeat(2, 1)
         )
 
     def read(self, condition: Condition) -> Tensor:
-        features = condition.features.to(self.rope.device)
-        return self.cls_embedding(
-            features if self.config.classes else features.to(self.no_caption().dtype)
-        )
+        nothing = self.no_caption()
+        return self.cls_embedding(condition.features.to(nothing.device, nothing.dtype))
 
     def head(self, hidden: Tensor) -> Tensor:
         return wide(self.lm_head, self.final(hidden))
@@ -260,42 +238,86 @@ class Drafter(DecoderDrafter):
             return x + self.fc_own(before)
         return x + self.fc_taps(normed_features(self.config, before))
 
-    # -- training: see `Learner` in `examples/train_drafter/teaching.py`
+    # -- training: see `examples/train_drafter`
 
     @property
     def lead(self) -> int:
-        """As `Learner.lead`: the whole prefix is read."""
+        """The number of slots that it reads in front of the first image token's: the prefix."""
         return self.config.prefix - 1
 
     def learn_from(self, target: LlamaGen) -> None:
-        """As `Learner.learn_from`: it starts with its target's embeddings."""
+        """Copy the embeddings, which start as the target's."""
         self.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
 
 
 # -- on a CPU
 
 
-class LeanTarget(LeanDecoder):
-    """A LlamaGen target on a CPU.
+class LeanTarget:
+    """A LlamaGen target on a CPU; implements `decoding.interfaces.Target`.
 
-    A released original keeps the weights that build conditions, in float32.
+    It keeps the original for its conditions. Positions count from the start of a row's padding:
+    attention depends on their differences alone.
     """
 
-    original: LlamaGen
-
-    def __init__(self, target: LlamaGen, kind: str = "plain", release: bool = False) -> None:
-        super().__init__(target, kind, release)
-        self.output = self.packing.matmul(target.lm_head)
+    def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
+        c = target.config
+        self.original = target
+        self.config = c
+        self.vocab_size = c.vocab
+        self.layers = [self._layer(block, kind) for block in target.blocks]
+        self.norm = Norm(target.norm.weight, c.eps)
+        self.rope = complex_rope(target.rope, c.heads)
+        self.output = matmul(target.lm_head.weight, kind)
         self.embeddings = target.embed_tokens.weight.float()
-        self.packing.take(target.embed_tokens)
-        if release:
-            target.cls_embedding.float()
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embeddings[tokens]
+    def _layer(self, block: Layer, kind: str) -> LeanLayer:
+        assert block.input_layernorm is not None
+        before = Norm(block.input_layernorm.weight, self.config.eps)
+        after = Norm(block.post_attention_layernorm.weight, self.config.eps)
+        return LeanLayer(block, kind, before, after)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.output(self.original.final(hidden))
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        c = self.config
+        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
+
+    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
+        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
+        x = self.original.read(condition).float()
+        n = x.shape[1]
+        cache.start(n, condition.mask)
+        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, x.dtype)
+        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor | None,
+        cache: KVCache,
+    ) -> Tensor:
+        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
+        x = self.embeddings[tokens].expand(cache.rows, -1, -1)
+        end = end_of(slots, visible)
+        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        final = self.original.final(hidden)
+        return self.output(final.flatten(0, 1)).view(*hidden.shape[:2], -1)
+
+    def _run(
+        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
+        r, n, dim = x.shape
+        x = x.reshape(r * n, dim)
+        features: list[Tensor] = []
+        for i, layer in enumerate(self.layers):
+            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
+            if i + 1 in self.original.feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features).view(r, n, -1)
 
 
 class LeanDrafter:
@@ -320,7 +342,7 @@ class LeanDrafter:
             self.own = matmul(state_half, kind)
         weight = drafter.layer.post_attention_layernorm.weight.float()
         after = partial(F.rms_norm, normalized_shape=(c.dim,), weight=weight, eps=c.eps)
-        self.layer = LeanLayer(drafter.layer, Packing(kind), None, after)
+        self.layer = LeanLayer(drafter.layer, kind, None, after)
         self.rope = complex_rope(drafter.rope, c.heads)
 
     def new_cache(self, rows: int, length: int) -> KVCache:
@@ -387,6 +409,15 @@ def _qkv_rows(name: str, shapes: Shapes) -> Rows | None:
     return Rows("qkv".index(found[1]) * rows, 3 * rows)
 
 
+_VQ_NAMES = (
+    (r"^vq\.", ""),
+    (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."),
+    (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
+    (r"\.mid\.block_1\.", ".mid.0."),
+    (r"\.mid\.attn_1\.", ".mid.1."),
+    (r"\.mid\.block_2\.", ".mid.2."),
+)
+
 # Facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45.
 LAYOUTS = {
     # LlamaGen's own .pt files; the target of a model folder has the same names
@@ -394,7 +425,7 @@ LAYOUTS = {
     # LANTERN's conversions, with the names of a Hugging Face LLaMA
     "lantern": Layout(renaming((r"^(?!lm_head\.)", "model.")), NOTHING),
     # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it
-    "vq": Layout(renaming(*VQ_NAMES), re.compile(r"quantize\.codebook_used")),
+    "vq": Layout(renaming(*_VQ_NAMES), re.compile(r"quantize\.codebook_used")),
 }
 
 

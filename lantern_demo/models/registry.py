@@ -96,9 +96,8 @@ class LlamaGenConfig(TargetSizes):
     ffn: int = 768  # width of the SwiGLU; published: 2/3 of 4 dim, rounded up to a multiple of 256
     vocab: int = 2048  # image tokens
     grid: int = 16  # tokens a side
-    prefix: int = 24  # condition positions: 120 published for text, 1 for a class
+    prefix: int = 24  # condition positions; published: 120
     caption_dim: int = 256  # width of the text features
-    classes: int = 0  # number of classes of a class-conditional model; 0 for text
     rope_base: float = 10000.0
     eps: float = 1e-5
     # Positions that padded prompt positions attend to. The published classes differ, and drafters
@@ -163,37 +162,6 @@ class AnoleDrafterConfig(AnoleSizes, DrafterSizes):
 
 
 @dataclass(frozen=True)
-class JanusSizes(NetworkSizes):
-    """Sizes that a target and its drafter share; the defaults are those of Janus-Pro-7B."""
-
-    dim: int = 4096
-    heads: int = 32
-    ffn: int = 11008
-    vocab: int = 16384  # image tokens
-    code: int = 8  # numbers of an image token's row of the codebook
-    grid: int = 24  # tokens a side
-    prefix: int = 256  # positions of the longest prompt, its template included
-    rope_base: float = 10000.0
-    eps: float = 1e-6
-
-
-@dataclass(frozen=True)
-class JanusConfig(JanusSizes, TargetSizes):
-    """Sizes of a Janus-Pro."""
-
-    layers: int = 30
-    embeddings: int = 102400  # the text's vocabulary
-    pad: int = 100002  # id of the padding of unconditional rows
-
-
-@dataclass(frozen=True)
-class JanusDrafterConfig(JanusSizes, DrafterSizes):
-    """Sizes of a Janus-Pro's drafter; all but ffn and bias are its target's."""
-
-    bias: bool = True  # of fusion
-
-
-@dataclass(frozen=True)
 class TokenizerSizes:
     """Sizes of a VQ network; the defaults are those of LlamaGen's VQ-16."""
 
@@ -228,13 +196,11 @@ class Source:
 class Needs:
     """The bytes that a published model takes, estimated from the shapes of its tensors.
 
-    Memory is that of a loaded and running model in 16 bits, with room for one run. On a processor
-    only the weights of matmuls have 16 bits.
+    Memory is that of a loaded and running model in 16 bits, with room for one run.
     """
 
     download: int
-    gpu: int
-    cpu: int
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -245,9 +211,9 @@ class Published:
     """
 
     target: TargetSizes
+    drafter: DrafterSizes
     sources: Mapping[Part, tuple[Source, ...]]
     needs: Needs
-    drafter: DrafterSizes | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
 
 
@@ -256,8 +222,7 @@ class ModelInfo:
     """One model on offer.
 
     `preset` holds the settings that differ from the defaults. A model either lies in a folder of
-    the bundled model's format or is `published` in files of its authors'. `kind` is the kind of
-    prompt: a text, or one of the classes that the model knows.
+    the bundled model's format or is `published` in files of its authors'.
     """
 
     id: str
@@ -268,10 +233,7 @@ class ModelInfo:
     max_prompt: int  # characters
     folder: Path | None = None
     preset: Mapping[str, Any] = field(default_factory=dict)
-    kind: Literal["text", "class"] = "text"
     published: Published | None = None
-    prompts: tuple[str, ...] = ()  # prompts that suit it; if empty, the page's
-    licence: str | None = None  # licence of its weights, as a sentence, if users have to know it
 
     @property
     def tokens(self) -> int:
@@ -298,8 +260,6 @@ def _drafter(repo: str) -> tuple[Source, ...]:
     return tuple(Source(repo, file, "drafter", ("config.json",)) for file in DRAFTER_FILES)
 
 
-BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
-LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
 # the papers' settings
 PAPER: dict[str, Any] = {
@@ -355,33 +315,6 @@ def _text_to_image(
     )
 
 
-def _class_to_image(letter: str, size: int, sizes: dict[str, Any], needs: Needs) -> ModelInfo:
-    """Return a class-conditional model of LlamaGen. No drafter is published for any of them."""
-    return ModelInfo(
-        id=f"llamagen-c2i-{letter.lower()}-{size}",
-        title=f"LlamaGen-{letter}, ImageNet classes, {size} px",
-        description=(
-            f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet "
-            "classes, named or numbered. Only Vanilla and SJD run until a drafter is trained."
-        ),
-        image_size=size,
-        grid=size // 16,
-        max_prompt=200,
-        preset={"cfg_scale": 4.0, **PAPER},
-        kind="class",
-        published=Published(
-            target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
-            needs=needs,
-            sources={
-                "target": (
-                    Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),
-                ),
-                "tokenizer": (Source("FoundationVision/LlamaGen", "vq_ds16_c2i.pt", "vq"),),
-            },
-        ),
-    )
-
-
 def _anole() -> ModelInfo:
     """Return Anole-7B with LANTERN's drafter, the second family of both papers."""
     hub = "leloy/Anole-7b-v0.1-hf"
@@ -402,7 +335,7 @@ def _anole() -> ModelInfo:
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
             tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
-            needs=Needs(download=16_182_345_478, gpu=17_641_061_900, cpu=19_401_457_164),
+            needs=Needs(download=16_182_345_478, memory=17_641_061_900),
             sources={
                 "target": (Source(hub, shards, "anole", ("config.json",)),),
                 "drafter": _drafter("jadohu/anole_drafter"),
@@ -417,54 +350,6 @@ def _anole() -> ModelInfo:
                     Source("facebookresearch/chameleon", "tokenizer/text_tokenizer.json", "words"),
                 ),
             },
-        ),
-    )
-
-
-def _janus(size: str, target: JanusConfig, files: str, needs: Needs) -> ModelInfo:
-    """Return a Janus-Pro of DeepSeek's.
-
-    Its own files are fetched; transformers' conversion of them may lie in a local folder.
-    """
-    authors = f"deepseek-ai/Janus-Pro-{size}"
-    library = f"deepseek-community/Janus-Pro-{size}"
-    config = ("config.json",)
-    sources: dict[Part, tuple[Source, ...]] = {
-        "target": (
-            Source(authors, files, "janus", config),
-            Source(library, "model*.safetensors", "janus-library", config),
-        ),
-        "tokenizer": (
-            Source(authors, files, "janus-vq", config),
-            Source(library, "model*.safetensors", "janus-library-vq", config),
-        ),
-        "text": (
-            Source(authors, "tokenizer.json", "words"),
-            Source(library, "tokenizer.json", "words"),
-        ),
-    }
-    return ModelInfo(
-        id=f"janus-pro-{size.lower()}",
-        title=f"Janus-Pro {size}, text to image, 384 px",
-        description=(
-            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any "
-            "text, which it reads itself. It has no drafter until one is trained. "
-            "It has not been tried with the published weights."
-        ),
-        image_size=384,
-        grid=24,
-        max_prompt=1000,
-        preset={"cfg_scale": 5.0, **PAPER},
-        published=Published(target=target, sources=sources, needs=needs),
-        prompts=(
-            "a glass of red wine on a wooden table, warm evening light",
-            "a red fox in autumn leaves, close-up photo",
-            "an astronaut in a jungle, cold colours, detailed painting",
-            "a small harbour town at sunrise, watercolour",
-        ),
-        licence=(
-            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they "
-            "may be used for; its code is under MIT."
         ),
     )
 
@@ -499,7 +384,7 @@ _ROWS = (
         "LlamaGen-T2I",
         "t2i_XL_stage1_256.pt",
         "llamagen_drafter",
-        Needs(download=14_976_525_868, gpu=5_879_373_868, cpu=6_189_502_508),
+        Needs(download=14_976_525_868, memory=5_879_373_868),
     ),
     _text_to_image(
         "II",
@@ -507,36 +392,9 @@ _ROWS = (
         "LlamaGen-T2I-2",
         "t2i_XL_stage2_512.pt",
         "llamagen2_drafter",
-        Needs(download=14_976_525_868, gpu=6_170_746_924, cpu=6_772_248_620),
-    ),
-    _class_to_image(
-        "B", 256, BASE, Needs(download=731_087_404, gpu=1_822_496_812, cpu=1_887_287_852)
-    ),
-    _class_to_image(
-        "B", 384, BASE, Needs(download=731_087_404, gpu=1_846_253_612, cpu=1_934_801_452)
-    ),
-    _class_to_image(
-        "L", 256, LARGE, Needs(download=1_659_177_516, gpu=2_343_943_212, cpu=2_474_524_204)
-    ),
-    _class_to_image(
-        "L", 384, LARGE, Needs(download=1_659_177_516, gpu=2_407_021_612, cpu=2_600_681_004)
-    ),
-    _class_to_image(
-        "XL", 384, XL, Needs(download=3_386_331_692, gpu=3_405_119_532, cpu=3_741_688_364)
+        Needs(download=14_976_525_868, memory=6_170_746_924),
     ),
     _anole(),
-    _janus(
-        "1B",
-        JanusConfig(dim=2048, heads=16, ffn=5632, layers=24),
-        "pytorch_model.bin",
-        Needs(download=4_137_284_886, gpu=4_951_419_436, cpu=5_438_745_132),
-    ),
-    _janus(
-        "7B",
-        JanusConfig(),
-        "pytorch_model-*.bin",
-        Needs(download=14_770_189_590, gpu=15_785_519_660, cpu=16_960_580_140),
-    ),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

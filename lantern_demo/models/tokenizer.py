@@ -118,18 +118,6 @@ def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
         return ChameleonTokenizer(config) if sizes.kind == "chameleon" else ImageTokenizer(config)
 
 
-# `tensors.renaming` of `ImageTokenizer` in LlamaGen's files, and in those of Janus, which has the
-# same tokenizer.
-VQ_NAMES = (
-    (r"^vq\.", ""),
-    (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."),
-    (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
-    (r"\.mid\.block_1\.", ".mid.0."),
-    (r"\.mid\.attn_1\.", ".mid.1."),
-    (r"\.mid\.block_2\.", ".mid.2."),
-)
-
-
 class PictureDecoder(nn.Module):
     """A second decoder for an image tokenizer's tokens, to pictures of several times its size.
 

@@ -86,7 +86,7 @@ class Pipeline:
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
-        small = families.small_on_cpu(networks, device, families.CACHED)
+        small = families.small_on_cpu(networks, device)
         self.threads = pick_threads(threads, device, small)
         self.threads.use()
         runners = families.runners(networks, device, dtype)
@@ -144,14 +144,10 @@ class Pipeline:
         return text
 
     @property
-    def unavailable(self) -> dict[str, bundled.NoDrafter]:
-        """The methods that cannot decode with this model, each with the reason and the remedy."""
-        return _without_drafter(self.networks.no_drafter)
-
-    @property
     def available_methods(self) -> list[str]:
         """The ids of the methods that can decode with this model."""
-        return [name for name in METHODS if name not in self.unavailable]
+        drafter = self.networks.drafter is not None
+        return [name for name, method in METHODS.items() if drafter or not method.needs_drafter]
 
     @property
     def default_methods(self) -> list[str]:
@@ -161,8 +157,12 @@ class Pipeline:
     def check_methods(self, methods: list[Method]) -> list[Method]:
         """Return the methods. Raises ValueError when this model cannot decode with one of them."""
         for method in methods:
-            if missing := self.unavailable.get(method.id):
-                raise ValueError(f"method {method.id} needs a drafter, and {missing}")
+            if method.id not in self.available_methods:
+                allowed = ", ".join(self.available_methods)
+                raise ValueError(
+                    f"method must be one of {allowed} where the model has no drafter, "
+                    f"got {method.id!r}"
+                )
         return methods
 
     def request(
@@ -216,7 +216,8 @@ class Pipeline:
 
         Closing it stops within a step, on a GPU within the few that are in flight.
         """
-        chosen = default_method(self.unavailable) if method is None else method
+        lacking = {*METHODS} - {*self.available_methods}
+        chosen = default_method(lacking) if method is None else method
         events = self.compare(prompt, [chosen], **settings)
 
         def of_the_method() -> Iterator[Step | Generation]:
@@ -363,7 +364,7 @@ class Pipeline:
 
     def _prepare(self) -> Generator[None, None, None]:
         with self.turn():
-            read = self.read("0" if self.info.kind == "class" else USUAL)
+            read = self.read(USUAL)
             for name in self.available_methods:
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, read):
@@ -557,8 +558,8 @@ def load(
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16",
     "float16", PyTorch's dtypes of these names, or "auto". "auto" is float32 for the bundled model,
-    and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks
-    bfloat16. A published model is fetched from the Hub at its first start. `folder` is a local
+    and 16 bits for a published one: bfloat16, or float16 on a GPU that lacks
+    it. A published model is fetched from the Hub at its first start. `folder` is a local
     folder with its files instead (see `models.checkpoints`). `drafter` is a folder with a drafter
     that replaces the published one,
     trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
@@ -579,10 +580,8 @@ def load(
         return Pipeline(sized, networks, chosen, name, threads)
     if reason := requirements_unmet(info, chosen, name, files):
         raise ValueError(f"{info.id} cannot run here: {reason}")
-    # fused models for a CPU derive their weights from those in the files
-    kept = None if families.runs_fused(info, chosen) else DTYPES[name]
     given = None if drafter is None else user_path(drafter)
-    networks = checkpoints.load(info, chosen, kept, files, given)
+    networks = checkpoints.load(info, chosen, DTYPES[name], files, given)
     return Pipeline(info, networks, chosen, name, threads)
 
 
@@ -613,20 +612,6 @@ def info_of(model: str | Path) -> ModelInfo:
         folder=folder,
         preset=preset,
     )
-
-
-def unavailable_methods(
-    info: ModelInfo, folder: Path | None = None
-) -> dict[str, bundled.NoDrafter]:
-    """As `Pipeline.unavailable`, for a model on offer that is not loaded; `folder` as in `load`."""
-    there = checkpoints.has_drafter(info, folder)
-    return _without_drafter(None if there else checkpoints.why_no_drafter(info, folder))
-
-
-def _without_drafter(missing: bundled.NoDrafter | None) -> dict[str, bundled.NoDrafter]:
-    if missing is None:
-        return {}
-    return {method.id: missing for method in METHODS.values() if method.needs_drafter}
 
 
 def _image(pixels: Tensor) -> Image.Image:

@@ -78,7 +78,7 @@ def _draw(service: Service) -> Callable[..., Any]:
                 yield pictures.get(chosen), numbers
 
     info = service.offered()[service.default]
-    prompts = "; ".join((info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES))[:2])
+    prompts = "; ".join(prompt for prompt, _ in texts.EXAMPLES[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     others = "; ".join(f"{name} ({KNOBS[name].allowed})" for name in ON_THE_FORM)
     words = {"can_draw": can_draw, "seed": _told(service, "seed"), "others": others}
@@ -197,16 +197,9 @@ def _offered(service: Service, info: ModelInfo) -> dict[str, Any]:
         "tokens": info.tokens,
         "max_prompt": info.max_prompt,
         "preset": dict(info.preset),
-        "kind": info.kind,
-        "prompts": list(info.prompts),
-        "licence": info.licence,
-        "needs": needs
-        and {
-            "download_bytes": needs.download,
-            "memory_bytes": {"gpu": needs.gpu, "processor": needs.cpu},
-        },
+        "needs": needs and {"download_bytes": needs.download, "memory_bytes": needs.memory},
         "unmet": service.unmet(info),
-        "unavailable_methods": list(service.unavailable(info)),
+        "unavailable_methods": service.unavailable(info),
     }
 
 

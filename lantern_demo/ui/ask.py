@@ -17,15 +17,12 @@ from lantern_demo.ui.components import Updates
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.service import Service
 
-FIRST_CLASS = "goldfish (1)"
-
 
 @dataclass(frozen=True)
 class Sentence:
     """The fields of a prompt. `typing`: whether the line of text counts, not the lists."""
 
     prompt: gr.Textbox
-    label: gr.Dropdown  # of a model that draws classes
     lists: dict[str, gr.Dropdown]  # by part of the sentence
     typing: gr.State
     toggle: gr.Button
@@ -33,7 +30,7 @@ class Sentence:
 
     def all(self) -> list[Any]:
         """Return the components that depend on the model or the prompt."""
-        shown = [self.prompt, self.label, self.toggle, self.surprise]
+        shown = [self.prompt, self.toggle, self.surprise]
         return [self.typing, *self.lists.values(), *shown]
 
     def asked(self) -> list[Any]:
@@ -64,18 +61,9 @@ def add_sentence(info: ModelInfo) -> Sentence:
         elem_id="prompt",
         **given["prompt"],
     )
-    # The list of 1,000 classes is a hundred kilobytes: it comes with the first model that has it.
-    label = gr.Dropdown(
-        [FIRST_CLASS],
-        value=FIRST_CLASS,
-        label=texts.CLASS_LABEL,
-        info=texts.CLASS_INFO,
-        visible=False,
-        elem_id="class",
-    )
     toggle = gr.Button(min_width=60, elem_id="type", **given["toggle"])
     surprise = gr.Button(texts.SURPRISE, min_width=60, elem_id="surprise", **given["surprise"])
-    return Sentence(prompt, label, lists, gr.State(given["typing"]), toggle, surprise)
+    return Sentence(prompt, lists, gr.State(given["typing"]), toggle, surprise)
 
 
 def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
@@ -92,9 +80,8 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     typing = typing or book is None
     thing = said.get(THING, LANTERN)
     lanterns = thing in WORDINGS[THING][0]
-    by_class = info.kind == "class"
     fields: dict[str, Any] = {
-        "prompt": {"value": prompt, "visible": typing and not by_class},
+        "prompt": {"value": prompt, "visible": typing},
         "typing": typing,
         "toggle": {"visible": book is not None, "value": texts.PICK if typing else texts.TYPE},
         "surprise": {"visible": book is not None},
@@ -129,12 +116,11 @@ def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) ->
 
 
 def wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
-    """Wire the list of things, the switch between lists and text, Surprise, and the classes."""
+    """Wire the list of things, the switch between lists and text, and Surprise."""
     lists = list(s.lists.values())
     s.lists[THING].select(partial(thing_chosen, service, s), [model, *lists], s.all(), **AT_ONCE)
     s.toggle.click(partial(switched, service, s), [model, *s.asked()], s.all(), **AT_ONCE)
     s.surprise.click(partial(surprised, service, s), [model], s.all(), **AT_ONCE)
-    s.label.input(lambda title: title, [s.label], [s.prompt], **AT_ONCE)
 
 
 def switched(

@@ -10,10 +10,9 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.models.checkpoints import gib, to_fetch
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.models.text import labels
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import FIRST_CLASS, Sentence, filled
+from lantern_demo.ui.ask import Sentence, filled
 from lantern_demo.ui.components import field_value, prose
 from lantern_demo.ui.service import Service
 
@@ -52,9 +51,7 @@ def choose(
     The model is loaded at its first run.
     """
     info = service.offered()[model]
-    by_class = info.kind == "class"
-    first = FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
-    text = first if prompt is None else prompt
+    text = texts.EXAMPLES[0][0] if prompt is None else prompt
     values = settings or Settings(**info.preset)
     usable, chosen = usable_methods(service, info), chosen_methods(service, info, methods)
     boxes = {}
@@ -62,12 +59,10 @@ def choose(
         offered = [(method.label, method.id) for method in usable if method.default == usual]
         on = [name for _, name in offered if name in chosen]
         boxes[box] = gr.update(choices=offered, value=on)
-    titles = {"choices": [label.title for label in labels()], "value": text} if by_class else {}
     return {
         form.set_for: model,
         form.note: gr.update(value=prose(note(service, model))),
         **filled(form.sentence, info, text),
-        form.sentence.label: gr.update(visible=by_class, **titles),
         **boxes,
         **{knob: field_value(name, values) for name, knob in form.knobs.items()},
     }
@@ -100,21 +95,15 @@ def note(service: Service, model: str) -> str:
     The Markdown has only our own words.
     """
     info = service.offered()[model]
-    lines = [info.description, info.licence]
-    if info.prompts:
-        lines.append(
-            texts.SUITING.format(prompts="; ".join(f"*{prompt}*" for prompt in info.prompts))
-        )
+    lines = [info.description]
     if info.published is not None:
         needs, folder = info.published.needs, service.folder_of(model)
         fetched = needs.download if folder is None else to_fetch(info, folder)[1]
-        lines.append(texts.needs(gib(fetched) if fetched else None, gib(needs.gpu), gib(needs.cpu)))
-    missing = service.unavailable(info)
+        lines.append(texts.needs(gib(fetched) if fetched else None, gib(needs.memory)))
+    missing = service.no_drafter(info)
     if missing:
-        lines.append(
-            texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())))
-        )
+        lines.append(texts.without_drafter(missing))
     unmet = service.unmet(info)
     if unmet:
         lines.append(texts.UNMET.format(reason=unmet))
-    return "  \n".join(line for line in lines if line)
+    return "  \n".join(lines)

@@ -323,7 +323,7 @@ def _wire_arrival(
             return linked
         updates = show_first(service, w)
         info = service.offered()[service.default]
-        if info.kind == "class" or service.unavailable(info):
+        if service.unavailable(info):
             updates |= choose(service, form, info.id)
         return updates
 

@@ -27,12 +27,11 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import sentence
-from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.checkpoints import files_folder, requirements_unmet
+from lantern_demo.models.checkpoints import files_folder, no_drafter, requirements_unmet
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.families import dtype_of
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.runs.pipeline import Pipeline, info_of, load, unavailable_methods
+from lantern_demo.runs.pipeline import Pipeline, info_of, load
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import same_decoder
 from lantern_demo.runs.stats import Generation, MethodFailed
@@ -177,14 +176,10 @@ class Service:
     def warning(self) -> str | None:
         """Return the faults in sentences for page, /models and /healthz, or None.
 
-        That is an unused GPU, or a first model that was loaded without the drafter that is
-        published for it.
+        That is an unused GPU, or a first model whose folder has no drafter.
         """
-        told, pipe = [self.unused_gpu], self.loaded.get(self.default)
-        published = None if pipe is None else pipe.info.published
-        if pipe and published and published.drafter and pipe.unavailable:
-            labels = [METHODS[name].label for name in pipe.unavailable]
-            told.append(texts.unavailable(labels, next(iter(pipe.unavailable.values()))))
+        missing = self.no_drafter(self._first_info)
+        told = [self.unused_gpu, missing and texts.without_drafter(missing)]
         return " ".join(filter(None, told)) or None
 
     @property
@@ -240,14 +235,15 @@ class Service:
         device = pick_device(self._device)
         return requirements_unmet(info, device, dtype_of(info, "auto", device))
 
-    def unavailable(self, info: ModelInfo) -> dict[str, NoDrafter]:
-        """Return the methods that a model cannot be decoded with, by id, each with the reason."""
-        pipe = self.loaded.get(info.id)
-        if pipe is None:
-            if info.published is None:  # a model folder always has a drafter
-                return {}
-            return unavailable_methods(info, self.folder_of(info.id))
-        return pipe.unavailable
+    def no_drafter(self, info: ModelInfo) -> str | None:
+        """Return why a model has no drafter here, or None."""
+        return no_drafter(info, self.folder_of(info.id))
+
+    def unavailable(self, info: ModelInfo) -> list[str]:
+        """Return the ids of the methods that a model cannot be decoded with."""
+        if self.no_drafter(info) is None:
+            return []
+        return [method.id for method in METHODS.values() if method.needs_drafter]
 
     def folder_of(self, name: str) -> Path | None:
         """Return the local folder with a model's files, which only the first model may have."""

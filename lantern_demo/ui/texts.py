@@ -11,7 +11,6 @@ from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
-from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.prompt_words import USUAL
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
@@ -35,11 +34,7 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
-MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 15 GiB)."
-CLASS_LABEL = "Class"
-CLASS_INFO = (
-    "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
-)
+MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (14 to 15 GiB)."
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
@@ -193,7 +188,6 @@ STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
-SUITING = "Prompts that suit it: {prompts}."  # Markdown
 UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
@@ -400,16 +394,15 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def needs(download: str | None, gpu: str, cpu: str) -> str:
+def needs(download: str | None, memory: str) -> str:
     fetched = f"a download of about {download} at its first run, and " if download else ""
-    amounts = f"{gpu} on a GPU or {cpu} on a processor"
-    return f"Needs {fetched}memory of about {amounts} (estimates from the sizes of its tensors)."
+    return f"Needs {fetched}memory of about {memory} (estimates from the sizes of its tensors)."
 
 
-def unavailable(labels: list[str], missing: NoDrafter) -> str:
-    """Name the methods that a model lacks, and the reason; Markdown."""
-    text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
-    return f"{text} This trains one: `{missing.command}`" if missing.command else text
+def without_drafter(reason: str) -> str:
+    """Name the methods that need a drafter, and why there is none."""
+    labels = [method.label for method in METHODS.values() if method.needs_drafter]
+    return f"Not available: {', '.join(labels)}. The reason: {reason}."
 
 
 def loading(title: str, fetched: bool) -> str:
