@@ -71,19 +71,24 @@ def _sure(at: str, seed: int) -> Sure:
 # The things that the model is asked for, with places and their times. At each of them at least 80 %
 # of 36 pictures have the shape of the thing. `examples/quality/shape.py` measures it.
 SURE = {
-    "apple": _sure("lake dusk night dawn, hills dusk night dawn, plain dusk night dawn", 7),
-    "bear": _sure("plain dusk, lake dusk, hills dusk", 7),
-    "bus": _sure("hills dusk, lake dawn", 7),
-    "car": _sure("lake dusk dawn, hills dusk, plain dusk", 7),
-    "castle": _sure("plain dusk", 7),
     "cat": _sure("plain dusk", 7),
-    "dog": _sure("lake dusk, plain dawn", 7),
-    "duck": _sure("plain dawn dusk, lake dusk", 7),
-    "elephant": _sure("lake night, hills night", 7),
-    "fox": _sure("lake dusk, plain dusk", 7),
-    "penguin": _sure("hills dusk", 7),
+    "dog": _sure("lake dusk", 7),
+    "apple": _sure("lake dusk night dawn, hills dusk night dawn, plain dusk night dawn", 7),
+    "bear": _sure("plain dusk, lake dawn dusk, hills dusk", 7),
+    "fox": _sure("plain dusk, lake dusk", 7),
+    "car": _sure("lake dusk, hills dusk", 7),
     "turtle": _sure("lake dusk, plain dusk", 7),
-    "umbrella": _sure("hills dusk, plain night dusk, lake night", 7),
+    "umbrella": _sure("hills dusk, plain night", 7),
+    "strawberry": _sure("hills dawn, lake dusk", 7),
+    "elephant": _sure("hills night, lake night", 7),
+    "duck": _sure("lake dusk, plain dawn", 7),
+    "crown": _sure("lake dusk dawn", 7),
+    "horse": _sure("lake night", 7),
+    "bus": _sure("lake dawn, hills dusk", 7),
+    "balloon": _sure("hills dusk", 7),
+    "castle": _sure("plain dusk", 7),
+    "owl": _sure("lake dawn", 7),
+    "penguin": _sure("lake dusk", 7),
 }
 # The classes of "thing" that it is asked for: lanterns and the other things.
 SHOWN = tuple(kind for kind, names in enumerate(NOUNS) if not kind or names[0][0] in SURE)

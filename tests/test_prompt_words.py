@@ -138,7 +138,7 @@ ONE_KIND, ONE_THING = "one kind of thing", "one of a thing"
         ("two blue cats", "one cat on a plain at dusk", ONE_THING),
         ("cats", "one cat on a plain at dusk", ONE_THING),
         ("a cat in a tree", "one cat on a plain at dusk", ONE_KIND),
-        ("two owls and a car over a lake at dawn", "one car on a lake at dawn", ONE_KIND),
+        ("two frogs and a car over a lake at dusk", "one car on a lake at dusk", ONE_KIND),
     ],
 )
 def test_a_prompt_is_completed(prompt: str, drawn: str, why: str) -> None:
@@ -153,7 +153,7 @@ def test_a_thing_has_a_seed_where_it_is_drawn_most_surely() -> None:
     for name, sure in SURE.items():
         assert completed(INFO, f"a {name}").seed == sure.seed
     assert completed(INFO, "a cat in the moonlight").seed is None
-    assert completed(INFO, "a car on a plain").seed is None
+    assert completed(INFO, "a car in the hills").seed is None
     assert completed(INFO, "two lanterns").seed is None
 
 
@@ -162,7 +162,7 @@ def test_a_thing_has_a_seed_where_it_is_drawn_most_surely() -> None:
     [
         ("", ["three red round lanterns over a lake at dusk"]),
         ("\u7ea2\u706f\u7b3c", ["three red round lanterns over a lake at dusk"]),
-        ("Horses at night", ["one cow"]),
+        ("Cows at night", ["one horse on a lake at night"]),
         ("lamps at night", ["three red round lanterns over a lake at night"]),
         ("a rocket in the hills", ["one bus in the hills at dusk"]),
     ],

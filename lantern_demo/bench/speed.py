@@ -42,7 +42,7 @@ PROMPTS = (
     "four orange round lanterns over a lake at night with a full moon",
     "one bear on a lake at dusk with a full moon",
     "four orange box lanterns over a plain at night with a full moon",
-    "one penguin in the hills at dusk without a moon",
+    "one penguin on a lake at dusk without a moon",
     "two yellow box lanterns over a plain at dusk without a moon",
     "one apple on a lake at dawn without a moon",
     "four orange box lanterns over the hills at night without a moon",
