@@ -184,6 +184,14 @@ class Phrasebook:
             return Completed(prompt)
         return Completed(self._lanterns(reading.said), ONE_KIND)
 
+    def sure(self, said: Mapping[str, str]) -> dict[str, list[str]]:
+        """Return the places of a thing, and its times at the place that is asked for."""
+        at = SURE[NOUNS[self.forms[said[THING]][0]][0][0]].at
+        place = _class_of(PLACE, said)
+        places = dict.fromkeys(THING_PLACES[one][0] for one, _ in at)
+        times = [WORDINGS[TIME][time][0] for one, time in at if one == place]
+        return {PLACE: list(places), TIME: times}
+
     def _lanterns(self, said: Mapping[str, str]) -> str:
         """Return the caption of lanterns that comes nearest."""
         said = dict(said)

@@ -10,12 +10,16 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import THING, NotDrawn, Phrasebook, completed, phrasebook
+from lantern_demo.prompt_words import PLACE, THING, NotDrawn, Phrasebook, completed, phrasebook
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
-from lantern_demo.ui.limits import AT_ONCE
+from lantern_demo.ui.limits import AT_ONCE, QUIET
 from lantern_demo.ui.service import Service
+
+PRESS_DRAW = "() => document.getElementById('draw').click()"
+LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
+TYPE = "type"  # the entry of the things' list that shows the line of text
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,11 @@ class Sentence:
 
 
 def add_sentence(info: ModelInfo) -> Sentence:
-    """Add the fields, for the model that the page begins with."""
+    """Add the fields, for the model of the page."""
     given = _fields(info, texts.EXAMPLES[0][0], typing=False)
     lists = {}
     with gr.Row(elem_id="sentence"):
-        for part in WORDINGS:
+        for part in LISTED:
             lists[part] = gr.Dropdown(
                 label=texts.PARTS[part],
                 container=False,
@@ -61,9 +65,14 @@ def add_sentence(info: ModelInfo) -> Sentence:
         elem_id="prompt",
         **given["prompt"],
     )
-    toggle = gr.Button(min_width=60, elem_id="type", **given["toggle"])
+    toggle = gr.Button(texts.PICK, min_width=60, elem_id="type", **given["toggle"])
     surprise = gr.Button(texts.SURPRISE, min_width=60, elem_id="surprise", **given["surprise"])
     return Sentence(prompt, lists, gr.State(given["typing"]), toggle, surprise)
+
+
+def add_offers() -> gr.Radio:
+    """Add the prompts that a refusal offers; it is there only after one."""
+    return gr.Radio([], label=texts.OFFERS, visible=False, elem_id="offers")
 
 
 def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
@@ -74,29 +83,46 @@ def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
     book = phrasebook(info)
     said: dict[str, str] = {}
     if book is not None and not typing:
-        reading = book.read(prompt)
-        said = dict(reading.said)
-        typing = THING not in said or worded(said) != prompt
+        said = dict(book.read(prompt).said)
+        typing = THING not in said or "moon" in said or worded(said) != prompt
     typing = typing or book is None
-    thing = said.get(THING, LANTERN)
-    lanterns = thing in WORDINGS[THING][0]
     fields: dict[str, Any] = {
         "prompt": {"value": prompt, "visible": typing},
         "typing": typing,
-        "toggle": {"visible": book is not None, "value": texts.PICK if typing else texts.TYPE},
+        "toggle": {"visible": book is not None and typing},
         "surprise": {"visible": book is not None},
     }
-    for part in WORDINGS:
-        options = [] if book is None else [phrases[0] for phrases in book.parts[part]]
-        chosen = thing if part == THING else said.get(part, "")
-        choices = dict.fromkeys([*options, *([chosen] if chosen else [])])
-        named = [(PLURALS[LANTERN] if choice == LANTERN else choice, choice) for choice in choices]
-        fields[part] = {
-            "choices": [*([] if part == THING else [(texts.ANY[part], "")]), *named],
-            "value": chosen,
-            "visible": not typing and (lanterns or part not in OF_LANTERNS),
-        }
+    lanterns = said.get(THING, LANTERN) in WORDINGS[THING][0]
+    options = {} if book is None else _options(book, said, lanterns)
+    for part in LISTED:
+        chosen = said.get(part, LANTERN if part == THING else "")
+        choices = options.get(part, [])
+        if chosen not in [value for _, value in choices]:
+            choices = [*choices, (chosen, chosen)]
+        visible = not typing and (lanterns or part not in OF_LANTERNS)
+        fields[part] = {"choices": choices, "value": chosen, "visible": visible}
     return fields
+
+
+def _options(
+    book: Phrasebook, said: dict[str, str], lanterns: bool
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the choices of each list. A thing has only places and times where it is sure."""
+    phrases = {part: [option[0] for option in book.parts[part]] for part in LISTED}
+    named = [(PLURALS[LANTERN] if name == LANTERN else name, name) for name in phrases[THING]]
+    things = [*named, (texts.TYPE, TYPE)]
+    if lanterns:
+        any_or = {
+            part: [(texts.ANY[part], ""), *((phrase, phrase) for phrase in phrases[part])]
+            for part in LISTED
+        }
+        return any_or | {THING: things}
+    found = book.sure(said)
+    return {
+        "count": [(said["count"], said["count"])],
+        THING: things,
+        **{part: [(phrase, phrase) for phrase in found[part]] for part in found},
+    }
 
 
 def filled(s: Sentence, info: ModelInfo, prompt: str, typing: bool = False) -> Updates:
@@ -115,54 +141,57 @@ def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) ->
     return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
 
 
-def wire_prompt(service: Service, s: Sentence, model: gr.Dropdown) -> None:
-    """Wire the list of things, the switch between lists and text, and Surprise."""
+def wire_prompt(service: Service, s: Sentence, offers: gr.Radio) -> None:
+    """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
     lists = list(s.lists.values())
-    s.lists[THING].select(partial(thing_chosen, service, s), [model, *lists], s.all(), **AT_ONCE)
-    s.toggle.click(partial(switched, service, s), [model, *s.asked()], s.all(), **AT_ONCE)
-    s.surprise.click(partial(surprised, service, s), [model], s.all(), **AT_ONCE)
+    info = service.offered()[service.default]
+    for part in (THING, PLACE):
+        s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
+    s.toggle.click(
+        lambda text: filled(s, info, nearest(info, text)), [s.prompt], s.all(), **AT_ONCE
+    )
+    drawn = s.surprise.click(partial(surprised, s, info), None, s.all(), **AT_ONCE)
+    drawn.then(None, js=PRESS_DRAW, **QUIET)
+    taken = offers.select(
+        partial(offered, s, info, offers), [offers], [offers, *s.all()], **AT_ONCE
+    )
+    taken.then(None, js=PRESS_DRAW, **QUIET)
 
 
-def switched(
-    service: Service, s: Sentence, model: str, typing: bool, prompt: Any, *lists: Any
-) -> Updates:
-    """Show the line of text instead of the lists, or the lists again."""
-    info, asked = service.offered()[model], prompt_of(s, typing, prompt, lists)
-    book = phrasebook(info)
-    if not typing or book is None:
-        return filled(s, info, asked, typing=True)
-    return filled(s, info, _nearest(book, asked))
+def chosen(s: Sentence, info: ModelInfo, *lists: Any) -> Updates:
+    """Show the lists of a chosen thing or place, with what is drawn for it; or the line of text."""
+    said = dict(zip(s.lists, lists, strict=True))
+    typing = said[THING] == TYPE
+    if typing:
+        del said[THING]
+    return filled(s, info, nearest(info, worded({k: v for k, v in said.items() if v})), typing)
 
 
-def thing_chosen(service: Service, s: Sentence, model: str, *lists: Any) -> Updates:
-    """Show the lists of a chosen thing, with the nearest prompt that the model can draw."""
-    info = service.offered()[model]
+def surprised(s: Sentence, info: ModelInfo) -> Updates:
+    """Show a random prompt, of lanterns every other time."""
     book = phrasebook(info)
     assert book is not None
-    return filled(s, info, _nearest(book, prompt_of(s, False, "", lists)))
+    said = {part: secrets.choice(book.parts[part])[0] for part in LISTED}
+    if secrets.randbelow(2):
+        said[THING] = LANTERN
+    return filled(s, info, nearest(info, worded(said)))
 
 
-def _nearest(book: Phrasebook, prompt: str) -> str:
+def offered(s: Sentence, info: ModelInfo, offers: gr.Radio, prompt: str) -> Updates:
+    """Take a prompt that a refusal offers."""
+    return {offers: gr.update(visible=False), **filled(s, info, prompt)}
+
+
+def nearest(info: ModelInfo, prompt: str) -> str:
     """Return what is drawn for a prompt, or the nearest prompt that the model can draw."""
     try:
-        return book.completed(prompt).prompt
+        return completed(info, prompt).prompt
     except NotDrawn as error:
         return error.prompts[0]
-
-
-def surprised(service: Service, s: Sentence, model: str) -> Updates:
-    """Show a random prompt, of lanterns every other time."""
-    info = service.offered()[model]
-    book = phrasebook(info)
-    assert book is not None
-    said = {part: secrets.choice(options)[0] for part, options in book.parts.items() if options}
-    if secrets.randbelow(2):
-        return filled(s, info, worded({**said, THING: LANTERN}))
-    return filled(s, info, _nearest(book, worded(said)))
 
 
 def told_of(info: ModelInfo, prompt: str) -> list[str]:
     """Return the sentences that say what is drawn for a prompt, if it is another."""
     done = completed(info, prompt)
     drawn = [] if done.prompt == prompt else [texts.DRAWN.format(prompt=done.prompt)]
-    return [*([done.why] if done.why else []), *drawn]
+    return [*drawn, *([done.why] if done.why else [])]

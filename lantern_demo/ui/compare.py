@@ -15,13 +15,14 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.prompt_words import NotDrawn, completed
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records, summary_of
 from lantern_demo.runs.stats import Generation, MethodFailed
-from lantern_demo.settings.knobs import ON_THE_FORM, seed_of
+from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import Sentence, prompt_of, told_of
+from lantern_demo.ui.ask import prompt_of, told_of
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
@@ -30,12 +31,13 @@ from lantern_demo.ui.components import (
     pack,
     results_of,
     scratch,
-    setting_value,
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.form import Form
 from lantern_demo.ui.gradio_patches import keep_file
-from lantern_demo.ui.recorded import recorded_runs, thumbnails
+from lantern_demo.ui.link import query_of
+from lantern_demo.ui.recorded import Recorded, recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, preset_of, table
 from lantern_demo.ui.service import PROMPT, Frame, Service, Token
@@ -50,50 +52,67 @@ NEW_SEEDS = 10_000  # a new seed lies below: people read it out
 def draw(
     service: Service,
     w: Widgets,
-    sentence: Sentence,
-    model: Any,
-    usual: Any,
-    others: Any,
+    form: Form,
+    methods: Any,
     seed: Any,
-    locked: Any,
     result: Shown,
+    others: dict[str, Any],
     *fields: Any,
 ) -> Iterator[Updates]:
     """Run a comparison and show its progress.
 
-    `fields` are those of `prompt_and_settings`. A run that would repeat `result` gets a new seed,
-    unless the seed is `locked`.
+    `fields` are those of `prompt_and_settings`. A run that would repeat `result` gets a new seed.
+    A new prompt of a thing gets the thing's own, unless the visitor has set another.
     """
-    yield {w.waits: False}
-    written, values = prompt_and_settings(sentence, fields)
+    yield {w.waits: False, w.offers: gr.update(visible=False)}
+    model = service.default
+    written, values = prompt_and_settings(form, fields)
     added: list[str] = []
+    refused: list[NotDrawn] = []
 
     def make() -> Request:
-        chosen = [*(usual or []), *(others or [])]
-        if not chosen:
+        if not methods:
             raise ValueError(texts.NO_METHODS)
-        request = service.request(written, model, chosen, {"seed": seed_of(seed), **values})
+        try:
+            given = {"seed": seed_of(seed), **others, **values}
+            request = service.request(written, model, methods, given)
+        except NotDrawn as error:
+            refused.append(error)
+            raise
+        done = completed(service.offered()[model], request.prompt)
+        if done.seed is not None and request.seed == _seed_of(result) and _is_new(request, result):
+            request = request.with_seed(done.seed)
         added.extend(told_of(service.offered()[model], request.prompt))
         return request
 
     request = yield from asked(service, w.status, model, make)
+    if refused:
+        yield {w.offers: gr.update(choices=refused[0].prompts, value=None, visible=True)}
     if request is None:
         return
-    anew = not locked and _repeats(request, result)
+    anew = _repeats(request, result)
     if anew:
         request = request.with_seed(secrets.randbelow(NEW_SEEDS))
     yield from _shown(service, w, request, None, anew, added)
 
 
-def prompt_and_settings(sentence: Sentence, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the prompt and the settings by name from the values of their fields.
 
-    First come those of `Sentence.asked`, then the knobs in the order of `knobs.ON_THE_FORM`.
+    First come those of `Sentence.asked`, then the form's knobs.
     """
-    count = len(sentence.asked())
+    count = len(form.sentence.asked())
     (typing, typed, *lists), knobs = fields[:count], fields[count:]
-    settings = {name: setting_value(name, at) for name, at in zip(ON_THE_FORM, knobs, strict=True)}
-    return prompt_of(sentence, typing, typed, tuple(lists)), settings
+    settings = dict(zip(form.knobs, knobs, strict=True))
+    return prompt_of(form.sentence, typing, typed, tuple(lists)), settings
+
+
+def _seed_of(result: Shown) -> int:
+    return DEFAULT_SEED if result.record is None else int(result.record["settings"]["seed"])
+
+
+def _is_new(request: Request, result: Shown) -> bool:
+    return result.record is None or request.prompt != result.record["prompt"]
 
 
 def _repeats(request: Request, result: Shown) -> bool:
@@ -110,18 +129,21 @@ def _repeats(request: Request, result: Shown) -> bool:
     )
 
 
-def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
+def again(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterator[Updates]:
     """Run the shown record again, each method with its recorded tree, and compare the tokens."""
     yield {w.waits: False}
     record = result.record
     if record is None:
-        yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
+        yield {told: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
     make = partial(_same, service, record)
-    request = yield from asked(service, w.status, record["model"]["id"], make)
+    request = yield from asked(service, told, record["model"]["id"], make)
     if request is None:
         return
-    yield from _shown(service, w, request, record)
+    for updates in _shown(service, w, request, record):
+        if w.status in updates:  # the words stand at the button, where the visitor is
+            updates[told] = updates.pop(w.status)
+        yield updates
 
 
 def begin(w: Widgets, told: gr.HTML, waits: bool, shown: Shown) -> Updates:
@@ -143,17 +165,17 @@ def stop(w: Widgets) -> Updates:
 def failed(
     w: Widgets,
     told: gr.HTML,
-    end: Callable[[Shown, list[str]], Updates],
+    end: Callable[[Shown, list[Recorded]], Updates],
     waits: bool,
     shown: Shown,
-    visited: list[str],
+    visited: list[Recorded],
 ) -> Updates:
     """Settle a run that failed, and report in `told` one that the full queue refused."""
     words = {told: status_html(texts.NOT_STARTED, "error")} if waits else {}
     return {**end(shown, visited), **words, w.waits: False}
 
 
-def settle(service: Service, w: Widgets, shown: Shown, visited: list[str]) -> Updates:
+def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) -> Updates:
     """Settle a run, however it ended: mark unfinished lanes, show the results, and allow the next.
 
     Gradio ignores Draw until it has ended the run, so only here may the button look ready. Earlier
@@ -170,13 +192,11 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[str]) -> Up
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.result: Shown(), w.table: [], w.record: None, w.sheet: None, w.link: ""}
+        updates |= {w.result: Shown(), w.table: [], w.record: None, w.sheet: None}
     else:
-        kept_as = w.finished.keep(shown.record, shown.pictures)
-        updates |= results_of(w, service, shown, "live", kept_as)
-        names = [kept_as, *visited][:VISITED]
-        runs = [run for name in names if (run := w.finished.get(name)) is not None]
-        updates |= {w.visited: names, w.runs: thumbnails([*runs, *recorded_runs()])}
+        updates |= results_of(w, service, shown, "live", True)
+        runs = [Recorded(shown.record, shown.pictures), *visited][:VISITED]
+        updates |= {w.visited: runs, w.runs: thumbnails([*runs, *recorded_runs()])}
     return updates
 
 
@@ -197,7 +217,9 @@ def _shown(
     )
     yield {
         w.status: status_html(texts.starting(request.seed, anew), "busy"),
-        w.stage: _live(shown),
+        w.stage: _live(
+            shown, link=query_of(request, Settings(**service.offered()[request.model].preset))
+        ),
         w.shown: shown,
     }
     try:
@@ -289,11 +311,12 @@ def _live(
     shown: Shown,
     pictures: dict[str, str] | None = None,
     fresh: dict[str, list[Token]] | None = None,
+    link: str | None = None,
 ) -> str:
     """Return the stage's value during a run.
 
     `pictures` are addresses of previews. `fresh` are the tokens to paint now: by default all tokens
-    drawn so far.
+    drawn so far. `link` becomes the page's address, so that a reload finds what was asked for.
     """
     settings = preset = None
     if shown.record is not None:
@@ -317,6 +340,8 @@ def _live(
             "lanes": lanes,
             "pictures": pictures or {},
             "fresh": shown.told if fresh is None else fresh,
+            "link": link,
+            "own": link is not None,
         }
     )
 
@@ -336,7 +361,8 @@ def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
     text = [*more, texts.SOME_FAILED] if unfinished else [*more]
-    text += [record["warning"] or ""]
+    if not text and expected is None:
+        text.append(texts.of_run(texts.SOURCES["live"], record))
     if expected is not None:
         text.append(_repeated(finished, expected["methods"]))
     notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []

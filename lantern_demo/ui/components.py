@@ -16,13 +16,11 @@ import gradio as gr
 
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.stats import Generation, MethodFailed
-from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
-from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table
 from lantern_demo.ui.service import Frame, Service
@@ -94,21 +92,21 @@ class Widgets:
     table: gr.Dataframe
     record: gr.DownloadButton
     sheet: gr.DownloadButton
-    link: gr.Textbox
     runs: gr.Gallery  # recorded ones and the visitor's
-    finished: FinishedRuns = field(default_factory=FinishedRuns)  # the runs that links can name
+    offers: gr.Radio  # prompts, after a refusal
+    go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
     # of Shown: the run of the results, which Run again repeats and Draw does not
     result: gr.State = field(default_factory=lambda: gr.State(Shown()))
     # whether a run that was requested waits in the queue
     waits: gr.State = field(default_factory=lambda: gr.State(False))
-    # names of the visitor's runs that are kept, the latest first
+    # of Recorded: the visitor's runs, the latest first
     visited: gr.State = field(default_factory=lambda: gr.State([]))
 
     def all(self) -> list[Any]:
-        results = [self.table, self.record, self.sheet, self.link, self.result]
-        kept = [self.runs, self.visited]
+        results = [self.table, self.record, self.sheet, self.result]
+        kept = [self.runs, self.visited, self.go]
         return [self.seed, *self.buttons(), *results, *kept, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
@@ -129,28 +127,6 @@ class Widgets:
         }
 
 
-def prose(text: str) -> str:
-    """Return our own texts as HTML.
-
-    They mark **bold**, *emphasis*, `code` and "- " lists as in Markdown: Gradio's component for
-    that would be a tenth of all that a visitor waits for.
-    """
-    marks = (
-        (r"`([^`]+)`", r"<code>\1</code>"),
-        (r"\*\*([^*]+)\*\*", r"<b>\1</b>"),
-        (r"\*([^*]+)\*", r"<em>\1</em>"),
-    )
-    html, listed = "", False
-    for block in re.split(r"\n\s*\n|\n(?=- )|  \n", text.strip()):
-        item = block.startswith("- ")
-        html += "</ul>" * (listed and not item) + "<ul>" * (item and not listed)
-        line = escape(block.removeprefix("- "), quote=False)
-        for mark, made in marks:
-            line = re.sub(mark, made, line)
-        html, listed = html + (f"<li>{line}</li>" if item else f"<p>{line}</p>"), item
-    return html + "</ul>" * listed
-
-
 def status_html(
     text: str,
     kind: Literal["info", "busy", "error"] = "info",
@@ -160,7 +136,7 @@ def status_html(
     """Return the line under the buttons; a screen reader reads its changes.
 
     The notes take one line until they are opened: otherwise the content below would jump.
-    `struck` are words that were left out of the prompt.
+    `struck` are words that were left out of the prompt. Without words there is no line.
     """
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
@@ -171,30 +147,16 @@ def status_html(
     return f'<div class="status {kind}" role="{role}">{words}{more}</div>'
 
 
-def field_value(name: str, settings: Settings) -> Any:
-    """Return the value of a setting's field on the page.
-
-    A number field does not reliably stay empty, so 0 stands for None.
-    """
-    value = getattr(settings, name)
-    return 0 if KNOBS[name].of_tree and value is None else value
-
-
-def setting_value(name: str, value: Any) -> Any:
-    """Return a setting's value from the value of its field."""
-    return None if KNOBS[name].of_tree and value == 0 else value
-
-
 def results_of(
     w: Widgets,
     service: Service,
     shown: Shown,
     source: str,
-    kept_as: str | None = None,
+    own: bool,
 ) -> Updates:
     """Show a finished run: the stage, with lanes that did not finish, the table, files and link.
 
-    `source` is one of `texts.SOURCES`, `kept_as` its name among the runs that the program keeps.
+    `source` is one of `texts.SOURCES`. `own`: the page's address becomes the link.
     """
     record = shown.record
     assert record is not None
@@ -203,6 +165,7 @@ def results_of(
     view["files"] = shown.files
     model, offered = record["model"]["id"], service.offered()
     preset = Settings(**offered[model].preset) if model in offered else Settings()
+    view |= {"link": query(record, preset), "own": own}
     images = {method: picture_of(address) for method, address in shown.pictures.items()}
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them
@@ -215,7 +178,6 @@ def results_of(
         w.table: table(record),
         w.record: record_file,
         w.sheet: sheet_file,
-        w.link: query(record, preset, kept_as),
     }
 
 

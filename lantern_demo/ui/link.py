@@ -6,100 +6,88 @@ They are written from a record, and read from an address and checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import drawn_with, trees_of
 from lantern_demo.settings.knobs import KNOBS, shown
 from lantern_demo.settings.settings import Settings, methods_of
 
-RUN = "run"  # the name of a kept run
 LONGEST = 40  # characters of a number
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
-def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
-    """Return the query string of a link.
+def query(record: dict[str, Any], preset: Settings) -> str:
+    """Return the query string of a record's link.
 
     It has the draft trees that ran, so that it draws the same pictures where others are chosen, and
-    the other settings that differ from the model's preset. `kept_as` names the run itself, which is
-    shown as long as the program that drew it keeps it.
+    the other settings that differ from the model's preset.
     """
-    settings, trees = drawn_with(record), trees_of(record)
+    facts = record["prompt"], record["model"]["id"], record["order"]
+    return _query(*facts, drawn_with(record), preset, trees_of(record))
+
+
+def query_of(request: Request, preset: Settings) -> str:
+    """Return the query string of a run that begins."""
+    settings = next(iter(request.settings.values())).as_dict()
+    return _query(request.prompt, request.model, request.methods, settings, preset, ())
+
+
+def _query(
+    prompt: str,
+    model: str,
+    methods: list[str],
+    settings: dict[str, Any],
+    preset: Settings,
+    always: Collection[str],
+) -> str:
     values = {
-        "prompt": record["prompt"],
-        "model": record["model"]["id"],
-        "methods": ",".join(record["order"]),
+        "prompt": prompt,
+        "model": model,
+        "methods": ",".join(methods),
         "seed": settings["seed"],
     }
     usual = preset.as_dict()
-    told = [name for name in CHOSEN if name in trees or settings[name] != usual[name]]
-    values |= {name: settings[name] for name in told if settings[name] is not None}
-    return "?" + urlencode(values | ({} if kept_as is None else {RUN: kept_as}))
+    told = [name for name in CHOSEN if name in always or settings[name] != usual[name]]
+    return "?" + urlencode(
+        values | {name: settings[name] for name in told if settings[name] is not None}
+    )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Asked:
     """The run that a link requests."""
 
-    model: str
     settings: Settings
     prompt: str | None = None
     methods: list[str] | None = None
     seeded: bool = False  # whether it names a seed
-    # by parameter that was left out, the reason as a sentence
-    refused: dict[str, str] = field(default_factory=dict)
 
 
-def read(
-    parameters: Mapping[str, str], default: str, offered: Mapping[str, ModelInfo]
-) -> Asked | None:
-    """Read the run that a link requests, of the models on offer; None if it requests none.
+def read(parameters: Mapping[str, str], info: ModelInfo) -> Asked | None:
+    """Read the run that a link requests of a model; None if it requests none.
 
-    Parameters of other names are ignored: other sites add theirs.
+    Parameters of other names are ignored: other sites add theirs. Raise ValueError with a sentence
+    for a value that is not allowed.
     """
     known = {"prompt", "model", "methods", "seed", *CHOSEN}
     given = {name: value for name, value in parameters.items() if name in known}
     if not given:
         return None
-    refused: dict[str, str] = {}
-    model = given.pop("model", default)
-    if model not in offered:
-        refused["model"] = f"model must be one of {', '.join(offered)}, got {shown(model)}"
-        model = default
-    info = offered[model]
-    asked = Asked(model, Settings(**info.preset), refused=refused)
-    prompt, methods = given.pop("prompt", None), given.pop("methods", None)
-    try:
-        info.check_length(prompt or "")
-        asked.prompt = prompt
-    except ValueError as error:
-        refused["prompt"] = str(error)
-    try:
-        if methods is not None:
-            asked.methods = [method.id for method in methods_of(methods.split(","))]
-    except ValueError as error:
-        refused["methods"] = str(error)
+    model, prompt = given.pop("model", info.id), given.pop("prompt", None)
+    if model != info.id:
+        raise ValueError(f"model must be {info.id}, which this page draws with, got {shown(model)}")
+    if prompt is not None:
+        info.check_length(prompt)
+    methods = given.pop("methods", None)
+    chosen = None if methods is None else [one.id for one in methods_of(methods.split(","))]
     changes = {name: _value(name, value) for name, value in given.items()}
-    while changes:
-        try:
-            asked.settings = asked.settings.with_changes(**changes)
-            break
-        # its first word names a setting, perhaps one that the link does not change
-        except ValueError as error:
-            name = str(error).partition(" ")[0]
-            refused[name] = str(error)
-            gone = (
-                [name]
-                if name in changes
-                else [other for other in changes if other.startswith("draft_")] or list(changes)
-            )
-            changes = {other: value for other, value in changes.items() if other not in gone}
-    asked.seeded = "seed" in changes
-    return asked
+    settings = Settings(**info.preset).with_changes(**changes)
+    return Asked(settings, prompt, chosen, "seed" in changes)
 
 
 def _value(name: str, text: str) -> Any:

@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from lantern_demo.disk_cache import root
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.ask import add_sentence, wire_prompt
+from lantern_demo.ui.ask import add_offers, add_sentence, wire_prompt
 from lantern_demo.ui.compare import again, begin, draw, failed, repeat, settle, stop
 from lantern_demo.ui.components import (
     STYLES,
@@ -29,14 +29,12 @@ from lantern_demo.ui.components import (
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import Tabs, add_settings, add_tabs
+from lantern_demo.ui.form import Form, Tabs, add_numbers, add_settings, add_strip, choose
 from lantern_demo.ui.gradio_patches import calm_queue, close_what_is_left, drop_lost_messages
-from lantern_demo.ui.knob import explore, rest
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
-from lantern_demo.ui.model_choice import Form, choose, choose_another
-from lantern_demo.ui.recorded import MEGABYTES
-from lantern_demo.ui.restore import first_view, from_link, load_record, show_first, show_run
+from lantern_demo.ui.recorded import Recorded, recorded_runs
+from lantern_demo.ui.restore import first_view, from_link, show_first, show_run
 from lantern_demo.ui.routes import call_faults, routes
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -45,20 +43,12 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-# The server does not know the page's address, so the browser adds the link's first part.
-WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
-# The same, and the link becomes the page's address, so that a reload or Back shows the run again.
-# The theme stays.
-OWN_LINK = """(link) => {
-  if (!link.startsWith("?")) return link;
-  const asked = new URLSearchParams(link);
-  const theme = new URLSearchParams(location.search).get("__theme");
-  if (theme) asked.set("__theme", theme);
-  if (`?${asked}` !== location.search) history.pushState(history.state, "", `?${asked}`);
-  return location.origin + location.pathname + link;
-}"""
 BACK = "() => addEventListener('popstate', () => location.reload())"
-TO_THE_STAGE = "() => document.getElementById('stage').scrollIntoView({ block: 'nearest' })"
+CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+GO = "(go) => { if (go) document.getElementById('draw').click(); }"
+TO_THE_SETTINGS = (
+    "() => document.getElementById('tabs').scrollIntoView({ block: 'start', behavior: 'smooth' })"
+)
 
 
 def build(
@@ -92,35 +82,45 @@ def build(
             settings_button = gr.Button(
                 texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
             )
-        status = answer("status")
-        arriving = gr.HTML("", elem_id="arriving")
         first, page.lantern_look = first_view()
+        words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
+        status = answer("status", status_html(words))
+        offers = add_offers()
+        arriving = gr.HTML("", elem_id="arriving")
         alikes = LookAlikes(service)
 
         def look(asked: Any) -> dict[str, Any]:  # no method: Gradio sets attributes on it
             return alikes.look(asked)
 
         stage = add_stage(first, look)
-        tabs = add_tabs()
-        with gr.Sidebar(position="right", open=False, width=420) as sidebar:
-            form = add_settings(service, sentence, tabs.others)
+        runs, sheet = add_strip()
+        with gr.Tabs(elem_id="tabs") as tabs_of_page:
+            with gr.Tab(texts.NUMBERS_TAB, id="numbers"):
+                tabs = add_numbers(runs, sheet)
+            with gr.Tab(texts.SETTINGS, id="settings"):
+                form = add_settings(service, sentence)
+        go = gr.Textbox(visible=False)
         w = Widgets(
             status,
             form.seed,
             draw_button,
             stop_button,
-            (tabs.again, tabs.repeat, tabs.twins.start, tabs.explorer.start),
+            (tabs.again, tabs.repeat, tabs.twins.start),
             stage,
             tabs.table,
             tabs.record,
-            tabs.sheet,
-            tabs.link,
-            tabs.runs,
+            sheet,
+            runs,
+            offers,
+            go,
         )
-        settings_button.click(lambda: gr.Sidebar(open=True), None, [sidebar], **AT_ONCE)
-        wire_prompt(service, sentence, form.model)
+        to_settings = settings_button.click(
+            lambda: gr.Tabs(selected="settings"), None, [tabs_of_page], **AT_ONCE
+        )
+        to_settings.then(None, js=TO_THE_SETTINGS, **QUIET)
+        wire_prompt(service, sentence, offers)
         _wire_runs(service, w, form, tabs)
-        _wire_restoring(service, w, form, tabs)
+        _wire_restoring(service, w, form)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
     # Without `api_open=False` a client could bypass the queue.
@@ -181,7 +181,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         show_error=False,
         run_history=False,
         enable_monitoring=False,
-        max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
+        max_file_size=1,  # byte: nothing is uploaded
         state_session_capacity=SESSIONS,
         app_kwargs={
             "title": texts.TITLE,  # of /openapi.json
@@ -220,7 +220,7 @@ def theme() -> gr.themes.Base:
 
 
 def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
-    """Wire Draw, Run again, Repeat, the twin, the explorer and Stop."""
+    """Wire Draw, Run again, Repeat, the twin and Stop."""
     s, knobs = form.sentence, list(form.knobs.values())
     started = []
 
@@ -253,62 +253,39 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
         changed = list(dict.fromkeys([told, w.waits, *w.all()]))
         about = [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
-        settled = running.then(end, about, changed, **AT_ONCE)
+        running.then(end, about, changed, **AT_ONCE)
         running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
-        settled.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
         started.append(running)
 
-    def idle(shown: Shown, visited: list[str]) -> Updates:
+    def idle(shown: Shown, visited: list[Recorded]) -> Updates:
         return w.busy(False)
 
-    def at_rest(shown: Shown, visited: list[str]) -> Updates:
-        return rest(w, tabs.explorer, shown)
-
     end = partial(settle, service, w)
-    about = [form.model, *form.methods, form.seed, form.locked, w.result, *s.asked(), *knobs]
+    about = [form.methods, form.seed, w.result, form.others, *s.asked(), *knobs]
     triggers = [w.draw.click, s.prompt.submit]
-    wire(triggers, partial(draw, service, w, s), about, w.of_a_frame(), end, w.status)
-    tabs.again.click(None, js=TO_THE_STAGE, **QUIET)
-    wire([tabs.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status)
-    repeating = partial(repeat, service, w, tabs.repeated)
-    wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.repeated)
+    outputs = [*w.of_a_frame(), w.offers]
+    wire(triggers, partial(draw, service, w, form), about, outputs, end, w.status)
+    once_more = partial(again, service, w, tabs.told)
+    wire([tabs.again.click], once_more, [w.result], w.of_a_frame(), end, tabs.told)
+    repeating = partial(repeat, service, w, tabs.told)
+    wire([tabs.repeat.click], repeating, [w.result], [w.table], idle, tabs.told)
     t = tabs.twins
     twin = partial(compare_twins, service, w, t)
     wire([t.start.click], twin, [t.method, w.result], t.shown(), idle, t.told)
-    # Words about a run vanish when the page shows another one.
-    gone = {tabs.repeated: "", t.told: "", t.slider: gr.update(visible=False), t.zooms: ""}
-    w.link.change(lambda: gone, None, list(gone), **AT_ONCE)
-    e = tabs.explorer
-    values = [w.shown, e.knob, form.model, form.seed, *s.asked(), *knobs]
-    exploring = partial(explore, service, w, e, s)
-    wire([e.start.click], exploring, values, [w.shown, e.table, e.pictures], at_rest, e.told)
+    # Words about a run vanish when another one begins.
+    gone = {tabs.told: "", t.told: "", t.slider: gr.update(visible=False)}
+    w.draw.click(lambda: gone, None, list(gone), **AT_ONCE)
     w.stop.click(partial(stop, w), None, [w.status, w.waits], cancels=started, **AT_ONCE)
 
 
-def _wire_restoring(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
-    """Wire the gallery of runs, records, and the choice of a model."""
+def _wire_restoring(service: Service, w: Widgets, form: Form) -> None:
+    """Wire the strip of runs."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
-    def picked(shown: Shown, visited: list[str], event: gr.SelectData) -> Updates:
+    def picked(shown: Shown, visited: list[Recorded], event: gr.SelectData) -> Updates:
         return show_run(service, w, form, shown, visited, event.index)
 
-    shown = w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
-    shown.then(None, [w.link], [w.link], js=OWN_LINK, **QUIET)
-    loaded = tabs.load.upload(
-        partial(load_record, service, w, form, tabs.loaded),
-        [w.shown, tabs.load],
-        [tabs.loaded, *outputs],
-        **QUIET,
-        **ON_DEVICE,
-    )
-    loaded.failure(lambda: status_html(texts.NOT_STARTED, "error"), None, [tabs.loaded], **AT_ONCE)
-    loaded.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
-    form.model.input(
-        partial(choose_another, service, form),
-        [form.model, form.set_for],
-        form.of_model(),
-        **AT_ONCE,
-    )
+    w.runs.select(picked, [w.shown, w.visited], outputs, **AT_ONCE)
 
 
 def _wire_arrival(
@@ -317,14 +294,14 @@ def _wire_arrival(
     """Wire the first view: a link's run, or a recording, and the progress of the model."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
-    def first(request: gr.Request) -> Updates:
-        linked = from_link(service, w, form, dict(request.query_params))
+    def first(came_by: str, request: gr.Request) -> Updates:
+        linked = from_link(service, w, form, dict(request.query_params), came_by)
         if linked is not None:
             return linked
         updates = show_first(service, w)
         info = service.offered()[service.default]
         if service.unavailable(info):
-            updates |= choose(service, form, info.id)
+            updates |= choose(service, form)
         return updates
 
     def arrive() -> Iterator[str]:
@@ -336,7 +313,7 @@ def _wire_arrival(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    answered = page.load(first, None, outputs, **AT_ONCE)
-    answered.then(None, [w.link], [w.link], js=WHOLE_LINK, **QUIET)
+    answered = page.load(first, [w.go], outputs, js=CAME_BY, **AT_ONCE)
+    answered.then(None, [w.go], None, js=GO, **QUIET)
     page.load(None, js=BACK, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -71,12 +71,9 @@ class Shown:
     request: Request | None = None  # None for a run that was not drawn here
     # distinguishes one run's updates from another's
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    exploring: bool = False
     # the run is over and the page shows its results; a step that had begun may still be noted
     settled: bool = False
 
     @property
     def running(self) -> bool:
-        return self.exploring or (
-            not self.settled and any(lane.running for lane in self.lanes.values())
-        )
+        return not self.settled and any(lane.running for lane in self.lanes.values())

@@ -146,10 +146,7 @@ def results_view(
         "model": record["model"]["id"],
         "settings": record["settings"],
         "grid": isqrt(len(lanes[0]["tokens"])),
-        "source": {
-            "kind": "live" if source == "kept" else source,
-            "text": texts.of_run(texts.SOURCES[source], record),
-        },
+        "source": {"kind": "live" if source == "kept" else source},
         "lanes": lanes,
     }
 

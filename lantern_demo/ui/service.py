@@ -183,6 +183,11 @@ class Service:
         return " ".join(filter(None, told)) or None
 
     @property
+    def on_gpu(self) -> bool:
+        """Return whether the program computes on a GPU."""
+        return pick_device(self._device).type != "cpu"
+
+    @property
     def busy(self) -> bool:
         """Return whether something runs on the device."""
         return self._turn.locked()

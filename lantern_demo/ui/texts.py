@@ -33,8 +33,6 @@ EXAMPLES = (
 
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
-MODEL_LABEL = "Model"
-MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (14 to 15 GiB)."
 METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
@@ -42,24 +40,19 @@ SEED_INFO = (
     "The same seed, settings and draft trees give the same pictures, up to rounding. "
     "Links have all three."
 )
-LOCK_LABEL = "Lock the seed"
-LOCK_INFO = "Unless locked, drawing the same again takes a new seed."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
+OTHER_SETTINGS = (
+    "Links and the API have the other settings too: temperature, top-k, top-p, guidance, window, "
+    "the dynamic tree and the neighbours. docs/api.md lists them."
+)
 PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = (
     "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
     "numbers for each method."
 )
+PAPER_SLOW = "They are made for GPUs: here every method but vanilla gets slower than vanilla."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
-AGAIN = "Run this again and compare pieces"
-LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
-LOAD = "Load a run record"
-KEEP_NOTE = (
-    "The record holds everything needed to run this again: prompt, settings, trees, versions, "
-    "every token and every step. Load a record here to replay it or to run it again on this "
-    "machine. Each PNG holds prompt, seed and settings."
-)
-
+AGAIN = "Run again and compare"
 FOOT = "About this demo"
 PAPERS = {
     "LANTERN paper": "https://arxiv.org/abs/2410.03355",
@@ -67,8 +60,6 @@ PAPERS = {
 }
 REPOSITORY = "Code, docs and licence"
 
-OTHERS_INFO = "They are drawn together with the methods chosen in Settings."
-TIMING_TITLE = "How timings are taken"
 TABLE_NOTE = (
     "Guess, check and keep are milliseconds a step. The first piece comes with the prompt, so "
     "vanilla takes one step less than there are pieces. c is a method's step over vanilla's, so "
@@ -85,8 +76,7 @@ REPEATED = (
     "Seconds and speedups are medians of {of} runs of the same prompt and seed. The other columns "
     "are those of the run above."
 )
-NUMBERS_TAB, TWIN_TAB, KNOB_TAB = "Numbers", "Look-alikes", "Turn it up"
-OTHERS_TAB, SHARE_TAB = "Other methods", "Share and reproduce"
+NUMBERS_TAB = "Numbers"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. The pieces "
@@ -100,9 +90,8 @@ TWIN_TOLD = (
     "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
     "Its exact twin took {twin} steps."
 )
-ZOOM = "Left: the twin. Right: the method, with a look-alike in the middle."
-RUNS_TAB = "Examples and your runs"
-TYPE, PICK, SURPRISE = "Type", "Pick", "Surprise"
+TYPE, PICK, SURPRISE = "type \u2026", "Pick words", "Surprise"
+OFFERS = "Draw one of these instead"
 PARTS = {
     "count": "Number",
     "colour": "Colour",
@@ -110,38 +99,19 @@ PARTS = {
     "thing": "Thing",
     "place": "Place",
     "time": "Time",
-    "moon": "Moon",
 }
-ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()} | {"moon": "moon or none"}
+ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
 DRAWN = "Drawn: {prompt}."
 
-TIMING = """
-- The methods **take turns on one device**, in slices of about 80 ms, so that other work disturbs
-  all of them equally. A race changes no picture: each method draws the same picture alone. Where
-  memory does not hold all methods, they run one after the other, with a note on the page.
-- The clock counts **synchronised device work only**: the first piece, guess, check and keep.
-  Reading the prompt and decoding the picture are timed separately. Previews, files and the network
-  are not timed. Every method is warmed up first.
-- **Steps** depend on the draft tree. Processors have one default tree, GPUs another, and neither
-  changes. Seconds and speedups depend on the machine. Where a method waited for a processor for
-  more than a tenth of its seconds, the page reports a busy machine.
-- **Speedup** is vanilla's decoding time over the method's, in the same run.
-"""
-
-
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
-READY_LOADED = (
-    "The record is shown below. Press \u201cRun this again and compare pieces\u201d to compare it "
-    "with this machine's run."
+READY_LINK = "Filled in from the link."
+RELOADED = (
+    "The page was loaded anew. A run that was not done is stopped; Draw begins it from the start."
 )
-READY_LINK = "Filled in from the link; press Draw."
-READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
-READY_GONE = "The run that the link names is not kept any more."
 NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_ROOM = (
     "The disk of the machine that runs this is full, so there are no files to download. Free some "
@@ -153,26 +123,16 @@ NOTHING_TO_REPEAT = "There is nothing to run again yet."
 NO_VANILLA = (
     "Repeating gives speedups, so it needs a run with Vanilla. Choose Vanilla in Settings and draw."
 )
-REDRAWN = (
-    "The pictures are drawn here from the recorded tokens. Not all are equal to the byte: another "
-    "number format or thread count may change a colour level or two."
-)
-OTHER_DECODER = (
-    "The tokens are the recorded ones. The pictures drawn from them look different: "
-    "this model has another picture decoder here."
-)
 LOADING_FIRST = (
     "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
 )
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."
-# What is shown: a run drawn just now, one drawn before, which a link names, an example, or a
-# visitor's file.
+# What is shown: a run drawn just now, one drawn before in this visit, or an example.
 SOURCES = {
     "live": "Drawn just now on {device}, with seed {seed}: {prompt}.",
-    "kept": "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}",
+    "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
     "recorded": "Recorded on {date} on {device}. Draw runs it live.",
-    "loaded": "A loaded record. It names {device} and {date}; none of it was measured here.",
 }
 WAITS = "Waiting until the device is free."
 READING = "Reading the prompt; this is not timed."
@@ -184,7 +144,6 @@ LOOK_NOT_LOADED = (
     "the model of this run is not loaded here, so its guesses cannot be shown as pictures"
 )
 NO_METHODS = "Choose at least one method: Settings lists them."
-STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
@@ -198,29 +157,18 @@ NO_ENDPOINT = "There is no endpoint {path}; there are {endpoints}."
 NO_PARAMETER = "{path} has no parameter {unknown}; it takes {allowed}."
 NO_PARAMETERS = "none"
 NOT_SAVED = "the picture of {method} could not be saved: the disk is full; free some space"
-REFUSED_RECORD = "This file cannot be shown: {why}."
-NOT_AS_LINKED = "The link's value is not allowed."
 REFUSED_LINK = "The link has a value that is not allowed: {why}"
-NO_PICTURES = "Its pictures cannot be drawn from its tokens: {why}."
-EXPLORED = "Five values of {what} drawn, with seed {seed}."
 SHEET_FACTS = "seed {seed}  \u00b7  {model}  \u00b7  {device}  \u00b7  {date}"
 
 # a method in three words
 KINDS = {
     "vanilla": "one piece a step",
-    "eagle1": "exact, fixed tree",
-    "eagle2": "exact, growing tree",
-    "lantern": "look-alikes, growing",
-    "lantern++": "look-alikes, fixed",
-    "sjd": "exact, no drafter",
+    "eagle1": "exact",
+    "eagle2": "exact",
+    "lantern": "look-alikes",
+    "lantern++": "look-alikes",
+    "sjd": "exact",
 }
-
-EXPLORE_NOTE = (
-    "This redraws your prompt at five values of one setting, and with Vanilla. "
-    "All else stays the same."
-)
-EXPLORE_LABEL = "Setting"
-EXPLORE = "Draw five values"
 
 # The texts of a look at a token, which are sent with its scripts.
 LOOK: dict[str, Any] = {
@@ -335,6 +283,8 @@ WEB: dict[str, Any] = {
     "play": "\u25b6 Replay",
     "pause": "\u275a\u275a Pause",
     "scrub": "Time of the replay",
+    "copy": "Copy link",
+    "copied": "Copied",
     "download": "Download the picture drawn with {method} (PNG)",
     "explain": {
         "open": "How it works",
@@ -469,10 +419,6 @@ def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
         min(len(tokens), len(expected)),
     )
     return f"{label}: other pieces, from piece {first + 1} on."
-
-
-def exploring(done: int, total: int) -> str:
-    return f"{done} of {total} values drawn." if done else "Drawing Vanilla, then the first value."
 
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:

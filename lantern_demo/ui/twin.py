@@ -14,16 +14,14 @@ from PIL import Image, ImageDraw
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import twin_settings
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, answer, asked, outcomes, status_html
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import around, picture_of, webp_address
+from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
 RELAXED = [method.id for method in METHODS.values() if not method.lossless]
-ZOOMS = 3  # look-alikes that are shown large
-AROUND = 2  # cells around each of them
 ORANGE = "#f0a500"
 
 
@@ -35,10 +33,9 @@ class Twins:
     start: gr.Button
     told: gr.HTML
     slider: gr.ImageSlider
-    zooms: gr.HTML
 
     def shown(self) -> list[Any]:
-        return [self.told, self.slider, self.zooms]
+        return [self.told, self.slider]
 
 
 def add_twins() -> Twins:
@@ -48,17 +45,15 @@ def add_twins() -> Twins:
         method = gr.Radio(choices, value=RELAXED[-1], label=texts.METHODS_LABEL, elem_id="twin-of")
         start = gr.Button(texts.TWIN, min_width=140, elem_id="twin")
     told = answer("twin-told")
-    with gr.Row():
-        # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
-        slider = gr.ImageSlider(
-            label=texts.TWIN_SLIDER,
-            interactive=False,
-            max_height=420,
-            visible=False,
-            elem_id="twin-slider",
-        )
-        zooms = gr.HTML("", elem_id="zooms")
-    return Twins(method, start, told, slider, zooms)
+    # while it is empty, Gradio's slider has an ARIA attribute that is not allowed there
+    slider = gr.ImageSlider(
+        label=texts.TWIN_SLIDER,
+        interactive=False,
+        max_height=420,
+        visible=False,
+        elem_id="twin-slider",
+    )
+    return Twins(method, start, told, slider)
 
 
 def compare_twins(
@@ -94,7 +89,6 @@ def compare_twins(
     yield {
         t.told: status_html(texts.TWIN_TOLD.format(**facts)),
         t.slider: gr.update(value=pictures, visible=True),
-        t.zooms: _zooms(own, twin, alike, grid),
     }
 
 
@@ -106,22 +100,3 @@ def outlined(image: Image.Image, cells: list[int], grid: int) -> Image.Image:
         x, y = cell % grid * size, cell // grid * size
         draw.rectangle((x, y, x + size - 1, y + size - 1), outline=ORANGE, width=max(1, size // 8))
     return copy
-
-
-def _zooms(own: Image.Image, twin: Generation, alike: list[int], grid: int) -> str:
-    """Return the look-alikes nearest to the middle as HTML, each next to the twin's picture."""
-    middle = (grid - 1) / 2
-
-    def away(cell: int) -> float:
-        return abs(cell % grid - middle) + abs(cell // grid - middle)
-
-    rows = [
-        f"<figure>{_crop(twin.image, cell, grid)}{_crop(own, cell, grid)}"
-        f"<figcaption>{escape(texts.ZOOM)}</figcaption></figure>"
-        for cell in sorted(alike, key=away)[:ZOOMS]
-    ]
-    return "".join(rows)
-
-
-def _crop(image: Image.Image, cell: int, grid: int) -> str:
-    return f'<img alt="" src="{webp_address(around(image, cell, grid, AROUND))}">'

@@ -28,6 +28,7 @@ const scrub = el("input", {
   },
 });
 const explainButton = button("explain", words.explain.open, () => explain());
+const linkButton = button("link", words.copy, copyLink);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
 const fold = el("details", { class: "fold look" }, el("summary", {}, words.lookTitle));
@@ -45,6 +46,7 @@ place.append(
       scrub,
     ),
     explainButton,
+    linkButton,
     source,
   ),
   grid,
@@ -85,9 +87,11 @@ function show() {
     fold.open = false;
     endExplaining();
   }
+  if (view.own) setAddress(view.link);
+  state.link = view.link ?? state.link;
   pause();
-  source.textContent = racing ? view.live : (view.source?.text ?? "");
-  source.dataset.kind = racing ? "racing" : (view.source?.kind ?? "");
+  source.textContent = racing ? view.live : "";
+  linkButton.textContent = words.copy;
   for (const part of [playButton, scrub, explainButton])
     part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
@@ -99,6 +103,20 @@ function show() {
   }
   if (view.live) goOn(view, views, racing);
   else over(view);
+}
+
+/** The link of what is shown becomes the page's address; the theme stays. */
+function setAddress(link) {
+  const asked = new URLSearchParams(link);
+  const theme = new URLSearchParams(location.search).get("__theme");
+  if (theme) asked.set("__theme", theme);
+  if (`?${asked}` !== location.search) history.pushState(history.state, "", `?${asked}`);
+}
+
+/** Copy the link of what is shown. */
+async function copyLink() {
+  await navigator.clipboard.writeText(location.origin + location.pathname + (state.link ?? ""));
+  linkButton.textContent = words.copied;
 }
 
 /** A run goes on: pieces are painted as they are told, and sharpened by decoded pictures. */
