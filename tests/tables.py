@@ -161,11 +161,8 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where
     there was nothing left.
     """
-    out = torch.empty(u.shape[1], max(len(q), 2), dtype=torch.int64)
-    masses = sampling.draw_in_turn(q, u, out)
-    if not masses:
-        return out[:, : len(q)].t()
-    return out.masked_fill(torch.stack(masses) == 0, -1)[:, : len(q)].t()
+    exhausted = torch.arange(u.shape[1]) >= (q > 0).sum(1, keepdim=True)
+    return sampling.draw_in_turn(q, u).masked_fill(exhausted, -1)
 
 
 class Decision(NamedTuple):
@@ -184,13 +181,10 @@ def decide(
     q: Tensor | None,
     neighbours: Tensor | None,
     uniforms: Tensor,
-    offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    return _plainly(
-        accept.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms)
-    )
+    return _plainly(accept.decide(rule, p, Children(tokens, q, neighbours, depth), uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:

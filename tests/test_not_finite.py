@@ -128,8 +128,7 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
     target alone decides.
     """
     sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts
-    # in the second tree node 2 lacks its first draw
-    trees: list[Any] = [{}, {"static": [(0,), (2,), (2, 1), (2, 1, 0)]}][: 1 + (kind is StaticTree)]
+    trees: list[Any] = [{}, {"static": [(0,), (1,), (1, 0), (1, 0, 0)]}][: 1 + (kind is StaticTree)]
     cases = [("shared", 1, 0)]
     cases += [(noise, 2, above) for noise in ("shared", "independent") for above in range(3)]
     for noise, after, above in cases:
@@ -155,7 +154,7 @@ def filled(dim: int, at: int, value: float) -> Spoil:
     ("method", "tree"),
     [
         ("eagle1", StaticTree([(0,)])),
-        ("lantern++", StaticTree([(1,), (1, 0)])),
+        ("lantern++", StaticTree([(0,), (1,), (1, 0)])),
         ("eagle2", DynamicTree(3, 0, 3)),
         ("lantern", DynamicTree(2, 1, 4)),
     ],

@@ -24,7 +24,7 @@ from lantern_demo.settings.trees import STATIC_TREES
 
 @pytest.mark.parametrize(
     "paths",
-    [*STATIC_TREES.values(), [(1,), (1, 0), (3,)], [(0,) * depth for depth in range(1, 13)]],
+    [*STATIC_TREES.values(), [(0,), (1,), (1, 0)], [(0,) * depth for depth in range(1, 13)]],
     ids=lambda paths: len(paths),
 )
 def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
@@ -41,7 +41,7 @@ def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
         assert set(tree.mask[node].nonzero()[:, 0].tolist()) == ancestors
     with_children = [node for node in range(tree.size) if bool((tree.children[node] >= 0).any())]
     assert tree.inner.tolist() == with_children
-    assert [int(tree.inner_rows[node]) for node in with_children] == list(range(len(with_children)))
+    assert [int(tree.rows[node]) for node in with_children] == list(range(len(with_children)))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,8 @@ def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
         ([(0,), ()], "root"),
         ([(0,), (1, 0)], r"\(1, 0\) but not its parent \(1,\)"),
         ([(-1,)], r"\(-1,\)"),
+        ([(0,), (2,)], r"\(2,\) but not its sibling \(1,\)"),
+        ([(0,), (0, 1)], r"\(0, 1\) but not its sibling \(0, 0\)"),
     ],
 )
 def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:

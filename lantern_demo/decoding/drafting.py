@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, top, zero
+from .sampling import Sampling, draw_in_turn, guide, not_finite, numbers, probabilities, scores, top
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -194,55 +194,51 @@ class StaticProposer(Proposer):
     shared noise they are the top tokens of its noisy scores (Kool and others 2019), at temperature
     0 of its scores. Otherwise uniforms draw them in turn."""
 
+    tree: Tree
+
     def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
-        self.tree: Tree = tree
-        self.add_noise = (
-            (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
-        )
-        self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
+        self.tree, self.sampling = tree, sampling
+        self.depth, self.slots = tree.depth, len(tree.inner) - 1
+        self.add_noise = add_noise
+        if add_noise is None and sampling.greedy:
+            self.add_noise = lambda scored, _: scored
         if self.add_noise is None:
-            self.draws = sum(len(level.own) * level.draws for level in tree.levels)
-        # [I, width] bool, draws that are no nodes
-        self.absent = tree.children.index_select(0, tree.inner) < 0
+            self.draws = sum(len(level.mask) * level.draws for level in tree.levels)
+        self.absent = tree.of_inner(tree.children) < 0  # [I, width] bool, draws that are no nodes
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.sync()
         assert tree.drawn_at is not None
-        last = tree.levels[-1].span.stop
-        tokens = root.new_empty(last + 1)
-        tokens[::last] = root  # also the entry for missing draws, where any valid token will do
-        nothing = zero(root.device)
+        drawn = root.new_empty(self.absent.shape)
         probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
         best: list[Tensor] = []
-        masses = [nothing]
         used = 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
-                parents = output.index_select(1, level.parent_rows)
-                own = tokens.index_select(0, level.own)
+                own = drawn.view(-1).index_select(0, level.drawn_at)
+                parents = output.index_select(1, level.parents)
                 output = passes.expand(own, parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
-            drawn = tokens[level.span].view(level.draws, -1)
             if self.add_noise is not None:
                 scored = scores(logits, sampling, overwrite=True)
                 scored = self.add_noise(scored, passes.position + depth)
-                best.append(top(scored, level.draws, drawn))
+                highest, tokens = top(scored, level.draws)
+                best.append(highest)
             else:
                 probs.append(probabilities(logits, sampling, overwrite=True))
-                count = len(level.own) * level.draws
-                u = uniforms[used : used + count].view(-1, level.draws)
-                masses += draw_in_turn(probs[-1], u, drawn)
-                used += count
-        found = tokens.index_select(0, tree.drawn_at)
-        nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
+                u = uniforms[used : used + len(level.mask) * level.draws]
+                tokens = draw_in_turn(probs[-1], u.view(-1, level.draws))
+                used += len(u)
+            drawn[level.rows, : level.draws] = tokens
+        nodes = torch.cat([root, drawn.view(-1).index_select(0, tree.drawn_at)])
         if self.add_noise is not None:
-            proposed.masked_fill_(self.absent, -1)
-            return Draft(tree, nodes, proposed, fault=not_finite(best))
-        rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :])
-        rest = rest.view(-1, tree.width)
-        # a finite distribution has a first token
-        fault = (rest[:, 0] == 0).any(0, keepdim=True)
-        return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
+            drawn.masked_fill_(self.absent, -1)
+            return Draft(tree, nodes, drawn, fault=not_finite(best))
+        q = torch.cat(probs)
+        count = (q > 0).sum(1, keepdim=True)  # tokens that there were to draw; 0 in a row of NaN
+        exhausted = numbers(tree.width, root.device) >= count
+        drawn.masked_fill_(self.absent | exhausted, -1)
+        return Draft(tree, nodes, drawn, q, (count == 0).any(0))
 
 
 class DynamicProposer(Proposer):

@@ -29,13 +29,13 @@ def with_evidence(step: Step) -> Step:
         return step
     tree, out = step.kept
     step = replace(step, kept=None)
-    inner_rows = tree.inner_rows.tolist()
-    nodes = [node for node in step.path if inner_rows[node] >= 0]
-    tried = tried_drafts(step, nodes, tree.children.tolist())
+    inner, children = tree.inner.tolist(), tree.children.tolist()
+    nodes = [node for node in step.path if node in inner]
+    tried = tried_drafts(step, nodes, children)
     if out.verdict is None:
         own = out.target_tokens.tolist()
         return replace(step, compared=compared(step, [own[node] for node in nodes], tried))
-    rows = [inner_rows[node] for node in nodes]
+    rows = [inner.index(node) for node in nodes]
     return replace(step, judged=judged(out.verdict, rows, tried))
 
 
