@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models.checkpoints import gib
@@ -105,9 +106,8 @@ def passes(timed: TimedModel, nodes: Sequence[int]) -> dict[str, float]:
         # fewer of long ones; the first is discarded
         while len(times) <= (PASSES if sum(times) < 1 else 2):
             began = perf_counter()
-            hidden = target.forward(
-                torch.arange(count) % target.vocab_size, slots, slots, visible, cache
-            )
+            tokens = torch.arange(count) % target.vocab_size
+            hidden = target.forward(Pass(tokens, slots, slots, visible), cache)
             guide(target.head(hidden), timed.knobs.cfg_scale)
             times.append(perf_counter() - began)
         found[str(count)] = 1000 * median(times[1:])

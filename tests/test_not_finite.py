@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
@@ -60,12 +61,10 @@ class SpoiltDrafter:
         self.above, self.level = above, 0
         self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
 
-    def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, *args: Any
-    ) -> Tensor:
-        self.level = 0 if positions is slots else self.level + 1
+    def forward(self, nodes: Pass, *args: Any) -> Tensor:
+        self.level = 0 if nodes.positions is nodes.slots else self.level + 1
         self.passes += self.level == 0  # a stable pass
-        output = self.drafter.forward(tokens, hidden, positions, slots, *args)
+        output = self.drafter.forward(nodes, *args)
         spoilt = self.passes >= self.after and self.level >= self.above
         return self.spoil(output) if spoilt else output
 

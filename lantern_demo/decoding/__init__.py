@@ -20,7 +20,7 @@ One step, as `step.Steps` takes it:
 
     draft = proposer.propose(root, passes, target.head, uniforms)  # a tree after the root
     # verify: one pass over the tree
-    hidden = target.forward(draft.tokens, positions, slots, visible, cache)
+    hidden = target.forward(Pass(draft.tokens, positions, slots, visible), cache)
     scores = warp(target.head(hidden), sampling)
     # commit: the accepted path stays in the cache
     out = verifier.verify(draft, scores, position, uniforms)

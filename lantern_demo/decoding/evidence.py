@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .accept import Verdict
 from .config import Config
-from .interfaces import Target
+from .interfaces import Pass, Target
 from .results import Compared, Judged, Step
 
 CHUNK = 32  # tokens per pass over a finished picture
@@ -81,4 +81,4 @@ def own_logits(
     read = torch.tensor(tokens[:-1], device=config.torch_device)
     for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):
         visible = slots[: int(at[-1]) + 1] <= at[:, None]
-        yield target.head(target.forward(chunk, at, at, visible, cache))
+        yield target.head(target.forward(Pass(chunk, at, at, visible), cache))

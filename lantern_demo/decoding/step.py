@@ -19,7 +19,7 @@ from torch import Tensor
 from .cache import ALIGNED, KVCache
 from .config import Config
 from .drafting import Proposer, check_shape
-from .interfaces import Drafter, Target, Verifier
+from .interfaces import Drafter, Pass, Target, Verifier
 from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import guide, uniform_dtype, warp
 from .timing import Part
@@ -174,10 +174,9 @@ class Steps:
         with part("verify"):
             tree = draft.tree
             self.sizes[shape.drafts] = tree.size, tree.depth
-            slots = self.scratch[: tree.size]
-            visible = self.visible(tree.mask)
-            positions = self.length + tree.depths
-            hidden = self.target.forward(draft.tokens, positions, slots, visible, self.cache)
+            positions, slots = self.length + tree.depths, self.scratch[: tree.size]
+            nodes = Pass(draft.tokens, positions, slots, self.visible(tree.mask))
+            hidden = self.target.forward(nodes, self.cache)
             scores = warp(self.target.head(hidden), self.config.sampling)
         with part("commit"):
             out = self.verifier.verify(draft, scores, self.position, uniforms)
@@ -216,9 +215,10 @@ class Steps:
         hidden = self.hidden[:, : self.shape.pending]
         at = self.scratch[: self.shape.pending] - (self.accepted + 1)
         if self.exact:  # the last token is the root, and its output alone is needed
-            return self.drafter.forward(tokens, hidden, at, at, None, self.drafter_cache)
+            return self.drafter.forward(Pass(tokens, at, at, None), hidden, self.drafter_cache)
         visible = self.arange[: self.shape.slots] <= at.unsqueeze(1)
-        outputs = self.drafter.forward(tokens, hidden, at, at, visible, self.drafter_cache)
+        nodes = Pass(tokens, at, at, visible)
+        outputs = self.drafter.forward(nodes, hidden, self.drafter_cache)
         # A sum, since 0 times a number that is not finite is not finite either: no row hides one.
         chosen = self.arange[: self.shape.pending] == self.accepted
         return (outputs * chosen.unsqueeze(1)).sum(1, keepdim=True)
@@ -228,8 +228,8 @@ class Steps:
         count, width = mask.shape
         slots = self.scratch[width - count : width]
         positions = self.scratch[depth - 1 : depth].expand(count)
-        visible = self.visible(mask)
-        return self.drafter.forward(tokens, hidden, positions, slots, visible, self.drafter_cache)
+        nodes = Pass(tokens, positions, slots, self.visible(mask))
+        return self.drafter.forward(nodes, hidden, self.drafter_cache)
 
     def visible(self, mask: Tensor) -> Tensor | None:
         """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots

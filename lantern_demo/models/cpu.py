@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.llama import (
     Attention,
     Condition,
@@ -316,18 +317,11 @@ class LeanDecoder(ABC):
         mask = prefix_mask(condition.mask, n, x.device, self.original.padding, self.format)
         return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
         """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
-        x = self.embed(tokens).expand(cache.rows, -1, -1)
-        end = end_of(slots, visible)
-        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
+        x, end = self.embed(nodes.tokens).expand(cache.rows, -1, -1), nodes.end
+        mask = cache.bias(nodes.visible, end)
+        return self._run(x, self.rope[nodes.positions], nodes.slots, end, mask, cache)
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)

@@ -22,6 +22,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.generation import logits_process
 from transformers.generation.logits_process import UnbatchedClassifierFreeGuidanceLogitsProcessor
 
+from lantern_demo.decoding.interfaces import Pass
+
 Outputs = tuple[Tensor, Tensor | None]
 Table = Callable[[Tensor], Tensor]  # ids [...] -> their vectors [..., H]
 
@@ -351,10 +353,9 @@ class ModelTarget:
             self._processed(raw, [[]]), None if states is None else states[:, -1:]
         )
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: Any) -> Tensor:
         """Implement `decoding.interfaces.Target.forward` for nodes after all committed tokens."""
+        tokens, positions, slots, visible = nodes
         first = int(slots[0])
         cache.drop(first)
         if visible is None:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lantern_demo.decoding.cache import end_of
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.llama import PaddedCache, Store, angles, rotate_halves, rotations
 
 from .adapter import Prompt, TextReader
@@ -120,17 +120,9 @@ class EagleDrafter:
         drawn = self.reader.embed(token, self.table).expand(len(condition.ids), 1, -1)
         slots = torch.arange(n, device=token.device)
         following = torch.cat((self.table(condition.ids[:, 1:]), drawn), 1)
-        self.run(following, condition.states, slots, slots, None, cache)
+        self.run(following, condition.states, Pass(token, slots, slots, None), cache)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: PaddedCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, hidden: Tensor, cache: PaddedCache) -> Tensor:
         """Implement `decoding.interfaces.Drafter.forward`.
 
         `hidden` is the drafter's outputs or the target's states [1, n, V + rows * H], see
@@ -140,24 +132,16 @@ class EagleDrafter:
         if hidden.shape[-1] != self.dim:
             states = hidden[0, :, -rows * self.dim :]
             hidden = states.unflatten(-1, (rows, self.dim)).transpose(0, 1)
-        embedded = self.reader.embed(tokens, self.table).expand(rows, -1, -1)
-        return self.run(embedded, hidden, positions, slots, visible, cache)
+        embedded = self.reader.embed(nodes.tokens, self.table).expand(rows, -1, -1)
+        return self.run(embedded, hidden, nodes, cache)
 
-    def run(
-        self,
-        embedded: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: PaddedCache,
-    ) -> Tensor:
+    def run(self, embedded: Tensor, hidden: Tensor, nodes: Pass, cache: PaddedCache) -> Tensor:
         """Run the layer on embedded and hidden [R, n, H]: outputs [R, m, H] of the last m slots."""
         x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
-        end, asked = end_of(slots, visible), 1 if visible is None else len(visible)
-        rope = rotations(self.rope[cache.positions(positions)])
-        store = partial(cache.write, 0, slots, end)
-        mask = cache.bias(visible, end)
+        end, asked = nodes.end, nodes.asked
+        rope = rotations(self.rope[cache.positions(nodes.positions)])
+        store = partial(cache.write, 0, nodes.slots, end)
+        mask = cache.bias(nodes.visible, end)
         found = self.attend(self.norm("input_layernorm", x), rope, mask, store, asked)
         x = x[:, -asked:] + found
         y = self.norm("post_attention_layernorm", x)
