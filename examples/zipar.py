@@ -40,7 +40,7 @@ from lantern_demo.bench.speed import Row, measure, play, prompts_for
 from lantern_demo.bench.summary import interval
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import own_logits
-from lantern_demo.decoding.interfaces import Target
+from lantern_demo.decoding.interfaces import Pass, Target
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import Sampling, warp
@@ -97,7 +97,7 @@ def draw(
         read[at] = True
         end = int(at.max()) + 1
         visible = read[:end] & (slots[:end] <= at.unsqueeze(1))
-        hidden = target.forward(tokens[source], at, at, visible, cache)
+        hidden = target.forward(Pass(tokens[source], at, at, visible), cache)
         scores = warp(target.head(hidden), sampling)
         tokens[drawn] = (scores + noise[drawn.clamp(max=count - 1)]).argmax(-1)
     return tokens[:count].tolist(), number

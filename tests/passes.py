@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lantern_demo.decoding.interfaces import Pass
+
 
 def tree_pass(target: Any, tokens: Tensor, depths: Tensor, mask: Tensor, cache: Any) -> Tensor:
     """A target's states [R, n, H] of the nodes of a tree: depths [n], mask [n, n] bool."""
     slots = cache.length + torch.arange(len(depths))
     visible = None if len(depths) == 1 else F.pad(mask, (cache.length, 0), value=True)
-    return target.forward(tokens, cache.length + depths, slots, visible, cache)
+    return target.forward(Pass(tokens, cache.length + depths, slots, visible), cache)
 
 
 def chain_pass(target: Any, tokens: Tensor, cache: Any) -> Tensor:
@@ -54,7 +56,7 @@ def stable_pass(drafter: Any, tokens: Tensor, hidden: Tensor, cache: Any, asked:
     slots = cache.length + torch.arange(tokens.shape[-1])
     cache.length += len(slots)
     visible = None if asked == 1 else torch.arange(cache.length) <= slots[-asked:, None]
-    return drafter.forward(tokens, hidden, slots, slots, visible, cache)
+    return drafter.forward(Pass(tokens, slots, slots, visible), hidden, cache)
 
 
 def node_pass(
@@ -67,4 +69,4 @@ def node_pass(
     slots = cache.length + torch.arange(width - m, width)
     positions = torch.full_like(slots, cache.length + depth - 1)
     visible = None if m == 1 and width == depth else F.pad(mask, (cache.length, 0), value=True)
-    return drafter.forward(tokens, hidden, positions, slots, visible, cache)
+    return drafter.forward(Pass(tokens, positions, slots, visible), hidden, cache)

@@ -53,12 +53,10 @@ def small(method: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-# Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that
-# are no nodes, a chain, a tree of one level, a deep one, and windows of one place and wider than a
-# row.
+# Settings beside those of SMALL, of which every kind of drafts takes its own: a chain, a tree of
+# one level, a deep one, and windows of one place and wider than a row.
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
-    {"tree": "0 2 4 01 03 20 202"},
     {"tree": "0 00 000 0000 00000"},
     {"draft_top_k": 5, "draft_depth": 0, "draft_nodes": 6},
     {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 19},

@@ -15,7 +15,8 @@ from torch import Tensor
 from lantern_demo.bench.chi_square import chi_square
 from lantern_demo.decoding import accept, reference, sampling, verify
 from lantern_demo.decoding.accept import Children
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
@@ -42,17 +43,11 @@ class TableTarget:
         before = torch.cat([condition[:1] * 0, condition[:-1]])
         return self._states(before, condition, rows)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
         """A node whose token before is hidden, as in a wavefront, sees token 0 in its place."""
+        tokens, positions, slots, visible = nodes
         self._store(tokens, positions, slots, cache)
-        end = end_of(slots, visible)
+        end = nodes.end
         visible = torch.arange(end) <= slots.unsqueeze(1) if visible is None else visible
         k = cache.k[0, 0, 0, :end]
         before = visible & (k[:, 1] == positions.unsqueeze(1) - 1)
@@ -104,15 +99,8 @@ class TableDrafter:
     ) -> None:
         cache.start(hidden.shape[1])
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
+        tokens, positions, slots, visible = nodes
         count = tokens.shape[0]
         assert hidden.shape[0] == cache.rows == (1 if self.guided else hidden.shape[0])
         assert hidden.shape[1] == len(positions) == len(slots) == count
@@ -161,11 +149,8 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where
     there was nothing left.
     """
-    out = torch.empty(u.shape[1], max(len(q), 2), dtype=torch.int64)
-    masses = sampling.draw_in_turn(q, u, out)
-    if not masses:
-        return out[:, : len(q)].t()
-    return out.masked_fill(torch.stack(masses) == 0, -1)[:, : len(q)].t()
+    exhausted = torch.arange(u.shape[1]) >= (q > 0).sum(1, keepdim=True)
+    return sampling.draw_in_turn(q, u).masked_fill(exhausted, -1)
 
 
 class Decision(NamedTuple):
@@ -184,13 +169,10 @@ def decide(
     q: Tensor | None,
     neighbours: Tensor | None,
     uniforms: Tensor,
-    offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
 ) -> Decision:
     """`accept.decide` in plain numbers."""
-    return _plainly(
-        accept.decide(rule, p, Children(tokens, q, neighbours, depth, offered), uniforms)
-    )
+    return _plainly(accept.decide(rule, p, Children(tokens, q, neighbours, depth), uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
@@ -238,15 +220,8 @@ class ChainTarget:
         cache.start(len(condition))
         return self.states(condition)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
-        return self.states(tokens)
+    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
+        return self.states(nodes.tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.rows[hidden.argmax(-1)]  # not a product: logits may be infinite
@@ -268,15 +243,5 @@ class ChainDrafter:
     ) -> None:
         cache.start(hidden.shape[1])
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
-        return self.target.states(
-            (tokens if visible is not None else tokens[-1:]) + self.target.vocab_size
-        )
+    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
+        return self.target.states(nodes.tokens[-nodes.asked :] + self.target.vocab_size)

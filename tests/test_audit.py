@@ -20,6 +20,7 @@ from lantern_demo.bench.audit import Cell, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, expected_distance, worst_stretch
 from lantern_demo.bench.toy import CASES, LENGTH, VOCAB, Tables, ToyTarget, index_of, joint
 from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
@@ -202,13 +203,12 @@ def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.M
 class WrongMask(ToyTarget):
     """Every node sees itself alone."""
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache
-    ) -> Tensor:
-        if visible is not None:
-            columns = torch.arange(visible.shape[1])
-            visible = (columns < slots[0]) | (columns == slots[:, None])
-        return super().forward(tokens, positions, slots, visible, cache)
+    def forward(self, nodes: Pass, cache) -> Tensor:
+        if nodes.visible is not None:
+            columns = torch.arange(nodes.end)
+            alone = (columns < nodes.slots[0]) | (columns == nodes.slots[:, None])
+            nodes = nodes._replace(visible=alone)
+        return super().forward(nodes, cache)
 
 
 class WrongCommit(ToyTarget):

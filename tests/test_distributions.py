@@ -9,9 +9,7 @@ here, all pass together with probability above 0.99 over the choice of seeds if 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import log
 from typing import Any
 
 import pytest
@@ -39,7 +37,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import Sampling, draw, draw_in_turn, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 
 P_BOUND = 1e-5
 VOCAB = 6
@@ -211,10 +209,8 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     real, told = drafting.draw_in_turn, tvd.realised
 
-    def drawn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-        masses = real(q, u, out)
-        out.copy_((out[:1] + torch.arange(len(out)).unsqueeze(1)) % q.shape[1])
-        return masses
+    def drawn(q: Tensor, u: Tensor) -> Tensor:
+        return (real(q, u)[:, :1] + torch.arange(u.shape[1])) % q.shape[1]
 
     def probs(q: Tensor, history: Tensor) -> Tensor:
         behind = history.shape[1]
@@ -283,14 +279,14 @@ def slow_probs(
     q: Tensor | None,
     tokens: list[int],
     neighbours: Tensor,
-    offered: Sequence[bool] = (),
+    draws: int = 0,
 ) -> Tensor:
     """Law of the first emitted token by enumeration, float64, written out from the rules'
     statement. One-hot: `tokens` are the children. Sampled: all orders of draws from q, for as long
-    as q has a token left; those that are not `offered` are no nodes, and only leave q.
+    as q has a token left.
     """
     vocab = p.shape[0]
-    if not tokens if q is None else not offered or q.sum() == 0:
+    if not tokens if q is None else not draws or q.sum() == 0:
         return p
     probs = torch.zeros_like(p)
     chances = {tokens[0]: 1.0} if q is None else {x: float(q[x]) for x in range(vocab) if q[x] > 0}
@@ -302,9 +298,6 @@ def slow_probs(
         if without_x is not None:
             without_x[x] = 0.0
             without_x = without_x / without_x.sum() if without_x.sum() > 0 else without_x
-        if q is not None and not offered[0]:
-            probs += proposed * slow_probs(rule, p, without_x, [], neighbours, offered[1:])
-            continue
         probs[x] += proposed * accept
         if accept == 1.0:
             continue
@@ -312,7 +305,7 @@ def slow_probs(
         if q is not None:
             left = (left - q).clamp(min=0)
         left = left / left.sum() if left.sum() > 0 else torch.full_like(p, 1 / vocab)
-        after = slow_probs(rule, left, without_x, tokens[1:], neighbours, offered[1:])
+        after = slow_probs(rule, left, without_x, tokens[1:], neighbours, draws - 1)
         probs += proposed * (1 - accept) * after
     return probs
 
@@ -323,7 +316,7 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
     p, q = random_probs(1, 7, 21)[0], random_probs(1, 7, 22)[0]
     neighbours, runs = neighbour_table(7), 100_000
     generator = torch.Generator().manual_seed(5)
-    drafted = (precise(q) if sampled else None, [4, 1, 6], neighbours, [True] * 3)
+    drafted = (precise(q) if sampled else None, [4, 1, 6], neighbours, 3)
     probs = slow_probs(rule, precise(p), *drafted)
     assert abs(float(probs.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
@@ -338,17 +331,17 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
 
 
 def emitted_at(
-    rule: Rule, p: Tensor, q: Tensor, offered: Sequence[bool], neighbours: Tensor
+    rule: Rule, p: Tensor, q: Tensor, draws: int, neighbours: Tensor
 ) -> tuple[Tensor, float]:
     """The law of the first emitted token, and the chance that it is marked as relaxed, by
     enumeration of the orders in which tokens can be drawn from q. The program draws and judges
     them.
     """
     tokens = (q > 0).nonzero()[:, 0].tolist()
-    some = min(len(offered), len(tokens))  # further draws find nothing
+    some = min(draws, len(tokens))  # further draws find nothing
     heights, chances, orders = [], [], []
     for order in itertools.permutations(tokens, some):
-        left, row, chance = q.double(), [0.5] * len(offered), 1.0
+        left, row, chance = q.double(), [0.5] * draws, 1.0
         for i, x in enumerate(order):
             sums = left.cumsum(0)
             row[i] = float((sums[x] - left[x] / 2) / sums[-1])
@@ -357,12 +350,10 @@ def emitted_at(
         if chance > 1e-15:
             heights, chances, orders = [*heights, row], [*chances, chance], [*orders, order]
     u, count = torch.tensor(heights, dtype=torch.float64), len(orders)
-    drawn = torch.empty(len(offered), max(count, 2), dtype=torch.int64)
-    rest = torch.stack(draw_in_turn(q.expand(count, -1), u, drawn)).t()[:count]
-    assert drawn.t()[:count, :some].tolist() == [list(order) for order in orders]
+    drawn = draw_without_replacement(q.expand(count, -1), u)
+    assert drawn.tolist() == [[*order, *[-1] * (draws - some)] for order in orders]
 
-    nodes = torch.tensor(offered).expand(count, -1)
-    children = Children(drawn.t()[:count], q.expand(count, -1), neighbours, 0.0, nodes, rest)
+    children = Children(drawn, q.expand(count, -1), neighbours)
     verdict = accept.decide(rule, p.expand(count, -1), children, torch.ones_like(u).float())
     # A threshold is u q(x), here q(x). Behind a draft that is always accepted there are no numbers.
     accepted, exactly = (
@@ -375,90 +366,29 @@ def emitted_at(
         torch.zeros_like(p).double(),
         0.0,
     )
-    for i in range(len(offered)):
-        law.index_add_(0, children.tokens[:, i], reached * accepted[:, i])
+    for i in range(draws):
+        law.index_add_(0, drawn[:, i].clamp(min=0), reached * accepted[:, i])
         marked += float((reached * (accepted - exactly)[:, i]).sum())
         reached = reached * (1 - accepted[:, i])
     residual = (verdict.residual / verdict.residual.sum(-1, keepdim=True)).nan_to_num()
     return law + (reached.unsqueeze(1) * residual.double()).sum(0), marked
 
 
-FIRST_IS_NO_NODE = [False, True]
-ORDERS = [[True], FIRST_IS_NO_NODE, [True, True, False], [True, False, True], [False, True, True]]
-
-
-@pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
-def test_draws_that_are_no_nodes_leave_the_rule_as_it_is(rule: Rule) -> None:
-    """By enumeration. No bound is met exactly: there a digit decides."""
-    shares = []
-    for seed, offered in enumerate(ORDERS):
-        p, q = random_probs(1, 5, 50 + seed)[0], random_probs(1, 5, 60 + seed)[0]
-        want = slow_probs(rule, precise(p), precise(q), [], neighbour_table(5), offered)
-        got, marked = emitted_at(rule, p, q, offered, neighbour_table(5))
-        torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        shares.append(marked)
-    assert (sum(shares) > 0.05) == rule.relaxes
-
-
-BY_HAND = (
-    LanternPlusPlus(2, 1.5),
-    torch.tensor([0.4, 0.16, 0.44]),
-    torch.tensor([[1, 2], [2, 0], [1, 0]]),
-)
-
-
-def test_a_first_draw_that_is_no_node_relaxes_by_hand() -> None:
-    """The tree of the path (1,).
-
-    Tokens 0 and 2 add .16, the probability of token 1, and no more: the next would pass half of
-    their own. Token 1 adds nothing. Behind any first draw one of the two has a q above its p + .16,
-    so that .16 of all tokens are relaxed.
-    """
-    rule, p, neighbours = BY_HAND
-    q = torch.tensor([0.7, 0.1, 0.2])
-    law, marked = emitted_at(rule, p, q, FIRST_IS_NO_NODE, neighbours)
-    want = slow_probs(rule, precise(p), precise(q), [], neighbours, FIRST_IS_NO_NODE)
-    torch.testing.assert_close(law, want, atol=1e-6, rtol=0)
-    assert marked == pytest.approx(0.16, abs=1e-6)
-
-
 # What a sure drafter leaves behind its first draw: on both sides of 2^-126, below which float32
 # numbers lose digits, down to the smallest of them, and nothing.
-RESTS = [1e-20, 1e-37, 2.0**-124, 2.0**-127, 4e-40, 3 * 2.0**-149]
+RESTS = [1e-20, 1e-37, 2.0**-124, 2.0**-127, 4e-40, 3 * 2.0**-149, 0.0]
 
 
-@pytest.mark.parametrize("rest", [*RESTS, 0.0])
-def test_what_a_sure_drafter_leaves_is_drawn_and_judged_like_anything(rest: float) -> None:
-    """By hand, behind token 0: q is (0, 1/3, 2/3). Token 1 is accepted with .48 = .16 / q, token 2
-    with .9 = (.44 + .16) / q, and a rejection leaves token 0 alone. Of nothing nothing is drawn."""
-    rule, p, neighbours = BY_HAND
-    q = torch.tensor([1.0, rest / 3, rest / 1.5])
-    law, marked = emitted_at(rule, p, q, FIRST_IS_NO_NODE, neighbours)
-    want = torch.tensor([0.24, 0.16, 0.6]) if rest else p
-    torch.testing.assert_close(law, want.double(), atol=1e-6, rtol=0)
-    assert marked == pytest.approx(0.16 if rest else 0.0, abs=1e-6)
-
-
-def test_a_run_relaxes_behind_a_sure_draw() -> None:
-    """The same through the loop: .16 of the steps relax."""
-    rule, p, neighbours = BY_HAND
-    drafted = torch.tensor([0.0, -92.0, -92.0 + log(2)])  # what is left is 3e-40
-    target = ChainTarget(p.log().expand(3, -1), drafted.expand(3, -1))
-    way = {"method": METHODS["lantern++"], "tree": StaticTree([(1,)]), "rule": rule}
-    models, knobs = (target, ChainDrafter(target)), {"neighbours": neighbours, "num_tokens": 500}
-    *steps, _ = decode(*models, torch.tensor([0]), **way, **knobs)
-    relaxed = sum("relaxed" in step.kinds for step in steps)
-    assert relaxed / len(steps) == pytest.approx(0.16, abs=0.06)
-
-
-@pytest.mark.parametrize("offered", [FIRST_IS_NO_NODE, [True, True, False], [True, True, True]])
+@pytest.mark.parametrize("draws", [2, 3])
 @pytest.mark.parametrize("rule", [Rule(), Lantern(5, 0.5), LanternPlusPlus(5, 3.0)], ids=str)
-def test_rules_behind_a_sure_draw(rule: Rule, offered: list[bool]) -> None:
+def test_what_a_sure_drafter_leaves_is_drawn_and_judged_like_anything(
+    rule: Rule, draws: int
+) -> None:
     p, neighbours = torch.tensor([0.164, 0.140, 0.097, 0.298, 0.228, 0.073]), neighbour_table(6)
-    for rest in (1e-37, 2.0**-127, 1e-40, 5 * 2.0**-149):
+    for rest in RESTS:
         q = torch.full((6,), rest / 5).index_fill(0, torch.tensor([0]), 1.0)
-        want = slow_probs(rule, precise(p), precise(q), [], neighbours, offered)
-        got, _ = emitted_at(rule, p, q, offered, neighbours)
+        want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws)
+        got, _ = emitted_at(rule, p, q, draws, neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
 
 
@@ -469,26 +399,25 @@ def test_a_neighbour_that_meets_the_bound_counts_and_one_above_it_does_not(rule:
     Where p meets it but for rounding, rounding decides: a decoder in float64 may then have another
     law.
     """
-    q, neighbours = torch.tensor([0.7, 0.1, 0.2]), BY_HAND[2]
+    q, neighbours = torch.tensor([0.7, 0.1, 0.2]), torch.tensor([[1, 2], [2, 0], [1, 0]])
     met = torch.tensor([0.5, 0.25, 0.25])
     above = torch.nextafter(met, torch.tensor([0.5, 1.0, 1.0]))
-    marks = [emitted_at(rule, p, q, FIRST_IS_NO_NODE, neighbours)[1] for p in (met, above)]
+    marks = [emitted_at(rule, p, q, 1, neighbours)[1] for p in (met, above)]
     assert marks[0] > 0.05 and marks[1] == 0
 
 
 @pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
 def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
     neighbours, generator = neighbour_table(7), torch.Generator().manual_seed(1)
-    offered = torch.ones(3, dtype=torch.bool)
     for seed in range(3):
         p, q = random_probs(1, 7, 30 + seed)[0], random_probs(1, 7, 40 + seed)[0]
         want = slow_probs(rule, precise(p), None, [4, 1, 6], neighbours) - p
         got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_probs(rule, precise(p), precise(q), [], neighbours, [True]) - p
+        want = slow_probs(rule, precise(p), precise(q), [], neighbours, 1) - p
         # a sum without random numbers
-        got = sampled_shift(rule, p, q, offered[:1], neighbours, generator)
+        got = sampled_shift(rule, p, q, 1, neighbours, generator)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_probs(rule, precise(p), precise(q), [], neighbours, [True] * 3) - p
-        got = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
+        want = slow_probs(rule, precise(p), precise(q), [], neighbours, 3) - p
+        got = sampled_shift(rule, p, q, 3, neighbours, generator, draws=20_000)
         torch.testing.assert_close(got, want, atol=2e-3, rtol=0)

@@ -98,7 +98,7 @@ def test_out_of_memory_is_a_sentence(
     before = caches()
     # pytest keeps what is logged, errors and all
     monkeypatch.setattr(faults._LOG, "disabled", True)
-    failing(monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 1)
+    failing(monkeypatch, pipe.target, "forward", error, lambda nodes, _: len(nodes.tokens) > 1)
     found = outcomes(pipe, list(METHODS))
     assert isinstance(found["vanilla"], Generation)
     for method in ("eagle1", "eagle2", "lantern", "lantern++"):
@@ -114,7 +114,7 @@ def test_a_fault_lets_idle_runners_go(pipe: Pipeline, monkeypatch: pytest.Monkey
     """The memory that they hold may be what the next run lacks."""
     freed: list[int] = []
     monkeypatch.setattr(Runners, "clear", lambda _: freed.append(1))
-    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 1)
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda nodes, _: len(nodes.tokens) > 1)
     outcomes(pipe, ["vanilla"])
     assert not freed
     outcomes(pipe, ["eagle1"])

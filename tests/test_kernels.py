@@ -88,19 +88,17 @@ for rows in (1, 3):
             for k in (1, 17, width - 1):
                 kernel, wanted = both(lambda: scores(logits, Sampling(top_k=k)))
                 assert torch.equal(kernel, wanted), (rows, width, k)
-        out = torch.zeros(3, max(2, rows), dtype=torch.int64)
-        (best, tokens), wanted = both(lambda: (top(x, 3, out), out[:, :rows].clone()))
+        (best, tokens), wanted = both(lambda: top(x, 3))
         assert torch.equal(best, wanted[0]) and torch.equal(tokens, wanted[1])
         switch.INTERPRETED = True
         x[0, 3] = torch.nan
-        assert top(x, 1, out)[0].isnan()
+        assert top(x, 1)[0][0].isnan()
         q = torch.randn(rows, width).mul(4).softmax(-1)
         q[:, 10:40] = 0.0
         u = torch.rand(rows, 3).clamp(min=2.0**-100)
         u[0, 0] = 2.0**-100
-        (sums, tokens), wanted = both(lambda: (draw_in_turn(q, u, out), out.clone()))
-        assert torch.equal(tokens, wanted[1]) and (q.gather(1, tokens.t()[:rows]) > 0).all()
-        torch.testing.assert_close(torch.stack(sums), torch.stack(wanted[0]))
+        tokens, wanted = both(lambda: draw_in_turn(q, u))
+        assert torch.equal(tokens, wanted) and (q.gather(1, tokens) > 0).all()
 print("alike")
 """
 

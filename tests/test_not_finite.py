@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
@@ -60,12 +61,10 @@ class SpoiltDrafter:
         self.above, self.level = above, 0
         self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
 
-    def forward(
-        self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, *args: Any
-    ) -> Tensor:
-        self.level = 0 if positions is slots else self.level + 1
+    def forward(self, nodes: Pass, *args: Any) -> Tensor:
+        self.level = 0 if nodes.positions is nodes.slots else self.level + 1
         self.passes += self.level == 0  # a stable pass
-        output = self.drafter.forward(tokens, hidden, positions, slots, *args)
+        output = self.drafter.forward(nodes, *args)
         spoilt = self.passes >= self.after and self.level >= self.above
         return self.spoil(output) if spoilt else output
 
@@ -128,8 +127,7 @@ def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
     target alone decides.
     """
     sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts
-    # in the second tree node 2 lacks its first draw
-    trees: list[Any] = [{}, {"static": [(0,), (2,), (2, 1), (2, 1, 0)]}][: 1 + (kind is StaticTree)]
+    trees: list[Any] = [{}, {"static": [(0,), (1,), (1, 0), (1, 0, 0)]}][: 1 + (kind is StaticTree)]
     cases = [("shared", 1, 0)]
     cases += [(noise, 2, above) for noise in ("shared", "independent") for above in range(3)]
     for noise, after, above in cases:
@@ -155,7 +153,7 @@ def filled(dim: int, at: int, value: float) -> Spoil:
     ("method", "tree"),
     [
         ("eagle1", StaticTree([(0,)])),
-        ("lantern++", StaticTree([(1,), (1, 0)])),
+        ("lantern++", StaticTree([(0,), (1,), (1, 0)])),
         ("eagle2", DynamicTree(3, 0, 3)),
         ("lantern", DynamicTree(2, 1, 4)),
     ],

@@ -76,14 +76,12 @@ def probs_of_the_bonus(
     rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor
 ) -> Tensor:
     """The distribution [V] that the bonus token behind node `last` is drawn from."""
-    tree, row = draft.tree, int(draft.tree.inner_rows[last])
-    if row < 0:
+    row = int(draft.tree.rows[last])
+    if last not in draft.tree.inner:
         return p[last]
     q = None if draft.q is None else draft.q[row : row + 1]
     at = slice(last, last + 1)
-    left = decide(
-        rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at], tree.children[at] >= 0
-    ).residual
+    left = decide(rule, p[at], draft.drawn[row : row + 1], q, neighbours, uniforms[at]).residual
     return left[0] / left.sum()
 
 

@@ -29,6 +29,7 @@ from test_parity_end_to_end import VANILLA, decoded, same_steps
 from torch import Tensor
 
 from lantern_demo.decoding.drafting import DynamicTree
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
 from lantern_demo.models.anole import FIRST, Anole
@@ -78,7 +79,7 @@ def test_verification(case: Golden, fixed: bool) -> None:
     visible = F.pad(mask, (t, 7 if fixed else 0), value=True)  # some slots more, as a bucket has
     visible[:, t + n :] = False
     cache.both[:, :, :, t + n :] = 7.0  # what lies there must not matter
-    hidden = target.forward(tokens, t + depths, t + torch.arange(n), visible, cache)
+    hidden = target.forward(Pass(tokens, t + depths, t + torch.arange(n), visible), cache)
     close(hidden, golden["tree_hidden"])
     guided = guide(target.head(hidden), float(golden["cfg_scale"]))
     masked = golden["tree_cfg_logits_unmasked"][0].clone()

@@ -55,7 +55,8 @@ class Model:
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runners are kept as on a GPU, and run without graphs."""
     monkeypatch.setattr(loop, "captures", lambda _: True)
-    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: graphs.Runner(steps))
+    captured = type("Captured", (graphs.Runner,), {"name": graphs.GraphRunner.name})
+    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: captured(steps))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ from lantern_demo.models.families import blank_network, joined_runners
 from lantern_demo.models.registry import REGISTRY, NetworkSizes
 from lantern_demo.settings.settings import Settings, choice_of
 
-GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 WAYS: dict[str, dict[str, Any]] = {
     "shared noise": {"filters": (0.9, 20, 0.9), "noise": "shared"},
     "independent": {},
@@ -31,8 +30,6 @@ WAYS: dict[str, dict[str, Any]] = {
 MORE: dict[str, dict[str, Any]] = {
     "no filters": {"noise": "shared"},
     "filtered": {"filters": (0.9, 20, 0.9)},
-    "draws that are no nodes": {"static": GAPS},
-    "draws that are no nodes, shared": {"static": GAPS, "noise": "shared"},
     "14 tokens": {"num_tokens": 14},
     **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (1, 3)},
 }

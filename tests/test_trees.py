@@ -10,21 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from lantern_demo.decoding import drafting
 from lantern_demo.decoding.drafting import (
     DraftConfig,
     DynamicTree,
     Proposer,
+    RunContext,
     StaticTree,
     check_shape,
-    grow,
 )
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.settings.trees import STATIC_TREES
 
 
 @pytest.mark.parametrize(
     "paths",
-    [*STATIC_TREES.values(), [(1,), (1, 0), (3,)], [(0,) * depth for depth in range(1, 13)]],
+    [*STATIC_TREES.values(), [(0,), (1,), (1, 0)], [(0,) * depth for depth in range(1, 13)]],
     ids=lambda paths: len(paths),
 )
 def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
@@ -41,7 +43,7 @@ def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
         assert set(tree.mask[node].nonzero()[:, 0].tolist()) == ancestors
     with_children = [node for node in range(tree.size) if bool((tree.children[node] >= 0).any())]
     assert tree.inner.tolist() == with_children
-    assert [int(tree.inner_rows[node]) for node in with_children] == list(range(len(with_children)))
+    assert [int(tree.rows[node]) for node in with_children] == list(range(len(with_children)))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,8 @@ def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
         ([(0,), ()], "root"),
         ([(0,), (1, 0)], r"\(1, 0\) but not its parent \(1,\)"),
         ([(-1,)], r"\(-1,\)"),
+        ([(0,), (2,)], r"\(2,\) but not its sibling \(1,\)"),
+        ([(0,), (0, 1)], r"\(0, 1\) but not its sibling \(0, 0\)"),
     ],
 )
 def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
@@ -78,12 +82,13 @@ def slow_growth(probs: PathProbs, policy: DraftConfig) -> dict[tuple[int, ...], 
 
 
 class PathProbs:
-    """Random log-probabilities by token path, and the `expand` callback that serves them."""
+    """Random log-probabilities by token path, and a drafter's passes over them: an output is a
+    path's index among all paths that it has read.
+    """
 
     def __init__(self, vocab: int, seed: int, kept: int | None = None) -> None:
         self.vocab, self.seed, self.kept = vocab, seed, kept
-        self.slots: list[tuple[int, ...]] = []
-        self.beam: list[tuple[int, ...]] = [()]
+        self.paths: list[tuple[int, ...]] = [()]
 
     def __call__(self, path: tuple[int, ...]) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, path)) % 2**31)
@@ -92,15 +97,28 @@ class PathProbs:
             logits[logits < logits.topk(self.kept).values[-1]] = -math.inf
         return logits.log_softmax(-1)
 
-    def expand(self, tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
-        rows = parent_rows.tolist()
-        self.beam = [(*self.beam[row], int(token)) for row, token in zip(rows, tokens, strict=True)]
-        assert all(len(path) == depth for path in self.beam)
-        self.slots += self.beam
-        for path, row in zip(self.beam, mask, strict=True):
-            seen = [slot for slot, visible in zip(self.slots, row.tolist(), strict=True) if visible]
+    def sync(self) -> Tensor:
+        return torch.zeros(1, 1, 1)
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
+        above, first = hidden[0, :, 0].long().tolist(), len(self.paths)
+        beam = [(*self.paths[p], int(token)) for p, token in zip(above, tokens, strict=True)]
+        assert all(len(path) == depth for path in beam)
+        self.paths += beam
+        for path, row in zip(beam, mask.tolist(), strict=True):
+            seen = [slot for slot, visible in zip(self.paths[1:], row, strict=True) if visible]
             assert seen == [path[: i + 1] for i in range(depth)]
-        return torch.stack([self(path) for path in self.beam])
+        return torch.arange(first, len(self.paths)).float().view(1, -1, 1)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return torch.stack([self(self.paths[at]) for at in hidden[0, :, 0].long().tolist()])[None]
+
+
+def grown(probs: PathProbs, policy: DynamicTree) -> tuple[Tree, Tensor]:
+    """The tree that a policy grows, and its tokens."""
+    proposer = policy.proposer(RunContext(Sampling(), torch.device("cpu"), probs.vocab, 8))
+    draft = proposer.propose(torch.zeros(1).long(), probs, probs.head, torch.empty(0))
+    return draft.tree, draft.tokens
 
 
 def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
@@ -118,7 +136,7 @@ def test_growth_equals_its_slow_reference(top_k: int, depth: int, nodes: int) ->
     policy = DynamicTree(top_k, depth, nodes)
     for seed in range(5):
         probs = PathProbs(16, seed)
-        tree, tokens, _ = grow(probs(()), probs.expand, policy)
+        tree, tokens = grown(probs, policy)
         paths = token_paths(tree, tokens)
         assert set(paths[1:]) == set(slow_growth(probs, policy))
         check_tree(tree, paths, reachable=set(paths))
@@ -134,7 +152,7 @@ def test_growth_from_filtered_distributions(kept: int) -> None:
     policy = DynamicTree(4, 3, 30)
     for seed in range(5):
         probs = PathProbs(8, seed, kept)
-        tree, tokens, _ = grow(probs(()), probs.expand, policy)
+        tree, tokens = grown(probs, policy)
         paths = token_paths(tree, tokens)
         possible = {paths[0]}
         for path in paths[1:]:
@@ -158,16 +176,16 @@ def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None
         assert children == want
 
 
-def test_tied_scores_keep_parents() -> None:
+def test_tied_scores_keep_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every log-probability 0: ties everywhere, yet each kept node's parent is kept."""
-    policy = DynamicTree(3, 3, 12)
-    tree, tokens, _ = grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), policy)
+    monkeypatch.setattr(drafting, "probabilities", lambda logits, *_, **__: torch.ones_like(logits))
+    tree, tokens = grown(PathProbs(5, 0), DynamicTree(3, 3, 12))
     check_tree(tree, paths := token_paths(tree, tokens), reachable=set(paths))
 
 
 def test_vocabulary_smaller_than_the_beam() -> None:
     with pytest.raises(ValueError, match=r"top_k is 6.*at most the vocabulary size 5"):
-        grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), DynamicTree(6, 1, 5))
+        grown(PathProbs(5, 0), DynamicTree(6, 1, 5))
 
 
 @pytest.mark.parametrize("wrong", ["", "nodes", "width", "deepest"])

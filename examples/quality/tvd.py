@@ -39,13 +39,11 @@ class Visit(NamedTuple):
     """The distributions at a token: the target's probabilities p [V] and the tokens drafted there
     [C] (-1 none).
 
-    offered [C] bool marks the drafts that are nodes. q [V] are the draft probabilities (None: the
-    prefix fixes the drafts).
+    q [V] are the draft probabilities (None: the prefix fixes the drafts).
     """
 
     p: Tensor
     tokens: Tensor
-    offered: Tensor
     q: Tensor | None
 
 
@@ -86,7 +84,7 @@ def watched(
 
         def sampled(scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
             none = torch.empty(0, dtype=torch.int64, device=scores.device)
-            seen.append([Visit(p, none, none.bool(), None) for p in scores.softmax(-1)])
+            seen.append([Visit(p, none, None) for p in scores.softmax(-1)])
             return sample(scores, positions, uniforms)
 
         def verified(
@@ -117,16 +115,12 @@ def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     """
     tree, probs = draft.tree, p.index_select(0, path)
     if tree.size == 1:
-        none = path.new_zeros(0)
-        return [Visit(probs[0], none, none.bool(), None)]
-    rows = tree.inner_rows.index_select(0, path)
-    at = rows.clamp(min=0)
-    drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
-    if draft.rest is not None:
-        drawn.masked_fill_(draft.rest.index_select(0, at) == 0, -1)
-    offered = tree.children.index_select(0, path) >= 0
-    q = [None] * len(path) if draft.q is None else draft.q.index_select(0, at)
-    return [Visit(*parts) for parts in zip(probs, drawn, offered, q, strict=True)]
+        return [Visit(probs[0], path.new_zeros(0), None)]
+    rows = tree.rows.index_select(0, path)
+    childless = tree.children.index_select(0, path) < 0
+    drawn = draft.drawn.index_select(0, rows).masked_fill(childless, -1)
+    q = [None] * len(path) if draft.q is None else draft.q.index_select(0, rows)
+    return [Visit(*parts) for parts in zip(probs, drawn, q, strict=True)]
 
 
 def shift_at(
@@ -138,11 +132,12 @@ def shift_at(
     shared: drafts and target drew with the same noise. An exact rule then emits only the target's
     own draw.
     """
-    if not bool(visit.offered.any()) or (shared and not rule.relaxes):
+    drafts = int((visit.tokens >= 0).sum())
+    if not drafts or (shared and not rule.relaxes):
         return torch.zeros_like(visit.p, dtype=torch.float64)
     if visit.q is None:
         return fixed_shift(rule, visit.p, visit.tokens, neighbours)
-    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator)
+    return sampled_shift(rule, visit.p, visit.q, drafts, neighbours, generator)
 
 
 def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
@@ -202,13 +197,13 @@ def sampled_shift(
     rule: Rule,
     p: Tensor,
     q: Tensor,
-    offered: Tensor,
+    count: int,
     neighbours: Tensor | None,
     generator: torch.Generator,
     draws: int = DRAWS,
 ) -> Tensor:
-    """Compute the distribution of the token emitted at a node minus p, [V] float64, for children
-    drawn from q.
+    """Compute the distribution of the token emitted at a node minus p, [V] float64, for `count`
+    children drawn from q.
 
     r_i is the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h
     the drawn siblings. The shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)]. D_i is
@@ -221,8 +216,7 @@ def sampled_shift(
     noise raises the distance a little. A single child is summed over all draws instead of sampled,
     unless the vocabulary is too large.
     """
-    offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
-    vocabulary, count = p.shape[0], offered.shape[0]
+    vocabulary = p.shape[0]
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and len(support) * vocabulary <= _SUMMED
@@ -235,11 +229,8 @@ def sampled_shift(
     shift = torch.zeros_like(p, dtype=torch.float64)
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
-        # a draw that is no node is not judged and only leaves q
-        drawn, judged = realised(q, history), bool(offered[i])
-        accepted, rejected = drawn, drawn
-        if judged:
-            accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
+        drawn = realised(q, history)
+        accepted, rejected = _split(rule, residual, drawn, support, residual_q, neighbours)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
@@ -250,15 +241,14 @@ def sampled_shift(
         share = torch.full_like(weight, 1 / chains)
         if exact:
             share = rejected[0, support] / lost[0].clamp(min=1e-300)
-        if judged:
-            members = members_of(rule, residual, x.unsqueeze(1), neighbours)
-            after = _after(rule, residual, residual_q, members)
-            # the exact chains' shares sum to 0 where nothing is rejected, hence the separate
-            # accepted part
-            shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
-            follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
-            shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
-            residual, weight = after, weight * lost.squeeze(1)
+        members = members_of(rule, residual, x.unsqueeze(1), neighbours)
+        after = _after(rule, residual, residual_q, members)
+        # the exact chains' shares sum to 0 where nothing is rejected, hence the separate accepted
+        # part
+        shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
+        follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
+        shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
+        residual, weight = after, weight * lost.squeeze(1)
         residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from examples.train_drafter.teaching import Teacher
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
 from lantern_demo.disk_cache import replacing
 from lantern_demo.models.text import PromptEncoder, TextEncoder
@@ -157,5 +158,5 @@ def sample_batch(
         tokens.append(draw(p, torch.rand(b, generator=g, device=device)))
         if j + 1 < count:
             at = torch.tensor([cache.length + j], device=device)
-            hidden = target.forward(tokens[-1].repeat(rows)[:, None], at, at, None, cache)
+            hidden = target.forward(Pass(tokens[-1].repeat(rows)[:, None], at, at, None), cache)
     return torch.stack(tokens, 1).cpu()

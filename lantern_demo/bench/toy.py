@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling
 
 VOCAB = 5
@@ -162,17 +163,10 @@ class ToyTarget(_Network):
         cache.start(1)
         return _states(numpy.zeros((len(cache.digits), 1)))
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: _Cache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: _Cache) -> Tensor:
         """A position that a node does not see counts as before the picture."""
-        at, where = slots.numpy(), positions.numpy()
-        cache.digits[:, at] = tokens.numpy() + 1
+        at, where, visible = nodes.slots.numpy(), nodes.positions.numpy(), nodes.visible
+        cache.digits[:, at] = nodes.tokens.numpy() + 1
         if visible is None:
             return _states(cache.digits[:, : at[0] + 1] @ POWERS[at[0] :: -1][: at[0] + 1, None])
         columns = numpy.arange(visible.shape[1])  # the positions of the slots' tokens
@@ -202,18 +196,10 @@ class ToyDrafter(_Network):
     def prefill(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> None:
         cache.start(hidden.shape[1])
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
-        asked = 1 if visible is None else len(visible)
-        states = hidden[:, -asked:, 0].long().numpy()
-        return torch.from_numpy(self.behind[states, tokens[-asked:].numpy()]).unsqueeze(-1)
+    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
+        states = hidden[:, -nodes.asked :, 0].long().numpy()
+        tokens = nodes.tokens[-nodes.asked :].numpy()
+        return torch.from_numpy(self.behind[states, tokens]).unsqueeze(-1)
 
 
 def _states(prefix: Array) -> Tensor:

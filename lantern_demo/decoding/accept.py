@@ -26,11 +26,14 @@ class Children(NamedTuple):
     q: Tensor | None = None
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
-    # [P, C] bool, draws that are nodes of the tree; the others only leave q. None: all are
-    offered: Tensor | None = None
-    # [P, C], the sum of q before each draw: where it is 0 nothing was drawn, and `tokens` has any
-    # token. None: computed
-    rest: Tensor | None = None
+
+
+class Sampled(NamedTuple):
+    """The distributions that drafts were drawn from, each without the draws before it."""
+
+    qx: Tensor  # [P, C], the drafts' probabilities, 0 for none
+    lifted: list[Tensor]  # for each draw [P, V], what was left of LIFT q
+    weight: Tensor  # [P, C], one over its sum, 0 for no draft
 
 
 class Verdict(NamedTuple):
@@ -52,7 +55,9 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A
     draft whose rejection would leave nothing is accepted, as it always is in exact arithmetic.
     Where p is not finite no draft is accepted."""
-    x, tried, qx, q, weight = drawn(children)
+    x, tried = children.tokens.clamp(min=0), children.tokens >= 0
+    sampled = None if children.q is None else sampled_from(children.q, x, tried)
+    qx = None if sampled is None else sampled.qx
     u = u[:, : x.shape[1]]
     ids = with_neighbours(rule, x, children.neighbours)
     target = rule.target(p, children.q)
@@ -65,8 +70,8 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
         one = slice(i, i + 1)
         members = rule.members(residual, ids[:, one], tried[:, one])
         score = rule.score(members, children.depth)
-        of_draft = None if q is None or weight is None else q * weight[:, one]
-        rejected = rule.reject(residual, of_draft, members, children.depth)
+        q = None if sampled is None else sampled.lifted[i] * sampled.weight[:, one]
+        rejected = rule.reject(residual, q, members, children.depth)
         left = rejected.sum(-1, keepdim=True)
         # strictly above: a token of probability 0 is not accepted even at u = 0
         accepted.append(tried[:, one] & ((score > threshold[:, one]) | (left <= 0)))
@@ -74,37 +79,23 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
         scores.append(score)
         if i + 1 < x.shape[1]:
             residual = rejected / left
-            q = None if q is None else q.scatter(1, x[:, one], 0.0)
     mass = torch.cat(masses, 1) if target is p else p.gather(1, x)
     relaxed = Rule.threshold(rule, u, qx, p) >= mass if rule.relaxes else None
     score = torch.cat(scores, 1)
     return Verdict(torch.cat(accepted, 1), rejected, mass, score, threshold, tried, relaxed)
 
 
-def drawn(
-    children: Children,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Return the tokens x [P, C], any token for no draft; which of them are tried; their
-    probabilities without the draws before them; LIFT q [P, V]; its weight at each draw [P, C], 0
-    for untried ones. Without q (the prefix fixes the drafts) the last three are absent: None."""
-    tokens, q, rest = children.tokens, children.q, children.rest
-    x = tokens.clamp(min=0) if rest is None else tokens
-    tried = tokens >= 0 if rest is None else rest > 0
-    if q is None:
-        return x, tried, None, None, None
-    lifted = q * LIFT
-    qx = lifted.gather(1, x)
-    if rest is None:  # summed from the end: differences from 1 would lose small rests
-        qx = qx * tried
-        behind = lifted.scatter_add(1, x, -qx).sum(-1, keepdim=True)
-        rest = behind + qx.flip(1).cumsum(1).flip(1)
-    else:
-        rest = rest * LIFT
-    if children.offered is not None:
-        tried = tried & children.offered
-    smallest = torch.finfo(q.dtype).tiny  # no lifted sum is smaller, except for 0
-    weight = torch.div(tried, rest.clamp(min=smallest), out=torch.empty_like(qx))
-    return x, tried, qx * weight, lifted, weight
+def sampled_from(q: Tensor, x: Tensor, tried: Tensor) -> Sampled:
+    """Return `Sampled` of drafts x [P, C], drawn in turn from q [P, V]; tried [P, C] bool marks the
+    drafts."""
+    lifted = [q * LIFT]
+    for i in range(x.shape[1] - 1):
+        lifted.append(lifted[i].scatter(1, x[:, i : i + 1], 0.0))
+    # summed again for each draw: a difference from 1 would lose a small rest
+    rest = torch.cat([left.sum(1, keepdim=True) for left in lifted], 1)
+    # no lifted sum is smaller, except for 0
+    weight = tried / rest.clamp_(min=torch.finfo(q.dtype).tiny)
+    return Sampled(lifted[0].gather(1, x) * weight, lifted, weight)
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:

@@ -63,7 +63,7 @@ class KVCache:
 
     def bias(self, visible: Tensor | None, end: int) -> Tensor | None:
         """Return the bias that attention adds to the scores of the first `end` slots, [rows or 1,
-        1, n, end]; None: no bias. visible is that of `interfaces.Target.forward`."""
+        1, n, end]; None: no bias. visible is that of `interfaces.Pass`."""
         if visible is None:
             return self.padding[..., :end] if self.padded else None
         # a captured step reads the padding of later prompts too
@@ -86,9 +86,3 @@ class KVCache:
         later run through a mask's 0 weight."""
         self.start(0)
         self.both.zero_()
-
-
-def end_of(slots: Tensor, visible: Tensor | None) -> int:
-    """Return how many slots a pass attends to: S of visible [n, S], or all up to the last one that
-    it writes."""
-    return int(slots[-1]) + 1 if visible is None else visible.shape[-1]

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_in_turn, guide, not_finite, probabilities, scores, top, zero
+from .sampling import Sampling, draw_in_turn, guide, not_finite, numbers, probabilities, scores, top
 from .trees import Draft, Path, Tree, VerifyOutput, checked_paths, static_tree, whole_tree
 
 # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -186,6 +186,11 @@ class DynamicTree(DraftConfig):
         return self.depth + 1
 
     def proposer(self, run: RunContext) -> Proposer:
+        if self.top_k > run.vocabulary:
+            raise ValueError(
+                f"tree top_k is {self.top_k}; "
+                f"it must be at most the vocabulary size {run.vocabulary}"
+            )
         return DynamicProposer(self, run.sampling)
 
 
@@ -194,144 +199,117 @@ class StaticProposer(Proposer):
     shared noise they are the top tokens of its noisy scores (Kool and others 2019), at temperature
     0 of its scores. Otherwise uniforms draw them in turn."""
 
+    tree: Tree
+
     def __init__(self, tree: Tree, sampling: Sampling, add_noise: AddNoise | None = None) -> None:
-        self.tree: Tree = tree
-        self.add_noise = (
-            (lambda scored, _: scored) if add_noise is None and sampling.greedy else add_noise
-        )
-        self.sampling, self.depth, self.slots = sampling, tree.depth, len(tree.inner) - 1
+        self.tree, self.sampling = tree, sampling
+        self.depth, self.slots = tree.depth, len(tree.inner) - 1
+        self.add_noise = add_noise
+        if add_noise is None and sampling.greedy:
+            self.add_noise = lambda scored, _: scored
         if self.add_noise is None:
-            self.draws = sum(len(level.own) * level.draws for level in tree.levels)
-        # [I, width] bool, draws that are no nodes
-        self.absent = tree.children.index_select(0, tree.inner) < 0
+            self.draws = sum(len(level.mask) * level.draws for level in tree.levels)
+        self.absent = tree.of_inner(tree.children) < 0  # [I, width] bool, draws that are no nodes
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.sync()
         assert tree.drawn_at is not None
-        last = tree.levels[-1].span.stop
-        tokens = root.new_empty(last + 1)
-        tokens[::last] = root  # also the entry for missing draws, where any valid token will do
-        nothing = zero(root.device)
+        drawn = root.new_empty(self.absent.shape)
         probs: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
         best: list[Tensor] = []
-        masses = [nothing]
         used = 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
-                parents = output.index_select(1, level.parent_rows)
-                own = tokens.index_select(0, level.own)
+                own = drawn.view(-1).index_select(0, level.drawn_at)
+                parents = output.index_select(1, level.parents)
                 output = passes.expand(own, parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
-            drawn = tokens[level.span].view(level.draws, -1)
             if self.add_noise is not None:
                 scored = scores(logits, sampling, overwrite=True)
                 scored = self.add_noise(scored, passes.position + depth)
-                best.append(top(scored, level.draws, drawn))
+                highest, tokens = top(scored, level.draws)
+                best.append(highest)
             else:
                 probs.append(probabilities(logits, sampling, overwrite=True))
-                count = len(level.own) * level.draws
-                u = uniforms[used : used + count].view(-1, level.draws)
-                masses += draw_in_turn(probs[-1], u, drawn)
-                used += count
-        found = tokens.index_select(0, tree.drawn_at)
-        nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
+                u = uniforms[used : used + len(level.mask) * level.draws]
+                tokens = draw_in_turn(probs[-1], u.view(-1, level.draws))
+                used += len(u)
+            drawn[level.rows, : level.draws] = tokens
+        nodes = torch.cat([root, drawn.view(-1).index_select(0, tree.drawn_at)])
         if self.add_noise is not None:
-            proposed.masked_fill_(self.absent, -1)
-            return Draft(tree, nodes, proposed, fault=not_finite(best))
-        rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :])
-        rest = rest.view(-1, tree.width)
-        # a finite distribution has a first token
-        fault = (rest[:, 0] == 0).any(0, keepdim=True)
-        return Draft(tree, nodes, proposed, torch.cat(probs), rest, fault)
+            drawn.masked_fill_(self.absent, -1)
+            return Draft(tree, nodes, drawn, fault=not_finite(best))
+        q = torch.cat(probs)
+        count = (q > 0).sum(1, keepdim=True)  # tokens that there were to draw; 0 in a row of NaN
+        exhausted = numbers(tree.width, root.device) >= count
+        drawn.masked_fill_(self.absent | exhausted, -1)
+        return Draft(tree, nodes, drawn, q, (count == 0).any(0))
 
 
 class DynamicProposer(Proposer):
     """Fills a `DynamicTree`, whose children the prefix fixes. All proposals of the beam enter a
-    pool, scored by the sum of log-probabilities along the path. The best form the tree."""
+    pool, scored by the sum of log-probabilities along the path. The best form the tree.
+
+    If too few proposals have a probability above 0, padding fills the tree: nodes that no child
+    table names, so that they are never accepted."""
 
     def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
         self.policy, self.sampling, self.tree = policy, sampling, None
         self.depth, self.slots = policy.deepest, policy.depth * policy.top_k
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        beam = passes.sync()
-
-        def log_probs() -> Tensor:
-            logits = guide(head(beam), self.sampling.cfg_scale)
-            return probabilities(logits, self.sampling, overwrite=True).log_()
-
-        def expand(tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
-            nonlocal beam
-            beam = passes.expand(tokens, beam.index_select(1, parent_rows), depth, mask)
-            return log_probs()
-
-        tree, tokens, fault = grow(log_probs()[0], expand, self.policy)
-        tokens[:1] = root
-        drawn = tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)
-        return Draft(tree, tokens, drawn, fault=fault)
-
-
-def grow(
-    root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
-) -> tuple[Tree, Tensor, Tensor]:
-    """Return the tree of a dynamic policy, its tokens [n] int64 (0 for the root), and whether a
-    log-probability is not finite, [1] bool.
-
-    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens.
-    expand(tokens [m], parent_rows [m], depth, mask [m, w + m]) returns those [m, V] of the beam's
-    children at that depth. parent_rows are the parents' rows in the previous beam (depth 1: the
-    root, row 0), and mask is that of `Passes.expand`. If too few proposals have a probability above
-    0, padding fills the tree: nodes that no child table names, so that they are never accepted.
-    Raises ValueError when the vocabulary is smaller than the beam."""
-    beam = policy.top_k
-    if root.shape[0] < beam:
-        raise ValueError(
-            f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}"
+        policy, beam = self.policy, self.policy.top_k
+        depths, nodes, best, itself = _levels(policy, root.device)
+        # the pool by depth; the root is its first entry, and scores above all others
+        pool_scores, pool_tokens, pool_parents = [best], [root], [nodes[:1]]
+        highest: list[Tensor] = []  # not list[Tensor](), which `torch.compile` cannot trace
+        output, totals, in_pool, mask = passes.sync(), best.new_zeros(1), nodes[:1], itself
+        for depth in range(policy.depth + 1):
+            logits = guide(head(output), self.sampling.cfg_scale)
+            log_probs = probabilities(logits, self.sampling, overwrite=True).log_()
+            # A log-probability that rounding made positive would rank a child above its parent.
+            steps, proposals = log_probs.clamp_(max=0.0).topk(beam)
+            highest.append(steps[:, 0])
+            pool_scores.append((totals.unsqueeze(1) + steps).flatten())
+            pool_tokens.append(proposals.flatten())
+            pool_parents.append(in_pool.repeat_interleave(beam, output_size=len(in_pool) * beam))
+            if depth == policy.depth:
+                break
+            totals, chosen = pool_scores[-1].topk(beam)
+            rows = chosen // beam  # of the parents in the beam before
+            if depth > 0:
+                mask = torch.cat([mask.index_select(0, rows), itself], dim=1)
+            output = passes.expand(
+                pool_tokens[-1].index_select(0, chosen),
+                output.index_select(1, rows),
+                depth + 1,
+                mask,
+            )
+            in_pool = chosen + sum(map(len, pool_scores[:-1]))
+        # A child never scores above its parent and follows it in the pool. So after a stable sort
+        # the best entries always include their ancestors, even with ties and -inf. A NaN would sort
+        # before the root.
+        pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
+        node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
+        parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
+        reachable = pool.index_select(0, kept) > -torch.inf
+        tree = whole_tree(
+            parents, depths.index_select(0, kept), nodes, reachable, self.depth, policy.width
         )
-    depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
-    scores, tokens = root.clamp(max=0.0).topk(beam)
-    highest = [scores[:1]]
-    # the root is the pool's first entry, and scores above all others
-    pool_scores = [best, scores]
-    pool_tokens = [first_node, tokens]
-    pool_parents = [first_node.expand(1 + beam)]
-    parent_rows, mask = first_node.expand(beam), itself
-    for depth in range(1, policy.depth + 1):
-        # A log-probability that rounding made positive would rank a child above its parent.
-        steps, proposals = expand(tokens, parent_rows, depth, mask).clamp(max=0.0).topk(beam)
-        highest.append(steps[:, 0])
-        totals, proposals = (scores.unsqueeze(1) + steps).flatten(), proposals.flatten()
-        pool_scores.append(totals)
-        pool_tokens.append(proposals)
-        pool_parents.append(in_pool.repeat_interleave(beam, output_size=beam * beam))
-        scores, chosen = totals.topk(beam)
-        tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
-        in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
-        mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
-    # A child never scores above its parent and follows it in the pool. So after a stable sort the
-    # best entries always include their ancestors, even with ties and -inf. A NaN would sort before
-    # the root.
-    pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-    kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
-    node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
-    parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
-    reachable = pool.index_select(0, kept) > -torch.inf
-    tree = whole_tree(
-        parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width
-    )
-    return tree, torch.cat(pool_tokens).index_select(0, kept), not_finite(highest)
+        tokens = torch.cat(pool_tokens).index_select(0, kept)
+        drawn = tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1)
+        return Draft(tree, tokens, drawn, fault=not_finite(highest))
 
 
 @lru_cache(maxsize=16)
 def _levels(policy: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
-    """Return the tensors that all trees of a policy share."""
-    beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
+    """Return the tensors that all trees of a policy share: the depths of the pool's entries, the
+    nodes, the root's score, and the mask of the beam at depth 1."""
+    beam = policy.top_k
     counts = [1, beam, *([beam * beam] * policy.depth)]  # entries of the pool by depth
-    # [pool]
-    depths = torch.tensor(
-        [depth for depth, count in enumerate(counts) for _ in range(count)], device=device
-    )
-    first = torch.arange(1, beam + 1, device=device)  # pool entries of depth 1
+    depths = [depth for depth, count in enumerate(counts) for _ in range(count)]
     best = torch.ones(1, device=device)  # above all scores
-    itself = torch.eye(beam, dtype=torch.bool, device=device)  # mask of the beam at depth 1
-    return depths, nodes, nodes[:1], first, best, itself
+    itself = torch.eye(beam, dtype=torch.bool, device=device)
+    nodes = torch.arange(policy.nodes, device=device)
+    return torch.tensor(depths, device=device), nodes, best, itself

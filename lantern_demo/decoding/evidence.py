@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .accept import Verdict
 from .config import Config
-from .interfaces import Target
+from .interfaces import Pass, Target
 from .results import Compared, Judged, Step
 
 CHUNK = 32  # tokens per pass over a finished picture
@@ -29,13 +29,13 @@ def with_evidence(step: Step) -> Step:
         return step
     tree, out = step.kept
     step = replace(step, kept=None)
-    inner_rows = tree.inner_rows.tolist()
-    nodes = [node for node in step.path if inner_rows[node] >= 0]
-    tried = tried_drafts(step, nodes, tree.children.tolist())
+    inner, children = tree.inner.tolist(), tree.children.tolist()
+    nodes = [node for node in step.path if node in inner]
+    tried = tried_drafts(step, nodes, children)
     if out.verdict is None:
         own = out.target_tokens.tolist()
         return replace(step, compared=compared(step, [own[node] for node in nodes], tried))
-    rows = [inner_rows[node] for node in nodes]
+    rows = [inner.index(node) for node in nodes]
     return replace(step, judged=judged(out.verdict, rows, tried))
 
 
@@ -81,4 +81,4 @@ def own_logits(
     read = torch.tensor(tokens[:-1], device=config.torch_device)
     for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):
         visible = slots[: int(at[-1]) + 1] <= at[:, None]
-        yield target.head(target.forward(chunk, at, at, visible, cache))
+        yield target.head(target.forward(Pass(chunk, at, at, visible), cache))

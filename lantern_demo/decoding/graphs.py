@@ -13,6 +13,7 @@ torch lacks such events, a step counts wholly as verify. Warm-up and capture are
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .config import Config
 from .results import Step
 from .step import Shape, Steps
 from .switch import tried
@@ -48,24 +50,47 @@ class Runner:
     """Runs steps one by one, and times each part as it runs."""
 
     name = "plain"
-    ahead = 1  # most steps in flight
+    ahead = 1  # most steps in flight: reading their results is the only wait
     reason = ""  # why it fell back to plain steps; empty: it did not
     clock: Clock  # of the current run
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
+        # of steps not read yet: number, whether they draft, and their most tokens
+        self.flying: deque[tuple[int, bool, int]] = deque()
 
-    def prepare(self, shapes: list[Shape]) -> None:
-        """Prepare steps of these shapes, so that `launch` does not have to."""
+    def begin(self, config: Config, clock: Clock, condition: Any) -> int:
+        """Start a run and return its first token."""
+        self.clock, self.launched = clock, 0
+        self.flying.clear()  # the last run may have stopped early
+        return tried(partial(self.steps.prefill, config, condition))
 
-    def launch(self, index: int, shape: Shape) -> None:
-        """Start step `index` (from 1, in order)."""
+    def prepare(self) -> None:
+        """Prepare all steps of the run, so that `launch` does not have to."""
+
+    def next(self, committed: int) -> Step:
+        """Launch steps after `committed` tokens, as many as may be in flight, and read the oldest
+        one. The clock then includes its seconds."""
+        while len(self.flying) < self.ahead:
+            most = committed + sum(tokens for *_, tokens in self.flying)
+            upcoming = self.steps.upcoming(most, bool(self.flying))
+            if upcoming is None:
+                break
+            shape, tokens = upcoming
+            self.launched += 1
+            self.launch(self.launched, shape)
+            self.flying.append((self.launched, shape.drafts, tokens))
+        number, drafts, _ = self.flying.popleft()
+        return self.result(number, drafts)
+
+    def launch(self, number: int, shape: Shape) -> None:
+        """Start step `number` (from 1, in order)."""
         tried(partial(self.steps.step, shape, self.clock.measure))
 
-    def result(self, index: int, drafts: bool) -> Step:
-        """Wait for a step and read it, once, in order. The clock then includes its seconds."""
+    def result(self, number: int, drafts: bool) -> Step:
+        """Wait for a step and read it, once, in order."""
         with self.clock.measure("commit"):
-            row = self.steps.results[index].tolist()
+            row = self.steps.results[number].tolist()
         return replace(self.steps.unpack(row, drafts), kept=self.steps.kept)
 
     def close(self) -> None:
@@ -98,38 +123,39 @@ class GraphRunner(Runner):
         )
         self.pool: Any = None
         self.graphs: dict[Shape, _Captured] = {}
-        self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
+        # of replays not read yet, by number: their graph, and the events around them
+        self.replays: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
 
-    def prepare(self, shapes: list[Shape]) -> None:
-        for shape in shapes:
+    def prepare(self) -> None:
+        for shape in self.steps.shapes():
             self._graph(shape)
 
-    def launch(self, index: int, shape: Shape) -> None:
+    def launch(self, number: int, shape: Shape) -> None:
         captured = self._graph(shape)
         if captured is None:
-            super().launch(index, shape)
+            super().launch(number, shape)
             return
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         here = torch.cuda.current_stream(self.device)
         start.record(here)
         captured.graph.replay()
-        self.host[index].copy_(self.steps.results[index], non_blocking=True)
+        self.host[number].copy_(self.steps.results[number], non_blocking=True)
         end.record(here)
-        self.flying[index] = (captured, start, end)
+        self.replays[number] = (captured, start, end)
 
-    def result(self, index: int, drafts: bool) -> Step:
-        if index not in self.flying:
-            return super().result(index, drafts)
-        captured, start, end = self.flying.pop(index)
+    def result(self, number: int, drafts: bool) -> Step:
+        if number not in self.replays:
+            return super().result(number, drafts)
+        captured, start, end = self.replays.pop(number)
         end.synchronize()
         seconds = start.elapsed_time(end) / 1000
         self.clock.seconds["verify"] += seconds
         captured.seconds += seconds
-        return self.steps.unpack(self.host[index].tolist(), drafts)
+        return self.steps.unpack(self.host[number].tolist(), drafts)
 
     def close(self) -> None:
         self.clock.synchronize()
-        self.flying.clear()
+        self.replays.clear()
         for captured in self.graphs.values():
             if captured.seconds and captured.marks:
                 draft, verify, commit = shares(captured.marks)
@@ -265,8 +291,8 @@ class Runners:
         return make()
 
     def give(self, key: Hashable, runner: Runner) -> None:
-        """Take a runner back after its run. Drop one whose capture was refused."""
-        if runner.reason:
+        """Take a runner back after its run. Drop one without graphs, which a new one equals."""
+        if runner.name == Runner.name:
             return
         with self._lock:
             self._idle.append((key, runner))

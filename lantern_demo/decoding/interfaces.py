@@ -6,19 +6,42 @@ model may return a subclass of `KVCache`.
 A target's states may be wider than a drafter's outputs, where the drafter reads more of the target
 than its head does. They are passed on and guided at full width, and `Target.head` takes both.
 
-A pass reads n tokens at positions of the sequence, and writes their keys and values to slots of the
-cache. Both count from 0 at the prefix. A node of a draft tree has the position of its depth, and a
-separate slot.
+Positions and slots count from 0 at the prefix. A node of a draft tree has the position of its
+depth, and a separate slot.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from .cache import KVCache
 from .trees import Draft, VerifyOutput
+
+
+class Pass(NamedTuple):
+    """The n nodes that a model reads at once, and the m of them, the last ones, whose outputs it
+    returns. Index tensors are int64."""
+
+    tokens: Tensor  # [n]
+    positions: Tensor  # [n], in the sequence
+    slots: Tensor  # [n], of the cache, which get the nodes' keys and values
+    # [m, S] bool: a node attends to those of the first S slots that its row marks, its own
+    # included; the cache masks padding. None: m is 1, and the last node attends to all slots up to
+    # its own.
+    visible: Tensor | None
+
+    @property
+    def asked(self) -> int:
+        """m, the nodes whose outputs are returned."""
+        return 1 if self.visible is None else self.visible.shape[0]
+
+    @property
+    def end(self) -> int:
+        """S, the slots that nodes may attend to. Without `visible` the host reads it, on a CPU
+        alone."""
+        return int(self.slots[-1]) + 1 if self.visible is None else self.visible.shape[1]
 
 
 class Target(Protocol):
@@ -33,13 +56,9 @@ class Target(Protocol):
         """Return hidden states [R, T, H] of the T prefix positions. Write the prefix to the cache,
         and call its `start`."""
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
-    ) -> Tensor:
-        """Return hidden states [R, n, H] of tokens [n] int64 at positions [n] int64, whose keys and
-        values go to slots [n] int64. Node i attends to those of the first S slots that visible [n,
-        S] bool marks, its own included; the cache masks padding. None: a lone node attends to all
-        slots up to its own. Read tensor values on the host only on a CPU."""
+    def forward(self, nodes: Pass, cache: Any) -> Tensor:
+        """Return hidden states [R, n, H] of nodes; m is n. Read tensor values on the host only on a
+        CPU."""
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return logits [R, n, V] float32 of hidden [R, n, H]."""
@@ -61,20 +80,10 @@ class Drafter(Protocol):
         them: those of the prompt, if the drafter reads it, and the first image token [1]. Write T
         slots; a pass over the last of them follows."""
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: Any,
-    ) -> Tensor:
-        """Return outputs [R, m, H] of the last m of n slots. A slot pairs a token, tokens [n]
-        int64, with the state before it, hidden [R, n, H]: the target's state for committed tokens,
-        the parent's output for nodes of a draft tree. positions, slots and visible [m, S] are as in
-        `Target.forward`. None: only the last slot's output, which attends to all slots up to its
-        own."""
+    def forward(self, nodes: Pass, hidden: Tensor, cache: Any) -> Tensor:
+        """Return outputs [R, m, H] of nodes. A slot pairs a node's token with the state before it,
+        hidden [R, n, H]: the target's state for committed tokens, the parent's output for nodes of
+        a draft tree."""
 
 
 class Verifier(Protocol):

@@ -8,11 +8,9 @@ give the same tokens, up to rounding.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +22,6 @@ from .drafting import Proposer, RunContext
 from .graphs import GraphRunner, Runner, Runners, captures
 from .interfaces import Drafter, Target, Verifier
 from .results import Step as Step
-from .sampling import NO_PROBS, uniforms_of, warp
 from .step import Steps
 from .timing import Clock
 from .verify import RejectionVerifier, SharedNoiseVerifier
@@ -32,24 +29,38 @@ from .verify import RejectionVerifier, SharedNoiseVerifier
 Parts = Callable[[Config, int], tuple[Proposer, Verifier]]  # (config, vocabulary) -> a run's parts
 
 
+# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend
+# on which of them is chosen.
+ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
 @dataclass(frozen=True)
 class Decoded:
     """The outcome of a run. A step is one target forward after the prefill."""
 
     tokens: list[int]  # in raster order
-    steps: int
     accepted_lengths: list[int]  # one entry per step, not cut at the image's end
-    # tokens per step, without the prefill's and those cut at the end; 0 without steps
-    mean_accepted_length: float
     seconds: dict[str, float]  # per part of the clock
     decode_seconds: float
     # the decode seconds in which the thread had no processor; None on a GPU
     waited_seconds: float | None
-    tokens_per_second: float
     nodes: int  # nodes of the draft tree, root included
     runner: str  # "plain" or "graphs"
     # why it fell back to plain steps, or from Triton kernels; empty: it did not
     runner_reason: str
+
+    @property
+    def steps(self) -> int:
+        return len(self.accepted_lengths)
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens per step, without the prefill's and those cut at the end; 0 without steps."""
+        return (len(self.tokens) - 1) / self.steps if self.steps else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return len(self.tokens) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Proposer, Verifier]:
@@ -76,145 +87,52 @@ def decode(
     iterator may be closed at any time. Raises ValueError at the call for models that do not fit
     the configuration."""
     drafter = drafter if config.method.needs_drafter else None
-    clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    make_run = partial(Run, target, drafter, config, clock, runners, make_parts)
-    return _events(make_run, condition, config, clock)
+    runners = Runners(most=0) if runners is None else runners
 
-
-# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend
-# on which of them is chosen.
-ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-
-
-def _device_work(device: torch.device) -> AbstractContextManager[Any]:
-    """Return the context of work on a device: no gradients, and on a GPU that device and
-    `ATTENTION`. Never yield inside: the modes would leak into the consumer."""
-    if device.type != "cuda":
-        return torch.inference_mode()
-    stack = ExitStack()
-    for mode in (torch.inference_mode(), torch.cuda.device(device), sdpa_kernel(ATTENTION)):
-        stack.enter_context(mode)
-    return stack
-
-
-class Run:
-    """A run's place on a runner: a new one, or a captured one that `runners` lends. Up to `ahead`
-    steps are in flight, so that reading a result is the only wait, once per step."""
-
-    def __init__(
-        self,
-        target: Target,
-        drafter: Drafter | None,
-        config: Config,
-        clock: Clock,
-        runners: Runners | None,
-        make_parts: Parts,
-    ) -> None:
-        self.target = target
-        self.drafter = drafter
-        self.config = config
-        self.proposer, self.verifier = make_parts(config, target.vocab_size)
-        self.captured = captures(config.torch_device) and not self.proposer.needs_host_sync
-        self.runners = runners if self.captured else None
-        if self.runners is None:
-            self.runner = self._make()
-        else:
-            self.runner = self.runners.take(self._key, self._make)
-        self.runner.clock = clock
-        self.steps = self.runner.steps
-        self.steps.config = config  # a lent runner has the previous run's
-        # of steps not read yet: whether they draft, and their most tokens
-        self.flying: deque[tuple[bool, int]] = deque()
-        self.launched = 0
-        self.open = True
-
-    def _make(self) -> Runner:
-        steps = Steps(self.target, self.drafter, self.config, self.proposer, self.verifier)
-        if not self.captured:
+    def make() -> Runner:
+        proposer, verifier = make_parts(config, target.vocab_size)
+        steps = Steps(target, drafter, config, proposer, verifier)
+        if not captures(config.torch_device) or proposer.needs_host_sync:
             return Runner(steps)
-        return GraphRunner(steps, (lambda: False) if self.runners is None else self.runners.clear)
+        return GraphRunner(steps, runners.clear)
 
-    @property
-    def _key(self) -> tuple[object, ...]:
-        """Everything that a runner's steps depend on, except for values set in each run. The steps
-        read the prefix length from the device."""
-        c = self.config
-        # ids of objects that a kept runner refers to
-        objects = id(self.target), id(self.drafter), id(c.neighbours)
-        return (c.torch_device, c.rows, c.positions, c.tree, c.sampling, c.rule, c.shared, *objects)
-
-    def prefill(self, condition: Any) -> int:
-        """Read the prompt and draw the first token. Raise ValueError for a condition with another
-        number of rows, and FloatingPointError if no token can be drawn."""
-        config = self.config
-        target = self.target
-        steps = self.steps
-        verifier = steps.verifier  # graphs hold on to their verifier
-        uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, steps.draws)
-        hidden = target.prefill(condition, steps.cache)
-        if hidden.shape[0] != config.rows:
-            raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-        verifier.begin(config.seed)
-        scores = warp(target.head(hidden[:, -1:]), config.sampling)
-        place = torch.zeros(1, dtype=torch.int64, device=config.torch_device)
-        root = verifier.sample(scores, place, uniforms[0])
-        if not 0 <= int(root) < target.vocab_size:
-            raise FloatingPointError(NO_PROBS)
-        if config.num_tokens > 1:
-            steps.begin(hidden, root, uniforms, condition)
-        return int(root)
-
-    def next(self, committed: int) -> Step:
-        """Draft, verify and commit a step after `committed` tokens."""
-        while len(self.flying) < self.runner.ahead:
-            # after all steps in flight
-            most = committed + sum(tokens for _, tokens in self.flying)
-            upcoming = self.steps.upcoming(most, bool(self.flying))
-            if upcoming is None:
-                break
-            shape, tokens = upcoming
-            self.launched += 1
-            self.runner.launch(self.launched, shape)
-            self.flying.append((shape.drafts, tokens))
-        oldest = self.launched - len(self.flying) + 1
-        drafts, _ = self.flying.popleft()
-        return self.runner.result(oldest, drafts)
-
-    def close(self, sound: bool) -> None:
-        """Return the runner to `runners`; steps may be in flight if the consumer stopped early.
-        sound: no fault occurred. After a fault no run uses the runner again."""
-        if self.open:
-            self.open = False
-            self.runner.close()
-            if sound and self.runners is not None:
-                self.runners.give(self._key, self.runner)
+    # everything that a runner's steps depend on, except for values set in each run
+    c, objects = config, (id(target), id(drafter), id(config.neighbours))  # a runner keeps them
+    key = (c.torch_device, c.rows, c.positions, c.tree, c.sampling, c.rule, c.shared, *objects)
+    clock = clock or Clock(config.device)
+    return _events(runners, key, make, condition, config, clock)
 
 
 def _events(
-    make_run: Callable[[], Run], condition: Any, config: Config, clock: Clock
+    runners: Runners,
+    key: Hashable,
+    make: Callable[[], Runner],
+    condition: Any,
+    config: Config,
+    clock: Clock,
 ) -> Generator[Step | Decoded, None, None]:
-    """Yield the steps and the result of a run."""
-    run: Run | None = None
-    sound = False
+    """Yield the steps and the result of a run on a runner from `runners`, or on a new one."""
+    runner: Runner | None = None
+    sound = False  # no fault occurred; after a fault no run uses the runner again
     tokens = list[int]()
     lengths = list[int]()
     try:
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
-                run = make_run()
-                tokens.append(switch.tried(partial(run.prefill, condition)))
-            if run.captured and config.num_tokens > 1:  # so that later runs capture nothing
-                run.runner.prepare(run.steps.shapes())
+                runner = runners.take(key, make)
+                tokens.append(runner.begin(config, clock, condition))
+            if config.num_tokens > 1:  # so that later runs capture nothing
+                runner.prepare()
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
         while len(tokens) < config.num_tokens:
             missing = config.num_tokens - len(tokens)
             with _device_work(config.torch_device):
-                step = run.next(len(tokens))
+                step = runner.next(len(tokens))
                 lengths.append(step.accepted_length)
                 tokens.extend(step.tokens[:missing])
-                if len(tokens) == config.num_tokens:
-                    run.close(True)  # early, so that the last step has all of the run's seconds
+                if len(tokens) == config.num_tokens:  # the last step has all of the run's seconds
+                    runner.close()
             yield replace(
                 step,
                 index=len(lengths),
@@ -228,28 +146,29 @@ def _events(
         sound = True  # the consumer stopped; this is no fault
         raise
     finally:
-        if run is not None:
+        if runner is not None:
             with _device_work(config.torch_device):
-                run.close(sound)
-    yield _result(tokens, lengths, clock, config.tree.nodes, run.runner)
-
-
-def _result(
-    tokens: list[int], lengths: list[int], clock: Clock, nodes: int, runner: Runner
-) -> Decoded:
-    """Sum up a run from its tokens and the accepted length of each step."""
-    steps = len(lengths)
-    seconds = clock.decode_seconds
-    return Decoded(
-        tokens=tokens,
-        steps=steps,
-        accepted_lengths=lengths,
-        mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
-        seconds=dict(clock.seconds),
-        decode_seconds=seconds,
-        waited_seconds=clock.waited_seconds,
-        tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=nodes,
-        runner=runner.name,
-        runner_reason=runner.reason or switch.reason,
+                runner.close()
+            if sound:
+                runners.give(key, runner)
+    yield Decoded(
+        tokens,
+        lengths,
+        dict(clock.seconds),
+        clock.decode_seconds,
+        clock.waited_seconds,
+        config.tree.nodes,
+        runner.name,
+        runner.reason or switch.reason,
     )
+
+
+def _device_work(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context of work on a device: no gradients, and on a GPU that device and
+    `ATTENTION`. Never yield inside: the modes would leak into the consumer."""
+    if device.type != "cuda":
+        return torch.inference_mode()
+    stack = ExitStack()
+    for mode in (torch.inference_mode(), torch.cuda.device(device), sdpa_kernel(ATTENTION)):
+        stack.enter_context(mode)
+    return stack

@@ -17,7 +17,6 @@ CONTIGUOUS = torch.contiguous_format
 # the module `selection`, once a GPU runs Triton kernels
 kernels: Any = None
 
-COLD = 1e-3  # below this temperature the largest logit is subtracted first
 COLDEST = 1e-30  # lower temperatures count as this one: a smaller divisor overflows a float32
 
 NO_PROBS = (
@@ -104,20 +103,9 @@ def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tenso
 
 def probabilities(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
     """Return probabilities [..., V] float32 of guided logits [..., V]: the softmax of their
-    `scores`, up to rounding. Greedy: the plain softmax at temperature 1, without filters, for the
-    greedy rules and the draft trees. overwrite: as in `scores`."""
-    if sampling.greedy:
-        return logits.softmax(-1)
-    if sampling.temperature != 1:
-        # the quotient would overflow, and its softmax would not be finite
-        if sampling.temperature < COLD:
-            logits = logits - logits.amax(-1, keepdim=True)
-        logits = logits / max(sampling.temperature, COLDEST)
-    probs = _cut(logits, sampling.top_k, overwrite).softmax(-1)
-    if sampling.top_p < 1:
-        kept = probs.masked_fill(_behind(probs, sampling.top_p), 0.0)
-        probs = kept / kept.sum(-1, keepdim=True)
-    return probs
+    `scores`. Greedy: the plain softmax at temperature 1, without filters, for the greedy rules and
+    the draft trees. overwrite: as in `scores`."""
+    return scores(logits, sampling, overwrite).softmax(-1)
 
 
 def _cut(logits: Tensor, top_k: int, overwrite: bool) -> Tensor:
@@ -140,16 +128,13 @@ def kernels_for(rows: Tensor) -> Any:
     return kernels if kernels is not None and kernels.fits(rows) else None
 
 
-def top(scored: Tensor, count: int, out: Tensor) -> Tensor:
-    """Write the tokens of the `count` highest scores [n, V] to out [count, n or more] int64.
-
-    Return the highest scores [n].
-    """
+def top(scored: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the highest of scores [n, V], [n], and the tokens of the `count` highest, [n, count]
+    int64. A NaN counts as the highest."""
     if fused := kernels_for(scored):
-        return fused.top(scored, count, out)
+        return fused.top(scored, count)
     found = scored.topk(count)
-    out[:, : len(scored)] = found.indices.t()
-    return found.values[:, 0]
+    return found.values[:, 0], found.indices
 
 
 def _behind(probs: Tensor, top_p: float) -> Tensor:
@@ -184,26 +169,23 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
-def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens in turn, without replacement, from each row of probabilities q [P, V] at
-    uniforms u [P, C] in [TINY, 1). They go to `out` [C, max(P, 2)] int64; a single row is drawn
-    from twice, see `running_sums`. Return each row's remaining sum before each draw, C times
-    [max(P, 2)] float64. Where it is 0, as for a row that is not finite, no token was drawn; `out`
-    then has any valid one."""
+def draw_in_turn(q: Tensor, u: Tensor) -> Tensor:
+    """Draw C tokens [P, C] int64 in turn, without replacement, from each row of probabilities q [P,
+    V] at uniforms u [P, C] in [TINY, 1). Return any valid token where nothing is left to draw: once
+    all tokens with a probability above 0 are drawn, or at once in a row that is NaN."""
     if fused := kernels_for(q):
-        return fused.draw_in_turn(q, u, out)
-    residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # NaN counts as 0
-    u, masses = u.expand(out.shape[1], -1), []
-    for i in range(out.shape[0]):
+        return fused.draw_in_turn(q, u)
+    rows = max(2, len(q))  # a single row is drawn from twice: see `running_sums`
+    left, u = torch.fmax(q.expand(rows, -1), zero(q.device)), u.expand(rows, -1)  # NaN counts as 0
+    drawn: list[Tensor] = []
+    for height in u.split(1, 1):
+        if drawn:
+            left.scatter_(1, drawn[-1], 0.0)
         # summed again: 1e-20 vanishes next to 1, but may be all that is left after a draw
-        sums = residual.cumsum(-1)
-        mass = sums[:, -1:]
+        sums = left.cumsum(-1)
         # The first token at which the sums reach a height above 0 has a probability above 0.
-        torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
-        masses.append(mass[:, 0])
-        if i + 1 < out.shape[0]:
-            residual.scatter_(1, out[i].unsqueeze(1), 0.0)
-    return masses
+        drawn.append(torch.searchsorted(sums, height * sums[:, -1:]))
+    return torch.cat(drawn, 1)[: len(q)]
 
 
 @lru_cache(maxsize=8)

@@ -41,21 +41,21 @@ def _cut(x, k, V: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _top(x, tokens, stride, best, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
+def _top(x, tokens, best, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK)
     values = tl.load(x + row * V + i, mask=i < V, other=-float("inf"))
     unsound = tl.max((values != values).to(tl.int32), 0) == 1
     for c in tl.static_range(C):
         value, index = tl.max(values, 0, return_indices=True)
-        tl.store(tokens + c * stride + row, index.to(tl.int64))
+        tl.store(tokens + row * C + c, index.to(tl.int64))
         if c == 0:
             tl.store(best + row, tl.where(unsound, float("nan"), value))
         values = tl.where(i == index, -float("inf"), values)
 
 
 @triton.jit
-def _draw(q, u, u_row, tokens, sums, stride, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
+def _draw(q, u, u_row, tokens, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK)
     left = tl.load(q + row * V + i, mask=i < V, other=0.0).to(tl.float64)
@@ -66,8 +66,7 @@ def _draw(q, u, u_row, tokens, sums, stride, V: tl.constexpr, C: tl.constexpr, B
         height = tl.load(u + row * u_row + c).to(tl.float64) * mass
         reached = (running >= height) & (left > 0)
         index = tl.min(tl.where(reached, i, V - 1), 0)
-        tl.store(tokens + c * stride + row, index.to(tl.int64))
-        tl.store(sums + c * stride + row, mass)
+        tl.store(tokens + row * C + c, index.to(tl.int64))
         left = tl.where(i == index, 0.0, left)
 
 
@@ -84,25 +83,18 @@ def cut(scores: Tensor, k: int) -> Tensor:
 
 
 @switch.guarded
-def top(scores: Tensor, count: int, tokens: Tensor) -> Tensor:
-    """Write the tokens of the `count` highest scores [n, V] to tokens [count, n or more].
-
-    Return the highest scores [n], NaN where a score is NaN.
-    """
-    best = scores.new_empty(len(scores))
-    scores = scores.contiguous()
-    _top[(len(scores),)](scores, tokens, tokens.stride(0), best, C=count, **_sizes(scores))
-    return best
+def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the same as `sampling.top`."""
+    scores, n = scores.contiguous(), len(scores)
+    best, tokens = scores.new_empty(n), scores.new_empty(n, count, dtype=torch.int64)
+    _top[(n,)](scores, tokens, best, C=count, **_sizes(scores))
+    return best, tokens
 
 
 @switch.guarded
-def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
+def draw_in_turn(q: Tensor, u: Tensor) -> Tensor:
     """Draw as `sampling.draw_in_turn`."""
-    sums = torch.zeros(out.shape, dtype=torch.float64, device=q.device)
-    q = q.contiguous()
-    u = u.contiguous()
-    _draw[(len(q),)](q, u, u.stride(0), out, sums, out.stride(0), C=len(out), **_sizes(q))
-    if len(q) < out.shape[1]:  # the second column of a single row
-        out[:, len(q) :] = out[:, :1]
-        sums[:, len(q) :] = sums[:, :1]
-    return list(sums)
+    q, u = q.contiguous(), u.contiguous()
+    tokens = q.new_empty(u.shape, dtype=torch.int64)
+    _draw[(len(q),)](q, u, u.stride(0), tokens, C=u.shape[1], **_sizes(q))
+    return tokens

@@ -19,10 +19,11 @@ from torch import Tensor
 from .cache import ALIGNED, KVCache
 from .config import Config
 from .drafting import Proposer, check_shape
-from .interfaces import Drafter, Target, Verifier
+from .interfaces import Drafter, Pass, Target, Verifier
 from .results import Kept, Step, pack_step, row_length, unpack_step
-from .sampling import guide, uniform_dtype, warp
+from .sampling import NO_PROBS, guide, uniform_dtype, uniforms_of, warp
 from .timing import Part
+from .trees import Draft
 
 
 class Shape(NamedTuple):
@@ -34,19 +35,25 @@ class Shape(NamedTuple):
 
 
 class Steps:
-    """The state of a run and its step. `begin` starts the next run with the same tensors. Raises
+    """The state of a run and its step. `prefill` starts the next run with the same tensors. Raises
     the models' errors."""
 
     length: Tensor  # [1], committed slots in both caches
-    number: Tensor  # [1], of the step, from 1
     position: Tensor  # [1], position of the picture whose token the root draws
+    both: Tensor  # [2], these two, which advance together
+    number: Tensor  # [1], of the step, from 1
     root: Tensor  # [1], the last committed token, which the target has not read
     accepted: Tensor  # [1], drafts that the previous step accepted
     tokens: Tensor  # [depth + 1], that the drafter has not read: the accepted ones, then the root
     hidden: Tensor  # [R, depth + 1, H], the target's states before them, as the drafter reads them
     uniforms: Tensor  # [steps, draws], the run's
     results: Tensor  # [steps, m], a row of `pack_step` per step
-    kept: Kept | None = None  # of the newest step, if it has drafts
+    # of the newest step
+    shape: Shape
+    scratch: Tensor  # [slots], that it may write
+    committed: Tensor  # [S] bool, slots that all of its nodes see
+    u: Tensor  # [draws], its uniforms: the verifier's, then the proposer's
+    kept: Kept | None = None  # if it has drafts
 
     def __init__(
         self,
@@ -77,9 +84,9 @@ class Steps:
         device = config.torch_device
         self.arange = torch.arange(self.slots + ALIGNED, device=device)
         zero = self.arange.new_zeros(1)
-        self.length = zero.clone()
+        self.both = self.arange.new_zeros(2)
+        self.length, self.position = self.both.split(1)
         self.number = zero.clone()
-        self.position = zero.clone()
         self.root = zero.clone()
         self.accepted = zero.clone()
         self.tokens = zero.new_zeros(self.depth + 1)
@@ -101,9 +108,26 @@ class Steps:
         proposer that reads is never captured."""
         return self.config.torch_device.type == "cpu" or self.proposer.needs_host_sync
 
+    def prefill(self, config: Config, condition: Any) -> int:
+        """Start a run: read the prompt, and draw and return the first token. Raise ValueError for a
+        condition with another number of rows, and FloatingPointError if no token can be drawn."""
+        self.config = config  # with the values of this run
+        uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, self.draws)
+        hidden = self.target.prefill(condition, self.cache)
+        if hidden.shape[0] != config.rows:
+            raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
+        self.verifier.begin(config.seed)
+        scores = warp(self.target.head(hidden[:, -1:]), config.sampling)
+        root = self.verifier.sample(scores, torch.zeros_like(self.position), uniforms[0])
+        if not 0 <= int(root) < self.target.vocab_size:
+            raise FloatingPointError(NO_PROBS)
+        if config.num_tokens > 1:
+            self.begin(hidden, root, uniforms, condition)
+        return int(root)
+
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, condition: Any) -> None:
-        """Start a run, whose prefix is in the cache. hidden [R, T, H] are the target's states of
-        it, root [1] is the first token, uniforms [steps, draws] are the run's."""
+        """Set the state after a prefix, which is in the cache. hidden [R, T, H] are the target's
+        states of it, root [1] is the first token, uniforms [steps, draws] are the run's."""
         config = self.config
         self.prefix = self.cache.length
         hidden = self._for_drafter(hidden)
@@ -125,7 +149,7 @@ class Steps:
 
     def state(self) -> list[Tensor]:
         """Return the tensors that a step changes, except for cache slots beyond the length."""
-        counts = [self.length, self.number, self.position, self.root, self.accepted]
+        counts = [self.both, self.number, self.root, self.accepted]
         return [*counts, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
@@ -164,40 +188,48 @@ class Steps:
     def step(self, shape: Shape, part: Part = nullcontext) -> None:
         """Take one step. Each phase runs within `part` of its name."""
         with part("draft"):
-            self.shape = shape
-            self.scratch = self.length + self.arange[: self.ahead]
-            self.committed = self.arange[: shape.slots] < self.length
-            uniforms = self.uniforms.index_select(0, self.number)[0]
-            proposer = self.proposer if shape.drafts else self.no_drafts
-            rest = uniforms[self.verifier.draws :]
-            draft = proposer.propose(self.root, self, self.target.head, rest)
+            draft = self.draft(shape)
         with part("verify"):
-            tree = draft.tree
-            self.sizes[shape.drafts] = tree.size, tree.depth
-            slots = self.scratch[: tree.size]
-            visible = self.visible(tree.mask)
-            positions = self.length + tree.depths
-            hidden = self.target.forward(draft.tokens, positions, slots, visible, self.cache)
-            scores = warp(self.target.head(hidden), self.config.sampling)
+            hidden, scores = self.verify(draft)
         with part("commit"):
-            out = self.verifier.verify(draft, scores, self.position, uniforms)
-            row = pack_step(draft, out)
-            self.results[:, : len(row)].index_copy_(0, self.number, row.unsqueeze(0))
-            last = self.target.vocab_size - 1
-            # an invalid bonus token becomes a valid one, since steps in flight may start from it
-            torch.clamp(out.bonus, 0, last, out=self.root)
-            if shape.drafts:
-                path = out.path
-                self.cache.move(self.length + path, self.scratch[: len(path)])
-                self.proposer.observe(out, scores)
-                if self.drafter is not None:
-                    self.tokens[: len(path)] = out.tokens.clamp(0, last)
-                    states = hidden.index_select(1, path)
-                    self.hidden[:, : len(path)] = self._for_drafter(states)
-                    self.accepted.copy_(out.depth)
-            self.number.add_(1)
-            self.length.add_(out.depth).add_(1)
-            self.position.add_(out.depth).add_(1)
+            self.commit(draft, hidden, scores)
+
+    def draft(self, shape: Shape) -> Draft:
+        """Propose a tree after the root."""
+        self.shape = shape
+        self.scratch = self.length + self.arange[: self.ahead]
+        self.committed = self.arange[: shape.slots] < self.length
+        self.u = self.uniforms.index_select(0, self.number)[0]
+        proposer = self.proposer if shape.drafts else self.no_drafts
+        return proposer.propose(self.root, self, self.target.head, self.u[self.verifier.draws :])
+
+    def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
+        """Read the tree in one pass. Return the target's states [R, n, H] and scores [n, V]."""
+        tree = draft.tree
+        positions, slots = self.length + tree.depths, self.scratch[: tree.size]
+        nodes = Pass(draft.tokens, positions, slots, self.visible(tree.mask))
+        hidden = self.target.forward(nodes, self.cache)
+        return hidden, warp(self.target.head(hidden), self.config.sampling)
+
+    def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
+        """Accept a path, move it up in the cache, and note what the host reads."""
+        tree, last = draft.tree, self.target.vocab_size - 1
+        out = self.verifier.verify(draft, scores, self.position, self.u)
+        row = pack_step(draft, out)
+        self.results[:, : len(row)].index_copy_(0, self.number, row.unsqueeze(0))
+        # an invalid bonus token becomes a valid one, since steps in flight may start from it
+        torch.clamp(out.bonus, 0, last, out=self.root)
+        if self.shape.drafts:
+            path = out.path
+            self.cache.move(self.length + path, self.scratch[: len(path)])
+            self.proposer.observe(out, scores)
+            if self.drafter is not None:
+                self.tokens[: len(path)] = out.tokens.clamp(0, last)
+                self.hidden[:, : len(path)] = self._for_drafter(hidden.index_select(1, path))
+                self.accepted.copy_(out.depth)
+        self.number.add_(1)
+        self.both.add_(out.depth).add_(1)
+        self.sizes[self.shape.drafts] = tree.size, tree.depth
         self.kept = Kept(tree, out) if tree.size > 1 else None
 
     def unpack(self, row: list[int], drafts: bool) -> Step:
@@ -216,9 +248,10 @@ class Steps:
         hidden = self.hidden[:, : self.shape.pending]
         at = self.scratch[: self.shape.pending] - (self.accepted + 1)
         if self.exact:  # the last token is the root, and its output alone is needed
-            return self.drafter.forward(tokens, hidden, at, at, None, self.drafter_cache)
+            return self.drafter.forward(Pass(tokens, at, at, None), hidden, self.drafter_cache)
         visible = self.arange[: self.shape.slots] <= at.unsqueeze(1)
-        outputs = self.drafter.forward(tokens, hidden, at, at, visible, self.drafter_cache)
+        nodes = Pass(tokens, at, at, visible)
+        outputs = self.drafter.forward(nodes, hidden, self.drafter_cache)
         # A sum, since 0 times a number that is not finite is not finite either: no row hides one.
         chosen = self.arange[: self.shape.pending] == self.accepted
         return (outputs * chosen.unsqueeze(1)).sum(1, keepdim=True)
@@ -228,8 +261,8 @@ class Steps:
         count, width = mask.shape
         slots = self.scratch[width - count : width]
         positions = self.scratch[depth - 1 : depth].expand(count)
-        visible = self.visible(mask)
-        return self.drafter.forward(tokens, hidden, positions, slots, visible, self.drafter_cache)
+        nodes = Pass(tokens, positions, slots, self.visible(mask))
+        return self.drafter.forward(nodes, hidden, self.drafter_cache)
 
     def visible(self, mask: Tensor) -> Tensor | None:
         """Return the slots that nodes see, [n, S] bool: all committed ones, and of the w slots

@@ -38,18 +38,23 @@ def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
                 f"tree has the path {path} but not its parent {path[:-1]}; "
                 "every prefix must be present"
             )
+        before = (*path[:-1], path[-1] - 1)
+        if path[-1] > 0 and before not in known:
+            raise ValueError(
+                f"tree has the path {path} but not its sibling {before}, which is drawn before it; "
+                "siblings must be numbered without gaps"
+            )
     return tuple(ordered)
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
-    parent_rows: Tensor  # [P] their parents' rows in the level above
+    rows: slice  # of the P nodes among the inner nodes
+    parents: Tensor  # [P], their parents' rows in the level above
+    drawn_at: Tensor  # [P], as `Tree.drawn_at`; of the root nothing
     mask: Tensor  # [P, w + P] bool, the tree slots that each sees; the root has no tree slot
     draws: int  # C, tokens to draw per node
-    own: Tensor  # [P] indices of their own tokens in the row of draws: see `Tree.drawn_at`
-    span: slice  # of the row of draws: their C x max(P, 2) draws, grouped by draw number
 
 
 @dataclass(frozen=True)
@@ -58,25 +63,20 @@ class Tree:
 
     parents: Tensor  # [n], the root's is 0
     depths: Tensor  # [n]
-    children: Tensor  # [n, width], node by draw number, -1 for no node
+    children: Tensor  # [n, width], node by draw number, -1 after the last
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I], nodes to which the rule is applied
-    inner_rows: Tensor  # [n], a node's index in `inner` or -1
-    rows: Tensor  # [n], `inner_rows` with 0 for nodes that are not inner
-    inner_depths: Tensor  # [I, 1], depths of the inner nodes
+    rows: Tensor  # [n], a node's index in `inner`; 0 for nodes that are not inner
     # [n, width + 1], the next node of a walk from a node, by draw number: the child, or the node
     # itself for a missing child and in the last column
     onward: Tensor
     size: int
     depth: int  # of the deepest node that a path may reach
     width: int
-    levels: tuple[Level, ...] = ()  # this field and the next two: of static trees only
-    # [n + I x width]. One row holds all draws of the drafter: the root's token, the draws of the
-    # levels, then a token for missing draws. These are its indices of the nodes' tokens, then of
-    # the draws at the inner nodes.
+    # of static trees: the passes, and [n - 1] where in `Draft.drawn`, flattened, the token of each
+    # node after the root is
+    levels: tuple[Level, ...] = ()
     drawn_at: Tensor | None = None
-    # [I, width] bool, draws that are nodes; None: those always come first
-    offered: Tensor | None = None
 
     def of_inner(self, values: Tensor) -> Tensor:
         """Return the rows of the inner nodes in values [n, ...]."""
@@ -100,9 +100,6 @@ class Draft:
     # [I, V] float32, the distributions that they were drawn from without replacement; None: the
     # prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, the sum of each distribution before each draw: where it is 0
-    # nothing was drawn, and `drawn` has any token. None: each was whole, and drawn from once.
-    rest: Tensor | None = None
     # [1] bool, whether a score of the drafter is not finite; None: all are finite
     fault: Tensor | None = None
 
@@ -161,9 +158,7 @@ def whole_tree(
         children,
         ancestor_mask(parents, depth),
         inner=nodes,
-        inner_rows=nodes,
         rows=nodes,
-        inner_depths=depths.unsqueeze(1),
         onward=onward_of(nodes, children),
         size=len(nodes),
         depth=depth,
@@ -191,53 +186,37 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     parents = [index[name[:-1]] for name in names]
     inner = sorted(set(parents[1:]))
     width, depth = max((name[-1] + 1 for name in names[1:]), default=0), len(names[-1])
-    children = [[index.get((*name, draw), -1) for draw in range(width)] for name in names]
-    mask, table = ancestor_mask(long(parents), depth), long(children)
-    levels, above = [], [0]
-    # index of each draw in their row, by the path that it forms
-    drawn_at: dict[Path, int] = {(): 0}
-    end = 1
+    # a node's row in `inner`, and where in `Draft.drawn` its token is
+    rows = [inner.index(node) if node in inner else 0 for node in range(len(names))]
+    drawn_at = [rows[index[name[:-1]]] * width + name[-1] for name in names[1:]]
+    children = long([[index.get((*name, draw), -1) for draw in range(width)] for name in names])
+    mask = ancestor_mask(long(parents), depth)
+    levels = []
+    first, above = 0, 0  # rows of the first node of this level and of the level above
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
-        draws = 1 + max(name[-1] for name in names if len(name) == level + 1)
-        stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
-        drawn_at |= {
-            (*names[node], i): end + i * stride + row
-            for row, node in enumerate(nodes)
-            for i in range(draws)
-        }
-        slots = inner[1 : inner.index(nodes[-1]) + 1]
-        after = end + draws * stride
+        end = first + len(nodes)
         levels.append(
             Level(
-                parent_rows=long([above.index(parents[node]) for node in nodes]),
-                mask=mask[long(nodes)][:, long(slots)],
-                draws=draws,
-                own=long([drawn_at[names[node]] for node in nodes]),
-                span=slice(end, after),
+                rows=slice(first, end),
+                parents=long([rows[parents[node]] - above for node in nodes]),
+                drawn_at=long([drawn_at[node - 1] for node in nodes if node > 0]),
+                mask=mask[long(nodes)][:, long(inner[1:end])],
+                draws=1 + max(name[-1] for name in names if len(name) == level + 1),
             )
         )
-        above, end = nodes, after
-    # If the draws that are nodes always come first, the draws after them count as missing.
-    gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
-    found = {name: drawn_at[name] for name in names} if gapless else drawn_at
-    proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
-    depths = long([len(name) for name in names])
-    inner_rows = long([inner.index(node) if node in inner else -1 for node in range(len(names))])
+        first, above = end, first
     return Tree(
         parents=long(parents),
-        depths=depths,
-        children=table,
+        depths=long([len(name) for name in names]),
+        children=children,
         mask=mask,
         inner=long(inner),
-        inner_rows=inner_rows,
-        rows=inner_rows.clamp(min=0),
-        inner_depths=depths[long(inner)].unsqueeze(1),
-        onward=onward_of(long(range(len(names))), table),
+        rows=long(rows),
+        onward=onward_of(long(range(len(names))), children),
         size=len(names),
         depth=depth,
         width=width,
         levels=tuple(levels),
-        drawn_at=long([drawn_at[name] for name in names] + proposed),
-        offered=None if gapless else table[long(inner)] >= 0,
+        drawn_at=long(drawn_at),
     )

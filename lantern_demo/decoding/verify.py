@@ -91,9 +91,8 @@ class RejectionVerifier:
         p = scores.softmax(-1)
         u = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
         inner_p = tree.of_inner(p)
-        children = Children(
-            draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest
-        )
+        depths = tree.of_inner(tree.depths).unsqueeze(1)
+        children = Children(draft.drawn, draft.q, self.neighbours, depths)
         if self.greedy:
             verdict = decide_greedy(self.rule, inner_p, children)
         else:

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding import switch
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 
 # rows of a rotary table past the last token: draft trees may reach over the end of the image
 BEYOND = 64
@@ -387,15 +388,12 @@ class DecoderTarget(Decoder):
         slots = torch.arange(n, device=x.device)
         return self.run(x, self.rotation_at(slots, cache), mask, self._stores(cache, slots, n))
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache: Any
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: Any) -> Tensor:
         """As `decoding.interfaces.Target.forward`; tokens may also be [R, n]."""
-        x = self.embed(tokens).expand(cache.rows, -1, -1)
-        end = end_of(slots, visible)
-        mask = cache.bias(visible, end)
-        rotation = self.rotation_at(positions, cache)
-        return self.run(x, rotation, mask, self._stores(cache, slots, end))
+        x, end = self.embed(nodes.tokens).expand(cache.rows, -1, -1), nodes.end
+        mask = cache.bias(nodes.visible, end)
+        rotation = self.rotation_at(nodes.positions, cache)
+        return self.run(x, rotation, mask, self._stores(cache, nodes.slots, end))
 
     def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
         return [Stored(cache, i, slots, end) for i in range(len(self.layers))]
@@ -459,22 +457,13 @@ class DecoderDrafter(Decoder):
     def layer(self) -> Any:
         return self.layers[0]
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: Any,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, hidden: Tensor, cache: Any) -> Tensor:
         """As `decoding.interfaces.Drafter.forward`."""
-        end = end_of(slots, visible)
-        asked = 1 if visible is None else len(visible)
-        store = Stored(cache, 0, slots, end)
-        rotation = self.rotation_at(positions, cache)
-        mask = cache.bias(visible, end)
-        return self.run(self.embed(tokens), hidden, rotation, mask, store, asked)
+        end = nodes.end
+        store = Stored(cache, 0, nodes.slots, end)
+        rotation = self.rotation_at(nodes.positions, cache)
+        mask = cache.bias(nodes.visible, end)
+        return self.run(self.embed(nodes.tokens), hidden, rotation, mask, store, nodes.asked)
 
     def run(
         self,

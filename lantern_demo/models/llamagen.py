@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.decoding.cache import KVCache, end_of
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
@@ -165,7 +166,7 @@ def read_prefix(
         )
     cache.start(n)
     slots = torch.arange(n, device=hidden.device)
-    drafter.forward(F.pad(token, (n - 1, 0)), hidden, slots, slots, None, cache)
+    drafter.forward(Pass(F.pad(token, (n - 1, 0)), slots, slots, None), hidden, cache)
 
 
 def normed_features(config: DrafterConfig, states: Tensor) -> Tensor:
@@ -289,18 +290,11 @@ class LeanTarget:
         mask = prefix_mask(condition.mask, n, x.device, self.original.padding, x.dtype)
         return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
         """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
-        x = self.embeddings[tokens].expand(cache.rows, -1, -1)
-        end = end_of(slots, visible)
-        return self._run(x, self.rope[positions], slots, end, cache.bias(visible, end), cache)
+        x, end = self.embeddings[nodes.tokens].expand(cache.rows, -1, -1), nodes.end
+        mask = cache.bias(nodes.visible, end)
+        return self._run(x, self.rope[nodes.positions], nodes.slots, end, mask, cache)
 
     def head(self, hidden: Tensor) -> Tensor:
         final = self.original.final(hidden)
@@ -354,15 +348,7 @@ class LeanDrafter:
     ) -> None:
         read_prefix(self, hidden, token, cache)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        hidden: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor | None,
-        cache: KVCache,
-    ) -> Tensor:
+    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
         """As `decoding.interfaces.Drafter.forward`."""
         r, n, width = hidden.shape
         dim = self.config.dim
@@ -372,11 +358,10 @@ class LeanDrafter:
         else:
             features = normed_features(self.config, before)
             known = self.states(torch.cat((before[:, :dim], features), 1))
-        x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
-        end = end_of(slots, visible)
-        asked = 1 if visible is None else len(visible)
-        where = Where(cache, 0, slots, end, cache.bias(visible, end), asked)
-        return self.layer.forward(x, self.rope[positions], where).view(r, asked, dim)
+        x = (known.view(r, n, dim) + F.embedding(nodes.tokens, self.embeddings)).view(r * n, dim)
+        end, asked = nodes.end, nodes.asked
+        where = Where(cache, 0, nodes.slots, end, cache.bias(nodes.visible, end), asked)
+        return self.layer.forward(x, self.rope[nodes.positions], where).view(r, asked, dim)
 
 
 # -- published files
