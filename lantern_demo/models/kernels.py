@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lantern_demo.decoding.switch import guarded
-from lantern_demo.models.llama import Attention, Layer, RMSNorm, Stored, rotate_halves
+from lantern_demo.models.llama import Attention, Layer, Stored
 
 SHARED = 90 * 2**10  # bytes of a block's shared memory: an RTX 3090 has 99 KiB
 HEAD_DIMS = (16, 32, 64, 128)
@@ -29,7 +29,7 @@ HEAD_DIMS = (16, 32, 64, 128)
 
 @triton.jit
 def _linear(
-    x, weight, scale, out, rows, outputs, eps,
+    x, weight, out, rows, outputs, eps,
     K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -48,8 +48,6 @@ def _linear(
         if NORM:
             full = part.to(tl.float32)
             squares += tl.sum(full * full, 1)
-            scaled = full * tl.load(scale + first + k).to(tl.float32)[None]
-            part = scaled.to(x.dtype.element_ty)
         w = tl.load(w_at + first, mask=in_columns, other=0.0)
         sums = tl.dot(part, w.T, sums, input_precision=PRECISION)
         if GATED:  # rows of the second half of the weight
@@ -71,7 +69,7 @@ def _linear(
 @triton.jit
 def _attend(
     qkv, turns, turn_row, turn_node, slots, bias, bias_row, cache, out, nodes, end, room, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, HALVES: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr,
     BQ: tl.constexpr, BS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0)
@@ -82,12 +80,8 @@ def _attend(
     pair = tl.arange(0, half)
     here = node[:, None] < nodes
     # the two numbers of each pair that turns
-    if HALVES:
-        first = pair
-        second = pair + half
-    else:
-        first = 2 * pair
-        second = 2 * pair + 1
+    first = pair
+    second = pair + half
     kind = cache.dtype.element_ty
     turn = turns + row * turn_row + node[:, None] * turn_node + 2 * pair[None]
     cos = tl.load(turn, mask=here, other=0.0)
@@ -170,24 +164,22 @@ def linear(
     x: Tensor,
     weight: Tensor,
     out: Tensor,
-    norm: RMSNorm | None = None,
+    eps: float | None = None,
     gated: bool = False,
     add: bool = False,
 ) -> Tensor:
     """Write to out [M, N] the linear layer of x [M, K], and return it; both are contiguous.
 
-    weight is [N, K]. gated: it is [2 N, K], gate and up, and silu(gate) * up is written. norm: x is
+    weight is [N, K]. gated: it is [2 N, K], gate and up, and silu(gate) * up is written. eps: x is
     normalised first. add: the result is added to `out`.
     """
     rows, k = x.shape
     outputs = out.shape[1]
     blocks = blocks_of(rows, k, outputs, x.element_size(), gated)
     grid = triton.cdiv(outputs, blocks.outputs), triton.cdiv(rows, blocks.rows)
-    scale = x if norm is None else norm.weight
-    eps = 0.0 if norm is None else norm.eps
     _linear[grid](
-        x, weight, scale, out, rows, outputs, eps,
-        K=k, NORM=norm is not None, GATED=gated, ADD=add,
+        x, weight, out, rows, outputs, eps or 0.0,
+        K=k, NORM=eps is not None, GATED=gated, ADD=add,
         BM=blocks.rows, BN=blocks.outputs, BK=blocks.k, PRECISION=precision(x.dtype),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
@@ -201,14 +193,12 @@ def attend(
     bias: Tensor,
     cache: Tensor,
     out: Tensor,
-    halves: bool,
 ) -> Tensor:
     """Write to out [R, n, heads * d] the values that n nodes attend to, and return it.
 
     qkv [R, n, 3, heads, d] float32 are not rotated; rotation [R or 1, n, 3, 1, d / 2] is that of
     `llama.rotations`. Keys and values go to `slots` [n] of one layer's cache [R, 2 heads, room, d].
-    bias [R or 1, 1, n, S] is added to the scores. halves: pairs (i, i + d / 2) turn, else adjacent
-    ones.
+    bias [R or 1, 1, n, S] is added to the scores.
     """
     rows, nodes, _, heads, d = qkv.shape
     turns = torch.view_as_real(rotation)
@@ -216,7 +206,7 @@ def attend(
         qkv, turns, turns.stride(0) if len(turns) > 1 else 0, turns.stride(1), slots,
         bias, bias.stride(0) if len(bias) > 1 else 0, cache, out,
         nodes, bias.shape[-1], cache.shape[2], d**-0.5,
-        HEADS=heads, D=d, HALVES=halves, BQ=max(16, triton.next_power_of_2(nodes)), BS=64,
+        HEADS=heads, D=d, BQ=max(16, triton.next_power_of_2(nodes)), BS=64,
         PRECISION=precision(cache.dtype), num_warps=4, num_stages=2,
     )  # fmt: skip
     return out
@@ -229,11 +219,10 @@ class FusedLayer:
         attention = layer.self_attn
         assert attention.qkv is not None and layer.mlp.both is not None
         self.heads = attention.heads
-        self.halves = attention.rotate is rotate_halves
-        self.before = layer.input_layernorm
+        self.before = None if layer.input_layernorm is None else layer.input_layernorm.eps
         self.qkv = attention.qkv.weight
         self.out = attention.o_proj.weight
-        self.after = layer.post_attention_layernorm
+        self.after = layer.post_attention_layernorm.eps
         self.gate_up = layer.mlp.both.weight
         self.down = layer.mlp.down_proj.weight
 
@@ -249,7 +238,7 @@ class FusedLayer:
         attended = torch.empty_like(x)
         heads = qkv.view(rows, nodes, 3, self.heads, -1)
         slab = store.cache.both[store.layer]
-        attend(heads, rotation, store.slots, bias, slab, attended, self.halves)
+        attend(heads, rotation, store.slots, bias, slab, attended)
         linear(attended.view(-1, dim), self.out, flat, add=True)
         gated = flat.new_empty(len(flat), len(self.gate_up) // 2)
         linear(flat, self.gate_up, gated, self.after, gated=True)
