@@ -130,7 +130,8 @@ for rows in (1, 3):
         far = x * 1e38  # their differences are no float32
         far[:, 9:40] = -torch.inf
         same = torch.ones(rows, width)
-        for logits in (x, ties, -x.abs(), far, same):
+        same[:, 8] = 1 - 2.0**-24  # the next number below
+        for logits in (x, ties, -x.abs(), far, far.abs(), same):
             for k in (1, 17, width - 1):
                 kernel, wanted = both(lambda: scores(logits, Sampling(top_k=k)))
                 assert torch.equal(kernel, wanted), (rows, width, k)
@@ -145,7 +146,7 @@ for rows in (1, 3):
         assert torch.equal(tokens, wanted[1]) and (q.gather(1, tokens.t()[:rows]) > 0).all()
         torch.testing.assert_close(torch.stack(sums), torch.stack(wanted[0]))
         for heights in (u[:, 0], u[:, 1], torch.full((rows,), 1 - 2.0**-24)):
-            kernel, wanted = both(lambda: draw(q.double().float(), heights))
+            kernel, wanted = both(lambda: draw(q, heights))
             assert torch.equal(kernel, wanted) and (q.gather(1, kernel[:, None]) > 0).all()
         few = torch.zeros(rows, width)
         few[:, [7, width - 1]] = 0.5
@@ -207,6 +208,11 @@ for rule, (drawn, offered), (nodes, width) in product(rules, ways, ((1, 64), (4,
     seen += int(wanted.accepted.sum())
     p[0] = torch.nan
     assert not decide(rule, p, children, u).accepted[0].any()
+    # a rejection would leave nothing, and rounding lets the score only reach the threshold
+    edge = torch.zeros(1, width)
+    edge[0, 5] = 1 - 2.0**-24
+    alone = children._replace(tokens=torch.tensor([[5, -1, -1]]), q=None, rest=None, offered=None)
+    assert decide(rule, edge, alone, torch.full((1, 4), 1 - 2.0**-24)).accepted[0, 0]
 assert seen > 9
 class Own(Rule):
     pass
