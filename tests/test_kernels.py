@@ -177,10 +177,11 @@ def drafts(nodes, width, drawn, offered):
         tokens[1:, 1:] = -1
         return Children(tokens, None, table, depth)
     q = (torch.randn(nodes, width) * 3).softmax(-1)
+    q[-1] = 0.0
+    q[-1, [7, width - 1]] = 0.5  # nothing is left for the third draw
     out = torch.zeros(3, max(2, nodes), dtype=torch.int64)
     sums = sampling.draw_in_turn(q, torch.rand(nodes, 3).clamp(min=1e-9), out)
     rest = torch.stack(sums, 1)[:nodes]
-    rest[-1, 2] = 0
     nodes_of = torch.rand(nodes, 3) < 0.7 if offered else None
     return Children(out.t()[:nodes], q, table, depth, nodes_of, rest)
 

@@ -110,7 +110,7 @@ def _draw(
 
 @triton.jit
 def _decide(
-    p, q, tokens, rest, offered, u, u_row, near, near_row, k, bound,
+    p, q, tokens, offered, u, u_row, near, near_row, k, bound,
     left, accepted, masses, scores, thresholds, tries, relaxed,
     V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, NEAR: tl.constexpr,
     DRAWN: tl.constexpr, OFFERED: tl.constexpr, PLUS: tl.constexpr, LIFTED: tl.constexpr,
@@ -129,17 +129,15 @@ def _decide(
         place = row * C + c
         x = tl.load(tokens + place)
         height = tl.load(u + row * u_row + c)
+        tried = x >= 0
+        x = tl.where(tried, x, 0)
         if DRAWN:
-            mass_left = tl.load(rest + place)
-            tried = mass_left > 0
+            rest = tl.sum(own, 0)  # without the draws before
+            tried = tried & (rest > 0)
             if OFFERED:
                 tried = tried & (tl.load(offered + place) != 0)
-            lifted = tl.maximum(mass_left * LIFTED, 1.1754943508222875e-38)
-            weight = (tried.to(tl.float64) / lifted).to(tl.float32)
+            weight = tl.where(tried, 1.0 / rest, 0.0)
             height *= tl.load(q + row * V + x) * LIFTED * weight
-        else:
-            tried = x >= 0
-            x = tl.where(tried, x, 0)
         mass = tl.load(at + x)
         score = mass
         if NEAR > 1:
@@ -230,8 +228,7 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
 def judges(rule: Rule, children: Children) -> bool:
     """Return whether `decide` knows a rule and such drafts."""
     known = type(rule) in (Rule, Lantern, LanternPlusPlus)
-    whole = children.q is None or children.rest is not None
-    return known and whole and (children.neighbours is not None or not columns(rule))
+    return known and (children.neighbours is not None or not columns(rule))
 
 
 @switch.guarded
@@ -240,7 +237,6 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     p = p.contiguous()
     tokens = children.tokens.contiguous()
     q = p if children.q is None else children.q.contiguous()
-    rest = p if children.rest is None else children.rest.contiguous()
     offered = tokens if children.offered is None else children.offered.to(torch.int8)
     k = columns(rule)
     near = tokens if children.neighbours is None else children.neighbours
@@ -248,7 +244,7 @@ def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
     masses, scores, thresholds = p.new_empty(3, *tokens.shape)
     accepted, tried, relaxed = torch.empty(3, *tokens.shape, dtype=torch.bool, device=p.device)
     _decide[(len(tokens),)](
-        p, q, tokens, rest, offered, u, u.stride(0), near, near.stride(0),
+        p, q, tokens, offered, u, u.stride(0), near, near.stride(0),
         k, getattr(rule, "bound", 0.0),
         left, accepted, masses, scores, thresholds, tried, relaxed,
         C=tokens.shape[1], NEAR=max(2, triton.next_power_of_2(k)) if k else 1,
