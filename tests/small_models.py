@@ -34,12 +34,12 @@ from lantern_demo.settings.settings import settings_of
 Network = TypeVar("Network", bound=torch.nn.Module)
 
 TEXT = LlamaGenConfig(
-    dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32
+    dim=128, layers=3, heads=2, ffn=192, vocab=60, grid=4, prefix=7, caption_dim=32
 )
 SMALL_HEADS = replace(TEXT, heads=4)
 SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
-ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
-ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=96, embeddings=70)
+ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=192, embeddings=70)
+ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=128, embeddings=70)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
 
@@ -72,7 +72,7 @@ FEATURE_LAYERS = (1, 3)  # of three blocks
 def networks(config: LlamaGenConfig, **of_drafter: Any) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
     shared = {name: getattr(config, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
-    sizes = DrafterConfig(**shared, ffn=96, **of_drafter)
+    sizes = DrafterConfig(**shared, ffn=128, **of_drafter)
     target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
     target.feature_layers = sizes.feature_layers
     if sizes.feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows

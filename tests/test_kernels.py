@@ -1,6 +1,8 @@
 """Triton's kernels against the modules, in Triton's interpreter, which runs them on a processor.
 
-The variables that switch them on are read once, so that a program of its own runs each check.
+The variables that switch them are read once, so that a program of its own runs each check. Those of
+`ALIKE` also run on a GPU (`tests/cuda`). Another program compiles all that a step launches, which
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -13,68 +15,109 @@ from pathlib import Path
 import pytest
 from tiny import ran
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-    ),
-]
+pytestmark = pytest.mark.slow
+triton_alone = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+
+DEVICE = """
+import sys
+import torch
+torch.set_default_device(sys.argv[1])
+torch.backends.cuda.matmul.allow_tf32 = False
+here = torch.empty(0).device
+half = torch.bfloat16 if here.type == "cuda" else torch.float16  # the interpreter has no bfloat16
+LIMITS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""
+
+MATMULS = """
+import torch.nn.functional as F
+from lantern_demo.models.kernels import FEW, SOME, linear
+
+def compare(rows, outputs, k, dtype):
+    torch.manual_seed(rows)
+    x = torch.randn(rows, k).to(dtype)
+    weight = (torch.randn(2 * outputs, k) * k**-0.5).to(dtype)
+    onto = torch.randn(rows, outputs).to(dtype)
+    normed = F.rms_norm(x.float(), (k,), None, 0.1)
+    gate, up = (normed @ weight.float().t()).chunk(2, -1)
+    own = weight[:outputs]
+    pairs = [
+        (linear(x, own), x.float() @ own.float().t()),
+        (linear(x, own, 0.1), normed @ own.float().t()),
+        (linear(x, weight, 0.1, gated=True), F.silu(gate) * up),
+        (linear(x, own, onto=onto.clone()), onto.float() + x.float() @ own.float().t()),
+    ]
+    assert pairs[0][0].dtype == torch.float32 and pairs[2][0].dtype == dtype
+    for found, wanted in pairs:
+        error = float((found.float() - wanted).abs().max() / wanted.abs().max())
+        assert error < LIMITS[dtype], (rows, outputs, k, dtype, error)
+
+sizes = [(64, 64), (37, 192)] + [(1280, 3584), (3584, 1280)] * (here.type == "cuda")
+for outputs, k in sizes:
+    for rows in (1, FEW, FEW + 1, 9, SOME, SOME + 1):
+        compare(rows, outputs, k, torch.float32)
+        if rows <= SOME or here.type == "cuda":  # on a processor the library has no wide sums
+            compare(rows, outputs, k, half)
+print("alike")
+"""
 
 LAYERS = """
-import torch
-from copy import deepcopy
 from lantern_demo.decoding import switch
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models import kernels
-from lantern_demo.models.llama import Layer, Stored, angles, rotate_halves, rotations
-from lantern_demo.models.llamagen import rotate_pairs
+from lantern_demo.models.llama import Layer, Stored, angles, rotations
 
 @torch.inference_mode()
-def difference(dtype, nodes, rotate, norm_before, rows=2, shared=False):
+def compare(dtype, nodes, norm_before, rows=2, shared=False, heads=2):
     torch.manual_seed(nodes)
-    layer = Layer(64, 2, 96, 0.1, rotate, norm_before).to(dtype)
-    layer.join()
-    slots = torch.randperm(40)[:nodes] + 5
+    dim = 32 * heads
+    layer = Layer(dim, heads, 128, 0.1, norm_before)
+    for weight in layer.parameters():
+        weight.add_(0.3 * torch.randn(weight.shape) if weight.dim() == 1 else 0)
+    layer.to(dtype).join()
+    slots = torch.arange(nodes) + 21
     places = torch.randint(0, 50, (1 if shared else rows, nodes))
     rotation = rotations(angles(50, 32, 100.0)[places])
     visible = torch.rand(nodes, 72) < 0.5
     visible[:, 8] = True
+    visible[:, 21 + nodes :] = False
     padding = torch.zeros(rows, 1, 1, 72, dtype=dtype)
     padding[1:, ..., :3] = -torch.inf
     bias = torch.where(visible[None, None], padding, torch.tensor(-torch.inf, dtype=dtype))
-    x = torch.randn(rows, nodes, 64, dtype=dtype)
-    caches = [KVCache(2, rows, 2, 80, 32, dtype=dtype) for _ in range(2)]
-    torch.manual_seed(1)
+    x = torch.randn(rows, nodes, dim, dtype=dtype)
+    old = torch.randn(2, rows, 2 * heads, 80, 32)
+    caches = [KVCache(2, rows, heads, 80, 32, dtype=dtype, device=here) for _ in range(2)]
     for cache in caches:
-        cache.both.copy_(torch.randn(cache.both.shape, generator=torch.Generator().manual_seed(1)))
+        cache.both.copy_(old)
     stores = [Stored(cache, 1, slots, 72) for cache in caches]
     wanted = layer(x.clone(), rotation, bias, stores[0], nodes)
     found = kernels.FusedLayer(layer)(x.clone(), rotation, bias, stores[1], nodes)
-    pairs = [(found, wanted), (caches[1].both, caches[0].both)]
-    return max(float((a - b).float().norm() / b.float().norm()) for a, b in pairs)
+    for one, other in ((found, wanted), (caches[1].both, caches[0].both)):
+        error = float((one - other).float().norm() / other.float().norm())
+        assert error < LIMITS[dtype], (dtype, nodes, rows, error)
 
-assert switch.on(torch.device("cpu"))
-for nodes in (1, 5, 37):
-    for rotate in (rotate_pairs, rotate_halves):
-        for norm_before in (True, False):
-            exact = difference(torch.float32, nodes, rotate, norm_before)
-            half = difference(torch.float16, nodes, rotate, norm_before, shared=True)
-            assert exact < 2e-6 and half < 2e-3, (nodes, rotate, norm_before, exact, half)
+assert switch.on(here)
+for nodes in (1, 5, 16, 37):
+    for norm_before in (True, False):
+        compare(torch.float32, nodes, norm_before)
+for rows, nodes in ((2, 1), (2, 16), (1, 19)):  # all slots at once, then a block after another
+    compare(half, nodes, True, rows, shared=True)
 print("alike")
 """
 
 SELECTIONS = """
-import torch
 from lantern_demo.decoding import sampling, selection, switch
-from lantern_demo.decoding.sampling import Sampling, draw_in_turn, scores, top
+from lantern_demo.decoding.sampling import Sampling, draw, draw_in_turn, scores, top
 
 sampling.kernels = selection
 
 def both(call):
     found = []
-    for switch.INTERPRETED in (True, False):
-        assert switch.on(torch.device("cpu")) == switch.INTERPRETED
+    for switch.reason in ("", "off"):
+        assert switch.on(here) == (not switch.reason), switch.reason
         found.append(call())
+    switch.reason = ""
     return found
 
 for rows in (1, 3):
@@ -84,21 +127,92 @@ for rows in (1, 3):
         ties = x.mul(2).round().div(2)
         ties[:, ::7] = -0.0
         ties[:, 5] = torch.inf
-        for logits in (x, ties, -x.abs()):
+        far = x * 1e38  # their differences are no float32
+        far[:, 9:40] = -torch.inf
+        same = torch.ones(rows, width)
+        same[:, 8] = 1 - 2.0**-24  # the next number below
+        for logits in (x, ties, -x.abs(), far, far.abs(), same):
             for k in (1, 17, width - 1):
                 kernel, wanted = both(lambda: scores(logits, Sampling(top_k=k)))
                 assert torch.equal(kernel, wanted), (rows, width, k)
         (best, tokens), wanted = both(lambda: top(x, 3))
         assert torch.equal(best, wanted[0]) and torch.equal(tokens, wanted[1])
-        switch.INTERPRETED = True
-        x[0, 3] = torch.nan
-        assert top(x, 1)[0][0].isnan()
         q = torch.randn(rows, width).mul(4).softmax(-1)
         q[:, 10:40] = 0.0
         u = torch.rand(rows, 3).clamp(min=2.0**-100)
         u[0, 0] = 2.0**-100
         tokens, wanted = both(lambda: draw_in_turn(q, u))
         assert torch.equal(tokens, wanted) and (q.gather(1, tokens) > 0).all()
+        for heights in (u[:, 0], u[:, 1], torch.full((rows,), 1 - 2.0**-24)):
+            kernel, wanted = both(lambda: draw(q, heights))
+            assert torch.equal(kernel, wanted) and (q.gather(1, kernel[:, None]) > 0).all()
+        few = torch.zeros(rows, width)
+        few[:, [7, width - 1]] = 0.5
+        tokens = draw_in_turn(few, torch.full((rows, 3), 0.3))
+        assert set(tokens[0, :2].tolist()) == {7, width - 1} and 0 <= int(tokens[0, 2]) < width
+        for fault in (0.0, torch.nan, torch.inf):
+            few[:] = fault
+            assert draw(few, torch.full((rows,), 0.3)).eq(width).all()
+        x[0, 3] = torch.nan
+        assert top(x, 1)[0][0].isnan()
+        assert scores(x, Sampling(top_k=5))[0, 3].isnan()
+print("alike")
+"""
+
+DECISIONS = """
+from itertools import product
+from lantern_demo.decoding import sampling, selection, switch
+from lantern_demo.decoding.accept import Children, decide
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+
+sampling.kernels = selection
+
+def drafts(nodes, width, drawn):
+    table = ((torch.arange(width)[:, None] + torch.arange(1, 33)) % width).int()
+    depth = torch.zeros(nodes, 1)
+    if not drawn:
+        tokens = torch.randint(0, width, (nodes, 3))
+        tokens[1:, 1:] = -1
+        return Children(tokens, None, table, depth)
+    q = (torch.randn(nodes, width) * 3).softmax(-1)
+    q[-1] = 0.0
+    q[-1, [7, width - 1]] = 0.5
+    tokens = sampling.draw_in_turn(q, torch.rand(nodes, 3).clamp(min=1e-9))
+    tokens[[0, -1], 2] = -1  # no node of the tree, and nothing left
+    return Children(tokens, q, table, depth)
+
+seen = 0
+rules = Rule(), Lantern(20, 0.3), Lantern(1, 0.0), LanternPlusPlus(10, 3.0)
+for rule, drawn, (nodes, width) in product(rules, (True, False), ((1, 64), (4, 1000))):
+    torch.manual_seed(nodes)
+    switch.reason = "off"
+    p = (torch.randn(nodes, width) * 3).softmax(-1)
+    children = drafts(nodes, width, drawn)
+    u = torch.rand(nodes, 4)
+    wanted = decide(rule, p, children, u)
+    switch.reason = ""
+    assert switch.on(here) and selection.judges(rule, children)
+    found = decide(rule, p, children, u)
+    assert torch.equal(found.accepted, wanted.accepted) and torch.equal(found.tried, wanted.tried)
+    torch.testing.assert_close(found.residual, wanted.residual, rtol=1e-4, atol=1e-7)
+    for name in ("mass", "score", "threshold"):
+        one, other = getattr(found, name), getattr(wanted, name)
+        torch.testing.assert_close(one[wanted.tried], other[wanted.tried], rtol=1e-4, atol=1e-7)
+    assert (found.relaxed is None) == (wanted.relaxed is None)
+    if wanted.relaxed is not None:
+        assert torch.equal(found.relaxed & wanted.accepted, wanted.relaxed & wanted.accepted)
+    seen += int(wanted.accepted.sum())
+    p[0] = torch.nan
+    assert not decide(rule, p, children, u).accepted[0].any()
+    # a rejection would leave nothing, and rounding lets the score only reach the threshold
+    edge = torch.zeros(1, width)
+    edge[0, 5] = 1 - 2.0**-24
+    alone = children._replace(tokens=torch.tensor([[5, -1, -1]]), q=None)
+    assert decide(rule, edge, alone, torch.full((1, 4), 1 - 2.0**-24)).accepted[0, 0]
+assert seen > 4
+class Own(Rule):
+    pass
+assert not selection.judges(Own(), children)
 print("alike")
 """
 
@@ -139,38 +253,145 @@ assert faulty.tokens == model.run(model.joined, "eagle1")[-1].tokens
 print("alike")
 """
 
+WITHOUT = """
+import sys
+import types
+import torch
+from small_models import model_of  # before the fault: PyTorch may use Triton too
+from lantern_demo.decoding import switch
+
+for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+    del sys.modules[name]
+sys.modules["triton"] = None if sys.argv[1] == "absent" else types.ModuleType("triton")
+model = model_of("llamagen")
+drawn = model.run(model.joined, "lantern++")[-1]
+assert drawn.runner_reason.startswith("without kernels: "), drawn.runner_reason
+assert "triton" in drawn.runner_reason, drawn.runner_reason
+assert len(drawn.tokens) == 16 and not switch.on(torch.device("cpu"))
+print("alike")
+"""
+
+OFF = """
+import torch
+from lantern_demo.decoding import switch
+print(switch.on(torch.device("cpu")))
+"""
+
+# every kernel of whole steps at published sizes: traced, on the device without values, and compiled
+COMPILED = """
+import sys
+import torch
+from launches import step_of
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+from lantern_demo.decoding import switch
+from lantern_demo.models import kernels
+
+capability = int(sys.argv[1])
+
+class Absent:
+    '''What compiling asks of a driver.'''
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device=None):
+        return 0
+
+    def get_current_target(self):
+        return GPUTarget("cuda", capability, 32)
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+launch, compiled = JITFunction.run, {}
+
+def without_a_launch(kernel, *given, warmup, **named):
+    made = launch(kernel, *given, warmup=True, **named)
+    compiled[made.hash] = made.metadata
+
+driver.set_active(Absent())
+JITFunction.run = without_a_launch
+switch.on = lambda device: True
+kernels.dependent = lambda device: capability >= 90
+runs = [(method, "16 nodes", torch.bfloat16) for method in ("vanilla", "eagle1", "eagle2", "sjd")]
+runs += [(method, "paper", torch.bfloat16) for method in ("lantern", "lantern++")]
+runs += [("lantern++", "16 nodes", torch.float32), ("lantern", "paper", torch.float32)]
+with torch.inference_mode():
+    for method, tree, dtype in runs:
+        steps = step_of("llamagen-t2i-256", method, tree, dtype)
+        assert steps.target.fused
+        for shape in steps.shapes()[:2]:
+            steps.step(shape)
+names = {one.name for one in compiled.values()}
+wanted = "_few _some _norm _gated _attend _cut _top _draw _decide"
+assert names == set(wanted.split()), names
+early = {one.launch_pdl for one in compiled.values() if one.name in ("_few", "_some", "_attend")}
+assert early == {capability >= 90}, early
+most = max(one.shared for one in compiled.values())
+assert most <= 99 * 1024, most
+print("compiled")
+"""
+
+
+# what must print "alike" on a device that is named
+ALIKE = [DEVICE + program for program in (MATMULS, LAYERS, SELECTIONS, DECISIONS)]
+
 
 def prints(program: str, *words: str, **variables: str) -> str:
-    """What a program of this project prints in Triton's interpreter, with kernels on."""
+    """What a program of this project prints."""
     here = Path(__file__).parent
-    settings = {"TRITON_INTERPRET": "1", "LANTERN_KERNELS": "1", **variables}
     paths = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
-    done = ran(sys.executable, "-c", program, *words, env={**os.environ, **paths, **settings})
+    done = ran(sys.executable, "-c", program, *words, env={**os.environ, **paths, **variables})
     return done.stdout if done.returncode == 0 else done.stderr
 
 
-def test_a_layer_in_kernels_computes_what_its_modules_do() -> None:
-    assert prints(LAYERS) == "alike\n"
+def interpreted(program: str, *words: str, **variables: str) -> str:
+    """What a program prints in Triton's interpreter."""
+    return prints(program, *words, TRITON_INTERPRET="1", **variables)
 
 
+@triton_alone
+@pytest.mark.parametrize("program", ALIKE)
+def test_kernels_compute_what_the_modules_do(program: str) -> None:
+    assert interpreted(program, "cpu") == "alike\n"
+
+
+@triton_alone
 @pytest.mark.parametrize(
     ("model", "methods"),
     [
         ("llamagen", ("vanilla", "eagle1", "eagle2", "lantern", "lantern++")),
+        ("guided drafter with feature layers", ("lantern++", "sjd")),
     ],
 )
 def test_runs_through_kernels_draw_the_same_tokens(model: str, methods: tuple[str, ...]) -> None:
-    assert prints(RUNS, model, *methods) == "alike\n"
+    assert interpreted(RUNS, model, *methods) == "alike\n"
 
 
-def test_selections_in_kernels_are_those_of_sampling() -> None:
-    assert prints(SELECTIONS) == "alike\n"
+@triton_alone
+@pytest.mark.parametrize("capability", ["86", "90"])
+def test_all_that_a_step_launches_compiles_and_fits_an_rtx_3090(
+    capability: str, tmp_path: Path
+) -> None:
+    told = prints(COMPILED, capability, TRITON_CACHE_DIR=str(tmp_path))
+    assert told == "compiled\n"
 
 
+@triton_alone
 def test_an_error_of_a_kernel_turns_all_off_and_is_stated() -> None:
-    assert prints(FAULT) == "alike\n"
+    assert interpreted(FAULT) == "alike\n"
 
 
-def test_the_variable_is_checked() -> None:
-    told = prints(RUNS, "llamagen", LANTERN_KERNELS="yes")
+@pytest.mark.parametrize("fault", ["absent", "broken"])
+def test_without_triton_modules_draw(fault: str) -> None:
+    assert interpreted(WITHOUT, fault) == "alike\n"
+
+
+@triton_alone
+def test_the_variable_is_checked_and_turns_kernels_off() -> None:
+    told = interpreted(RUNS, "llamagen", LANTERN_KERNELS="yes")
     assert "LANTERN_KERNELS is 'yes'; allowed are 0 (off) and 1 (on)" in told
+    assert interpreted(OFF, LANTERN_KERNELS="0") == "False\n"
+    assert interpreted(OFF) == "True\n"

@@ -165,6 +165,8 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     """Draw tokens [m] int64 by inverse CDF, one from each row of probabilities [m, V] (>= 0, any
     positive sum) at uniforms u [m] in [0, 1). Never draw a token of probability 0. Return V or a
     number below 0 for a row whose sum is 0 or not finite."""
+    if fused := kernels_for(probs):
+        return fused.draw(probs, u)
     sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 

@@ -1,14 +1,14 @@
-"""The switch of the Triton kernels: they run on a GPU if the variable LANTERN_KERNELS is 1.
+"""The switch of the Triton kernels: they run on an NVIDIA GPU of compute capability 8.0 or newer.
 
-Any error of a kernel turns all of them off until the process ends. PyTorch's operations take over,
-and `reason` states the error.
+The variable LANTERN_KERNELS turns them off with 0. Any error of a kernel turns all of them off
+until the process ends. PyTorch's operations take over, and `reason` states the error.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +16,12 @@ import torch
 VARIABLE = "LANTERN_KERNELS"
 # Triton's own variable: kernels run on a processor, slowly, to be tested.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+OLDEST = (8, 0)  # compute capability
+# A GPU that is lent for a run alone: kernels would be compiled in the time of its visitors.
+LENT = os.environ.get("SPACES_ZERO_GPU") == "true"
+
+# An option of every launch: a product and a sum are one operation, whatever Triton's default.
+LAUNCH = {"enable_fp_fusion": True}
 
 Result = TypeVar("Result")
 
@@ -26,10 +32,10 @@ class KernelError(RuntimeError):
     """An error of a Triton kernel, or of Triton itself."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def wanted() -> bool:
-    """Return whether the variable asks for kernels. Raises ValueError for another value."""
-    value = os.environ.get(VARIABLE, "0")
+    """Return whether the variable leaves kernels on. Raises ValueError for another value."""
+    value = os.environ.get(VARIABLE, "1")
     if value not in ("0", "1"):
         raise ValueError(f"{VARIABLE} is {value!r}; allowed are 0 (off) and 1 (on)")
     return value == "1"
@@ -37,14 +43,16 @@ def wanted() -> bool:
 
 def on(device: torch.device) -> bool:
     """Return whether kernels run on a device."""
-    if not wanted() or reason or device.type != ("cpu" if INTERPRETED else "cuda"):
+    if reason or device.type != ("cpu" if INTERPRETED else "cuda"):
         return False
-    return _installed()
+    return wanted() and _able(device)
 
 
-@lru_cache(maxsize=1)
-def _installed() -> bool:
-    """Return whether Triton can be imported; if not, refuse it."""
+@cache
+def _able(device: torch.device) -> bool:
+    """Return whether a device can run kernels. If it could but for Triton, refuse them."""
+    if not INTERPRETED and (LENT or torch.cuda.get_device_capability(device) < OLDEST):
+        return False
     try:
         import triton  # noqa: F401
     except Exception as error:  # a broken installation raises anything

@@ -26,7 +26,6 @@ from lantern_demo.models.llama import (
     Condition,
     Layer,
     PaddedCache,
-    Rotate,
     SequenceDrafter,
     SequenceTarget,
     Stored,
@@ -70,8 +69,8 @@ class HeadNorm(nn.Module):
 class AnoleAttention(Attention):
     norms: tuple[Tensor, Tensor] | None = None  # `stacked`, once the layer is joined
 
-    def __init__(self, dim: int, heads: int, rotate: Rotate) -> None:
-        super().__init__(dim, heads, rotate)
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(dim, heads)
         self.q_norm = HeadNorm(heads, dim // heads)
         self.k_norm = HeadNorm(heads, dim // heads)
 

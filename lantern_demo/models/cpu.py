@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llama import Attention, Layer, rotate_halves
+from lantern_demo.models.llama import Attention, Layer
 
 Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
 
@@ -151,8 +151,7 @@ def side_by_side(kind: str, *parts: nn.Linear) -> Matmul:
 def qkv(kind: str, attention: Attention) -> Matmul:
     """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
     q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))
-    if attention.rotate is rotate_halves:
-        q, k = paired(q, attention.heads), paired(k, attention.heads)
+    q, k = paired(q, attention.heads), paired(k, attention.heads)
     return matmul(torch.cat((q, k, v)), kind)
 
 

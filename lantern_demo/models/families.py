@@ -243,12 +243,16 @@ def runners(networks: Networks, device: torch.device, dtype: str) -> Runners:
 def for_accelerator(network: Decoder) -> None:
     """Prepare a network for an accelerator: join its matmuls, and use kernels if they are on."""
     network.join()
-    if switch.on(network.rope.device):
+    if not switch.on(network.rope.device):
+        return
+    try:
         from lantern_demo.decoding import selection  # it needs Triton, as the next
         from lantern_demo.models.kernels import fused
 
-        sampling.kernels = selection
         network.fused = fused(network.layers)
+        sampling.kernels = selection
+    except Exception as error:  # of a broken installation, or of the check of the GPU
+        switch.refuse(error)
 
 
 def joined_runners(networks: Networks) -> Runners:

@@ -1,196 +1,316 @@
 """A layer of a LLaMA decoder in five Triton kernels, for steps on a GPU.
 
-    linear    norm; queries, keys and values
+    linear    queries, keys and values of normalised states
     attend    rotation, write to the cache, attention
     linear    output projection, added to the states in place
-    linear    norm; gate and up; silu(gate) * up
+    linear    silu(gate) * up of normalised states
     linear    down projection, added to the states in place
 
-A norm scales each row by one number. So `linear` sums the squares along with the products, and
-scales its sums at the end. Sums are float32, and none is split among blocks.
+Layers are prepared: see `llama.Layer.prepare`. Blocks are sized for an RTX 3090, which has 99 KiB
+of shared memory. Sums are float32, and none is split among blocks.
+
+Where the card can (`dependent`), a kernel starts while the one before it ends. Until its `gdc_wait`
+it reads only weights, and cache slots of earlier passes. It lets the next kernel start only after
+that wait, so that two kernels on, all that the first wrote is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from lantern_demo.decoding.switch import guarded
-from lantern_demo.models.llama import Attention, Layer, RMSNorm, Stored, rotate_halves
+from lantern_demo.decoding.switch import LAUNCH, guarded
+from lantern_demo.models.llama import Attention, Layer, Stored
 
-SHARED = 90 * 2**10  # bytes of a block's shared memory: an RTX 3090 has 99 KiB
+# The most rows of `_few` and of `_some`; measured on an H100. The library multiplies more.
+FEW = 4
+SOME = 32
+HELD = 10 * 2**10  # bytes of weights that a block of `_few` holds in registers
+PARTS = 4  # warps of `_some`, each with its own part of K
+WHOLE = 512  # the most slots that `_attend` reads at once
 HEAD_DIMS = (16, 32, 64, 128)
+CHAIN = 20  # matmuls in the check of `dependent`, and its replays
 
 
 @triton.jit
-def _linear(
-    x, weight, scale, out, rows, outputs, eps,
-    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+def _few(
+    x, weight, out, outputs, eps,
+    M: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(1) * BM + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
-    in_rows = row[:, None] < rows
-    in_columns = column[:, None] < outputs
-    x_at = x + row[:, None] * K + k[None]
+    inside = column < outputs
     w_at = weight + column[:, None] * K + k[None]
-    sums = tl.zeros((BM, BN), tl.float32)
-    gated_by = tl.zeros((BM, BN), tl.float32)
-    squares = tl.zeros((BM,), tl.float32)
-    for first in range(0, K, BK):
-        part = tl.load(x_at + first, mask=in_rows, other=0.0)
-        if NORM:
-            full = part.to(tl.float32)
-            squares += tl.sum(full * full, 1)
-            scaled = full * tl.load(scale + first + k).to(tl.float32)[None]
-            part = scaled.to(x.dtype.element_ty)
-        w = tl.load(w_at + first, mask=in_columns, other=0.0)
-        sums = tl.dot(part, w.T, sums, input_precision=PRECISION)
+    tiles = ()
+    for i in tl.static_range(K // BK):  # all are requested at once, before the wait
+        tiles += (tl.load(w_at + i * BK, mask=inside[:, None], other=0.0),)
         if GATED:  # rows of the second half of the weight
-            w = tl.load(w_at + outputs * K + first, mask=in_columns, other=0.0)
-            gated_by = tl.dot(part, w.T, gated_by, input_precision=PRECISION)
-    if NORM:
-        length = tl.rsqrt(squares / K + eps)[:, None]
-        sums *= length
-        gated_by *= length
+            tiles += (tl.load(w_at + outputs * K + i * BK, mask=inside[:, None], other=0.0),)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
+    for m in tl.static_range(M):
+        sums = tl.zeros((BN, BK), tl.float32)
+        gated_by = tl.zeros((BN, BK), tl.float32)
+        squares = tl.zeros((1, BK), tl.float32)
+        for i in tl.static_range(K // BK):
+            # [1, BK] is laid out as a weight's row, so that no number moves between threads
+            part = tl.load(x + m * K + i * BK + k[None]).to(tl.float32)
+            squares += part * part
+            if GATED:
+                sums += tiles[2 * i].to(tl.float32) * part
+                gated_by += tiles[2 * i + 1].to(tl.float32) * part
+            else:
+                sums += tiles[i].to(tl.float32) * part
+        total = tl.sum(sums, 1)
+        by = tl.sum(gated_by, 1)
+        if NORM:  # it scales each row by one number
+            length = tl.rsqrt(tl.sum(squares, 1) / K + eps)
+            total *= length
+            by *= length
+        if GATED:
+            total = total * tl.sigmoid(total) * by
+        at = out + m * outputs + column
+        if ADD:
+            total += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(at, total.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _some(
+    x, weight, out, rows, outputs,
+    K: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, S: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    row = tl.arange(0, BM)
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    # [S, *, BK]: each of S warps has its own BK numbers of K
+    k = tl.arange(0, S)[:, None, None] * BK + tl.arange(0, BK)[None, None]
+    in_rows = row < rows
+    in_columns = column < outputs
+    x_at = x + row[None, :, None] * K + k
+    w_at = weight + column[None, :, None] * K + k
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
+    sums = tl.zeros((S, BN, BM), tl.float32)
+    gated_by = tl.zeros((S, BN, BM), tl.float32)
+    for first in tl.range(0, K, S * BK, num_stages=STAGES):
+        w = tl.load(w_at + first, mask=in_columns[None, :, None], other=0.0)
+        part = tl.load(x_at + first, mask=in_rows[None, :, None], other=0.0)
+        part = tl.permute(part, (0, 2, 1))
+        sums = tl.dot(w, part, sums, input_precision=PRECISION)
+        if GATED:
+            w = tl.load(w_at + outputs * K + first, mask=in_columns[None, :, None], other=0.0)
+            gated_by = tl.dot(w, part, gated_by, input_precision=PRECISION)
+    total = tl.sum(sums, 0)
     if GATED:
-        sums = sums * tl.sigmoid(sums) * gated_by
-    at = out + row[:, None] * outputs + column[None]
-    inside = in_rows & (column[None] < outputs)
+        total = total * tl.sigmoid(total) * tl.sum(gated_by, 0)
+    at = out + row[None] * outputs + column[:, None]
+    inside = in_rows[None] & in_columns[:, None]
     if ADD:
-        sums += tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(at, sums.to(out.dtype.element_ty), mask=inside)
+        total += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(at, total.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _norm(x, out, eps, K: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * K + k
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
+    row = tl.load(x + at, mask=k < K, other=0.0).to(tl.float32)
+    row *= tl.rsqrt(tl.sum(row * row, 0) / K + eps)
+    tl.store(out + at, row.to(out.dtype.element_ty), mask=k < K)
+
+
+@triton.jit
+def _gated(both, out, F: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    f = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(1)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
+    gate = tl.load(both + row * 2 * F + f, mask=f < F, other=0.0).to(tl.float32)
+    up = tl.load(both + (row * 2 + 1) * F + f, mask=f < F, other=0.0).to(tl.float32)
+    tl.store(out + row * F + f, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=f < F)
+
+
+@triton.jit
+def _attended(q1, q2, k1, k2, v, bias, highest, total, found, scale, PRECISION: tl.constexpr):
+    """Add keys and values to a running softmax."""
+    scores = tl.dot(q1, k1.T, input_precision=PRECISION)
+    scores = tl.dot(q2, k2.T, scores, input_precision=PRECISION) * scale + bias.to(tl.float32)
+    higher = tl.maximum(highest, tl.max(scores, 1))
+    level = tl.where(higher == -float("inf"), 0.0, higher)  # nothing is visible so far
+    weights = tl.exp(scores - level[:, None])
+    before = tl.exp(highest - level)
+    total = total * before + tl.sum(weights, 1)
+    found = found * before[:, None]
+    found = tl.dot(weights.to(v.dtype), v, found, input_precision=PRECISION)
+    return higher, total, found
 
 
 @triton.jit
 def _attend(
     qkv, turns, turn_row, turn_node, slots, bias, bias_row, cache, out, nodes, end, room, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, HALVES: tl.constexpr,
-    BQ: tl.constexpr, BS: tl.constexpr, PRECISION: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, WHOLE: tl.constexpr,
+    PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0)
     row = tl.program_id(1)
     half: tl.constexpr = D // 2
-    node = tl.arange(0, BQ)
-    d = tl.arange(0, D)
-    pair = tl.arange(0, half)
-    here = node[:, None] < nodes
-    # the two numbers of each pair that turns
-    if HALVES:
-        first = pair
-        second = pair + half
-    else:
-        first = 2 * pair
-        second = 2 * pair + 1
     kind = cache.dtype.element_ty
-    turn = turns + row * turn_row + node[:, None] * turn_node + 2 * pair[None]
-    cos = tl.load(turn, mask=here, other=0.0)
-    sin = tl.load(turn + 1, mask=here, other=0.0)
-
-    read = qkv + ((row * nodes + node[:, None]) * 3 * HEADS + head) * D
-    a = tl.load(read + first[None], mask=here, other=0.0)
-    b = tl.load(read + second[None], mask=here, other=0.0)
-    q1 = (a * cos - b * sin).to(kind)
-    q2 = (a * sin + b * cos).to(kind)
-
-    read += HEADS * D
-    a = tl.load(read + first[None], mask=here, other=0.0)
-    b = tl.load(read + second[None], mask=here, other=0.0)
-    value = tl.load(read + HEADS * D + d[None], mask=here, other=0.0)
-    slot = tl.load(slots + node, mask=node < nodes, other=0)[:, None]
+    node = tl.arange(0, BQ)
+    pair = tl.arange(0, half)[None]
+    d = tl.arange(0, D)[None]
+    here = node[:, None] < nodes
     keys = cache + (row * 2 * HEADS + head) * room * D
     values = keys + HEADS * room * D
-    tl.store(keys + slot * D + first[None], (a * cos - b * sin).to(kind), mask=here)
-    tl.store(keys + slot * D + second[None], (a * sin + b * cos).to(kind), mask=here)
-    tl.store(values + slot * D + d[None], value.to(kind), mask=here)
-    tl.debug_barrier()  # no other block reads or writes this head
+    slot = tl.load(slots + node, mask=node < nodes, other=0)
+    first = tl.load(slots).to(tl.int32)  # earlier passes wrote those before it
+    seen = bias + row * bias_row + node[:, None] * end
+    turn = turns + row * turn_row + node[:, None] * turn_node + 2 * pair
+    cos = tl.load(turn, mask=here, other=0.0)
+    sin = tl.load(turn + 1, mask=here, other=0.0)
+    new_bias = tl.load(seen + slot[None], mask=here & (node[None] < nodes), other=-float("inf"))
+    at = tl.arange(0, BS)
+    if WHOLE:
+        old = at < first
+        k1 = tl.load(keys + at[:, None] * D + pair, mask=old[:, None], other=0.0)
+        k2 = tl.load(keys + at[:, None] * D + half + pair, mask=old[:, None], other=0.0)
+        v = tl.load(values + at[:, None] * D + d, mask=old[:, None], other=0.0)
+        old_bias = tl.load(seen + at[None], mask=here & old[None], other=-float("inf"))
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
+
+    read = qkv + ((row * nodes + node[:, None]) * 3 * HEADS + head) * D
+    a = tl.load(read + pair, mask=here, other=0.0)
+    b = tl.load(read + half + pair, mask=here, other=0.0)
+    q1 = (a * cos - b * sin).to(kind)
+    q2 = (a * sin + b * cos).to(kind)
+    read += HEADS * D
+    a = tl.load(read + pair, mask=here, other=0.0)
+    b = tl.load(read + half + pair, mask=here, other=0.0)
+    new1 = (a * cos - b * sin).to(kind)
+    new2 = (a * sin + b * cos).to(kind)
+    new = tl.load(read + HEADS * D + d, mask=here, other=0.0).to(kind)
+    write = slot[:, None] * D
+    tl.store(keys + write + pair, new1, mask=here)
+    tl.store(keys + write + half + pair, new2, mask=here)
+    tl.store(values + write + d, new, mask=here)
 
     highest = tl.full((BQ,), -float("inf"), tl.float32)
     total = tl.zeros((BQ,), tl.float32)
     found = tl.zeros((BQ, D), tl.float32)
-    for start in range(0, end, BS):
-        at = start + tl.arange(0, BS)
-        seen = at < end
-        k1 = tl.load(keys + at[None] * D + first[:, None], mask=seen[None], other=0.0)
-        k2 = tl.load(keys + at[None] * D + second[:, None], mask=seen[None], other=0.0)
-        scores = tl.dot(q1, k1, input_precision=PRECISION)
-        scores = tl.dot(q2, k2, scores, input_precision=PRECISION) * scale
-        bias_at = bias + row * bias_row + node[:, None] * end + at[None]
-        known = tl.load(bias_at, mask=here & seen[None], other=-float("inf"))
-        scores += known.to(tl.float32)
-        higher = tl.maximum(highest, tl.max(scores, 1))
-        level = tl.where(higher == -float("inf"), 0.0, higher)  # nothing is visible so far
-        weights = tl.exp(scores - level[:, None])
-        before = tl.exp(highest - level)
-        total = total * before + tl.sum(weights, 1)
-        v = tl.load(values + at[:, None] * D + d[None], mask=seen[:, None], other=0.0)
-        found = tl.dot(weights.to(kind), v, found * before[:, None], input_precision=PRECISION)
-        highest = higher
-    write = out + (row * nodes + node[:, None]) * HEADS * D + head * D + d[None]
-    tl.store(write, (found / total[:, None]).to(out.dtype.element_ty), mask=here)
-
-
-def precision(dtype: torch.dtype) -> str:
-    """Return how products are computed: those of float32 by three of TF32."""
-    return "tf32x3" if dtype == torch.float32 else "tf32"
-
-
-class Blocks(NamedTuple):
-    """How `linear` divides its work: rows, outputs and inputs of a block, warps, stages."""
-
-    rows: int
-    outputs: int
-    k: int
-    warps: int
-    stages: int
-
-
-def blocks_of(rows: int, k: int, outputs: int, size: int, gated: bool) -> Blocks:
-    """Return the blocks of `linear` for x [rows, K] of numbers of `size` bytes."""
-    many = outputs >= 2048
-    widest = 128 if many else 256
-    block = Blocks(
-        min(64, max(16, triton.next_power_of_2(rows))),
-        32 if many else 16,
-        min(widest // 4 if size == 4 else widest, k & -k),  # it divides K
-        4,
-        2,
+    # the new keys and values are still in registers
+    highest, total, found = _attended(
+        q1, q2, new1, new2, new, new_bias, highest, total, found, scale, PRECISION
     )
-    stage = (block.rows + block.outputs * (2 if gated else 1)) * block.k * size
-    return block._replace(stages=max(2, min(6, 1 + SHARED // stage)))
+    if WHOLE:
+        highest, total, found = _attended(
+            q1, q2, k1, k2, v, old_bias, highest, total, found, scale, PRECISION
+        )
+    else:
+        for start in range(0, first, BS):
+            here_at = start + at
+            old = here_at < first
+            k1 = tl.load(keys + here_at[:, None] * D + pair, mask=old[:, None], other=0.0)
+            k2 = tl.load(keys + here_at[:, None] * D + half + pair, mask=old[:, None], other=0.0)
+            v = tl.load(values + here_at[:, None] * D + d, mask=old[:, None], other=0.0)
+            old_bias = tl.load(seen + here_at[None], mask=here & old[None], other=-float("inf"))
+            highest, total, found = _attended(
+                q1, q2, k1, k2, v, old_bias, highest, total, found, scale, PRECISION
+            )
+    to = out + (row * nodes + node[:, None]) * HEADS * D + head * D + d
+    tl.store(to, (found / total[:, None]).to(out.dtype.element_ty), mask=here)
+
+
+def _launched(early: bool) -> dict[str, Any]:
+    """Return the options of a launch; early: it may start before the previous kernel ends."""
+    return LAUNCH | ({"DEPENDENT": True, "launch_pdl": True} if early else {"DEPENDENT": False})
+
+
+def _precision(dtype: torch.dtype) -> str:
+    """Return how dots are computed: those of float32 by three of TF32."""
+    return "tf32x3" if dtype == torch.float32 else "tf32"
 
 
 def linear(
     x: Tensor,
     weight: Tensor,
-    out: Tensor,
-    norm: RMSNorm | None = None,
+    eps: float | None = None,
     gated: bool = False,
-    add: bool = False,
+    onto: Tensor | None = None,
+    early: bool = False,
 ) -> Tensor:
-    """Write to out [M, N] the linear layer of x [M, K], and return it; both are contiguous.
+    """Return the linear layer of x [M, K] with weight [N, K], both contiguous: [M, N] float32.
 
-    weight is [N, K]. gated: it is [2 N, K], gate and up, and silu(gate) * up is written. norm: x is
-    normalised first. add: the result is added to `out`.
+    eps: x is normalised first. gated: the weight is that of gate and up, and the result is silu
+    (gate) * up [M, N / 2] in the dtype of x. onto [M, N]: the result is added to it in place.
     """
     rows, k = x.shape
-    outputs = out.shape[1]
-    blocks = blocks_of(rows, k, outputs, x.element_size(), gated)
-    grid = triton.cdiv(outputs, blocks.outputs), triton.cdiv(rows, blocks.rows)
-    scale = x if norm is None else norm.weight
-    eps = 0.0 if norm is None else norm.eps
-    _linear[grid](
-        x, weight, scale, out, rows, outputs, eps,
-        K=k, NORM=norm is not None, GATED=gated, ADD=add,
-        BM=blocks.rows, BN=blocks.outputs, BK=blocks.k, PRECISION=precision(x.dtype),
-        num_warps=blocks.warps, num_stages=blocks.stages,
+    if rows > FEW and eps is not None:
+        x, eps = norm(x, eps, early), None
+    if rows > SOME:
+        return _by_library(x, weight, gated, onto, early)
+    size = x.element_size()
+    outputs = len(weight) // 2 if gated else len(weight)
+    out = onto
+    if out is None:
+        out = x.new_empty(rows, outputs, dtype=x.dtype if gated else torch.float32)
+    shared: dict[str, Any] = {"K": k, "GATED": gated, "ADD": onto is not None, **_launched(early)}
+    if rows <= FEW:
+        most = 2 if onto is not None else 4
+        held = max(1, min(most, HELD // (k * size * (2 if gated else 1))))
+        block = 1 << held.bit_length() - 1
+        _few[(triton.cdiv(outputs, block),)](
+            x, weight, out, outputs, eps or 0.0,
+            M=rows, NORM=eps is not None, BN=block, BK=min(512 // size, k & -k),
+            num_warps=1, **shared,
+        )  # fmt: skip
+        return out
+    part = k // PARTS
+    wide, stages = (16, 3) if size == 4 else (32, 3) if onto is None else (16, 4)
+    _some[(triton.cdiv(outputs, wide),)](
+        x, weight, out, rows, outputs,
+        BM=max(8, triton.next_power_of_2(rows)), BN=wide, BK=min(128 // size, part & -part),
+        S=PARTS, STAGES=stages, PRECISION=_precision(x.dtype), num_warps=PARTS, **shared,
     )  # fmt: skip
+    return out
+
+
+def _by_library(x: Tensor, weight: Tensor, gated: bool, onto: Tensor | None, early: bool) -> Tensor:
+    """As `linear`, for many rows, by the library's matmuls."""
+    if onto is not None:
+        return onto.addmm_(x, weight.t())
+    if not gated and x.dtype == torch.float32:
+        return x @ weight.t()
+    if not gated:
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    both = x @ weight.t()
+    width = both.shape[1] // 2
+    out = both.new_empty(len(both), width)
+    _gated[triton.cdiv(width, 1024), len(both)](both, out, F=width, BLOCK=1024, **_launched(early))
+    return out
+
+
+def norm(x: Tensor, eps: float, early: bool = False) -> Tensor:
+    """Return the RMSNorm of x [M, K], contiguous, without a scale."""
+    rows, k = x.shape
+    out = torch.empty_like(x)
+    _norm[(rows,)](x, out, eps, K=k, BLOCK=triton.next_power_of_2(k), **_launched(early))
     return out
 
 
@@ -200,42 +320,46 @@ def attend(
     slots: Tensor,
     bias: Tensor,
     cache: Tensor,
-    out: Tensor,
-    halves: bool,
+    early: bool = False,
 ) -> Tensor:
-    """Write to out [R, n, heads * d] the values that n nodes attend to, and return it.
+    """Return the values [R, n, heads * d] that n nodes attend to.
 
     qkv [R, n, 3, heads, d] float32 are not rotated; rotation [R or 1, n, 3, 1, d / 2] is that of
     `llama.rotations`. Keys and values go to `slots` [n] of one layer's cache [R, 2 heads, room, d].
-    bias [R or 1, 1, n, S] is added to the scores. halves: pairs (i, i + d / 2) turn, else adjacent
-    ones.
+    The slots follow each other, and nodes see none after them. bias [R or 1, 1, n, S] is added to
+    the scores.
     """
     rows, nodes, _, heads, d = qkv.shape
+    end = bias.shape[-1]
     turns = torch.view_as_real(rotation)
+    out = cache.new_empty(rows, nodes, heads * d)
+    half = cache.element_size() == 2
+    whole = half and nodes <= 16 and end <= WHOLE
     _attend[heads, rows](
         qkv, turns, turns.stride(0) if len(turns) > 1 else 0, turns.stride(1), slots,
         bias, bias.stride(0) if len(bias) > 1 else 0, cache, out,
-        nodes, bias.shape[-1], cache.shape[2], d**-0.5,
-        HEADS=heads, D=d, HALVES=halves, BQ=max(16, triton.next_power_of_2(nodes)), BS=64,
-        PRECISION=precision(cache.dtype), num_warps=4, num_stages=2,
+        nodes, end, cache.shape[2], d**-0.5,
+        HEADS=heads, D=d, BQ=max(16, triton.next_power_of_2(nodes)),
+        BS=max(64, triton.next_power_of_2(end)) if whole else 64 if half else 32, WHOLE=whole,
+        PRECISION=_precision(cache.dtype), num_warps=8, num_stages=2, **_launched(early),
     )  # fmt: skip
     return out
 
 
 class FusedLayer:
-    """A joined `Layer` in kernels, for passes of few nodes with a bias."""
+    """A prepared `Layer` in kernels, for passes of few nodes with a bias."""
 
     def __init__(self, layer: Layer) -> None:
         attention = layer.self_attn
         assert attention.qkv is not None and layer.mlp.both is not None
         self.heads = attention.heads
-        self.halves = attention.rotate is rotate_halves
-        self.before = layer.input_layernorm
+        self.before = None if layer.input_layernorm is None else layer.input_layernorm.eps
         self.qkv = attention.qkv.weight
         self.out = attention.o_proj.weight
-        self.after = layer.post_attention_layernorm
+        self.after = layer.post_attention_layernorm.eps
         self.gate_up = layer.mlp.both.weight
         self.down = layer.mlp.down_proj.weight
+        self.early = dependent(self.qkv.device)
 
     @guarded
     def __call__(
@@ -244,28 +368,57 @@ class FusedLayer:
         """As `Layer.forward` with all nodes asked for; x [R, n, H], contiguous, is overwritten."""
         rows, nodes, dim = x.shape
         flat = x.view(-1, dim)
-        qkv = flat.new_empty(len(flat), len(self.qkv), dtype=torch.float32)
-        linear(flat, self.qkv, qkv, self.before)
-        attended = torch.empty_like(x)
+        qkv = linear(flat, self.qkv, self.before, early=self.early)
         heads = qkv.view(rows, nodes, 3, self.heads, -1)
         slab = store.cache.both[store.layer]
-        attend(heads, rotation, store.slots, bias, slab, attended, self.halves)
-        linear(attended.view(-1, dim), self.out, flat, add=True)
-        gated = flat.new_empty(len(flat), len(self.gate_up) // 2)
-        linear(flat, self.gate_up, gated, self.after, gated=True)
-        linear(gated, self.down, flat, add=True)
+        attended = attend(heads, rotation, store.slots, bias, slab, self.early)
+        linear(attended.view(-1, dim), self.out, onto=flat, early=self.early)
+        gated = linear(flat, self.gate_up, self.after, gated=True, early=self.early)
+        linear(gated, self.down, onto=flat, early=self.early)
         return x
 
 
 def fits(layer: Layer) -> bool:
-    """Return whether the kernels know all that a joined layer does, and its widths are blocks."""
+    """Return whether the kernels know all that a prepared layer does, and its widths are blocks."""
     attention = layer.self_attn
     dim, ffn = layer.mlp.down_proj.weight.shape
     known = type(attention).normed is Attention.normed
-    return known and dim % 64 == 0 and ffn % 16 == 0 and dim // attention.heads in HEAD_DIMS
+    return known and dim % 64 == 0 == ffn % 64 and dim // attention.heads in HEAD_DIMS
 
 
 def fused(layers: Iterable[Any]) -> list[FusedLayer]:
-    """Return each `Layer`, joined, in kernels; none if one does not fit."""
+    """Return each prepared `Layer` in kernels; none if one does not fit."""
     layers = list(layers)
     return [FusedLayer(layer) for layer in layers] if all(map(fits, layers)) else []
+
+
+@cache
+def dependent(device: torch.device) -> bool:
+    """Return whether a GPU starts kernels early, and a captured chain of them computes the same."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return False
+    generator = torch.Generator(device).manual_seed(0)
+    weight = torch.randn(256, 256, device=device, generator=generator) / 16
+    first = torch.empty(2, 256, device=device)
+
+    def chain(early: bool) -> Tensor:
+        x = first
+        for _ in range(CHAIN):
+            x = linear(x, weight, early=early)
+        return x
+
+    chain(True)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    here = torch.cuda.current_stream(device)
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            found = chain(True)
+    finally:  # a failed end of a capture raises before torch restores the stream
+        torch.cuda.set_stream(here)
+    for _ in range(CHAIN):
+        first.normal_(generator=generator)  # so that a number of the last replay is a wrong one
+        graph.replay()
+        wanted = chain(False)
+        if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-4):
+            return False
+    return True

@@ -27,9 +27,6 @@ FUSED_NODES = 64  # the most nodes of a pass through `kernels.FusedLayer`
 
 # new keys and values [R, n, 2, heads, d] -> all attended to [R, heads, S, d]
 Store = Callable[[Tensor], tuple[Tensor, Tensor]]
-# queries, keys and values [R, n, 3, heads, d] float32, their `rotations` [R or 1, n, 3, 1, d / 2]
-# complex64, a dtype -> the rotated ones in that dtype
-Rotate = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 
 
 @dataclass
@@ -52,6 +49,15 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         # The published norm casts back before it scales; in float32 both orders are the same.
         return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps)
+
+
+def folded(norm: nn.RMSNorm, part: nn.Linear) -> nn.RMSNorm:
+    """Multiply a norm's scale into the weight that alone reads it, in place.
+
+    Return the norm without a scale.
+    """
+    part.weight.data *= norm.weight.data
+    return nn.RMSNorm(norm.normalized_shape, norm.eps, elementwise_affine=False)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -130,10 +136,13 @@ def rotations(rope: Tensor) -> Tensor:
     return torch.stack((rotation, rotation, torch.ones_like(rotation)), -2).unsqueeze(-2)
 
 
-def rotate_halves(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rotate the pairs (i, i + d / 2): see `Rotate`."""
-    rotated = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * rotation)
-    return rotated.transpose(-1, -2).flatten(-2).to(dtype)
+def rotated(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rotate the pairs (i, i + d / 2) of queries, keys and values [R, n, 3, heads, d] float32.
+
+    rotation [R or 1, n, 3, 1, d / 2] complex64 is that of `rotations`.
+    """
+    turned = torch.view_as_real(torch.complex(*qkv.chunk(2, -1)) * rotation).transpose(-1, -2)
+    return turned.to(dtype, memory_format=torch.contiguous_format).flatten(-2)
 
 
 def wide(part: nn.Module, x: Tensor) -> Tensor:
@@ -193,10 +202,9 @@ def joined(parts: Sequence[nn.Module]) -> nn.Linear:
 class Attention(nn.Module):
     """Attention of `heads` heads that rotates its queries and keys."""
 
-    def __init__(self, dim: int, heads: int, rotate: Rotate = rotate_halves) -> None:
+    def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.rotate = rotate
         self.q_proj = nn.Linear(dim, dim, bias=False)
         self.k_proj = nn.Linear(dim, dim, bias=False)
         self.v_proj = nn.Linear(dim, dim, bias=False)
@@ -221,7 +229,7 @@ class Attention(nn.Module):
     def rotated(self, x: Tensor, rotation: Tensor) -> Tensor:
         """Map x [R, n, H] to rotated queries and keys, and values [R, n, 3, heads, d]."""
         qkv = self.normed(self.read(x).unflatten(-1, (3, self.heads, -1)))
-        return self.rotate(qkv, rotation, x.dtype)
+        return rotated(qkv, rotation, x.dtype)
 
     def forward(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
@@ -270,19 +278,22 @@ class Layer(nn.Module):
         heads: int,
         ffn: int,
         eps: float,
-        rotate: Rotate = rotate_halves,
         norm_before: bool = True,
     ) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(dim, eps) if norm_before else None
-        self.self_attn = self.attention(dim, heads, rotate)
-        self.post_attention_layernorm = RMSNorm(dim, eps)
+        self.input_layernorm: nn.RMSNorm | None = RMSNorm(dim, eps) if norm_before else None
+        self.self_attn = self.attention(dim, heads)
+        self.post_attention_layernorm: nn.RMSNorm = RMSNorm(dim, eps)
         self.mlp = FeedForward(dim, ffn)
 
     def join(self) -> None:
-        """Join the matmuls that have the same input."""
+        """Join the matmuls that have the same input, and fold the norms into them."""
         self.self_attn.join()
         self.mlp.join()
+        assert self.self_attn.qkv is not None and self.mlp.both is not None
+        if self.input_layernorm is not None:
+            self.input_layernorm = folded(self.input_layernorm, self.self_attn.qkv)
+        self.post_attention_layernorm = folded(self.post_attention_layernorm, self.mlp.both)
 
     def norm_before(self, x: Tensor) -> Tensor:
         """Return x [..., H] as attention reads it."""
@@ -320,7 +331,7 @@ class Decoder(nn.Module, ABC):
     cache_type: type[KVCache] = KVCache
 
     def join(self) -> None:
-        """Prepare for an accelerator, once in place: fewer matmuls, and rotations at hand."""
+        """Prepare for an accelerator, once in place: fewer launches, and rotations at hand."""
         for layer in self.layers:
             cast(Layer, layer).join()
         self.turns = rotations(self.rope)

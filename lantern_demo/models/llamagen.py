@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
-from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul
+from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul, paired
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     BEYOND,
+    Attention,
     Condition,
     DecoderDrafter,
     DecoderTarget,
@@ -62,10 +63,38 @@ def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> 
     return torch.cat((before, table, after))
 
 
-def rotate_pairs(qkv: Tensor, rotation: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rotate adjacent pairs: see `llama.Rotate`."""
-    turned = torch.view_as_complex(qkv.unflatten(-1, (-1, 2))) * rotation
-    return torch.view_as_real(turned).flatten(-2).to(dtype)
+def in_halves(rows: Tensor, heads: int) -> Tensor:
+    """Order rows [heads * d, ...] so that adjacent pairs of each head become (i, i + d / 2)."""
+    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _read_pairs(module: Any, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    for name in (f"{prefix}q_proj.weight", f"{prefix}k_proj.weight"):
+        if name in state:
+            state[name] = in_halves(state[name], module.heads)
+
+
+def _write_pairs(module: Any, state: dict[str, Tensor], prefix: str, _: object) -> None:
+    for name in (f"{prefix}q_proj.weight", f"{prefix}k_proj.weight"):
+        if name in state:
+            state[name] = paired(state[name], module.heads)
+
+
+class PairedAttention(Attention):
+    """Attention whose published queries and keys turn in adjacent pairs.
+
+    Its weights turn by halves, as all do here, and its state is as published. Scores sum over a
+    whole head, so that they do not depend on the order.
+    """
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(dim, heads)
+        self.register_load_state_dict_pre_hook(_read_pairs)
+        self.register_state_dict_post_hook(_write_pairs)
+
+
+class PairedLayer(Layer):
+    attention = PairedAttention
 
 
 # -- the target
@@ -103,7 +132,7 @@ class LlamaGen(DecoderTarget):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.cls_embedding = CaptionEmbedding(config)
         self.layers = nn.ModuleList(
-            Layer(config.dim, config.heads, config.ffn, config.eps, rotate_pairs)
+            PairedLayer(config.dim, config.heads, config.ffn, config.eps)
             for _ in range(config.layers)
         )
         self.norm = RMSNorm(config.dim, config.eps)
@@ -209,7 +238,7 @@ class Drafter(DecoderDrafter):
             nn.init.zeros_(self.fc_own.weight)
         # one layer, published under the name of a list
         sizes = config.dim, config.heads, config.ffn, config.eps
-        self.layers = nn.ModuleList([Layer(*sizes, rotate_pairs, norm_before=False)])
+        self.layers = nn.ModuleList([PairedLayer(*sizes, norm_before=False)])
         self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def rope_table(self) -> Tensor:

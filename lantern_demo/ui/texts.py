@@ -124,7 +124,8 @@ NO_VANILLA = (
     "Repeating gives speedups, so it needs a run with Vanilla. Choose Vanilla in Settings and draw."
 )
 LOADING_FIRST = (
-    "Loading the model. You can press Draw now; the race starts as soon as the model is loaded."
+    "Loading the model. You can press Draw now; the race starts as soon as the model is loaded. "
+    "A GPU compiles its kernels meanwhile, which no time includes."
 )
 RACING = "Live on this machine."
 STOPPED_RACE = "Only a part of this race was drawn."

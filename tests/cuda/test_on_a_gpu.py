@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from test_kernels import ALIKE, prints
 
 from examples.gpu import TimedModel, timed_model, without_graphs
-from lantern_demo.decoding import sampling, switch
+from lantern_demo.decoding import switch
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
@@ -40,21 +41,28 @@ def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(
 
 
 def test_kernels_give_the_tokens_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32, where rounding leaves the tokens as they are."""
-    cuda = torch.device("cuda")
-    monkeypatch.setattr(sampling, "kernels", None)
-
-    def tokens() -> list[list[int]]:
-        own = timed_model("llamagen-t2i-256", cuda, small=True)
-        runs = [own.decoded(method, tokens=TOKENS, seed=4) for method in METHODS]
-        assert {run.runner_reason for run in runs} == {""}
-        return [run.tokens for run in runs]
-
-    modules = tokens()
-    monkeypatch.setattr(switch, "wanted", lambda: True)
+    """In float32, where rounding leaves the tokens as they are; exact methods draw vanilla's."""
+    cuda = torch.device("cuda", 0)
     if not switch.on(cuda):
-        pytest.skip(switch.reason)
-    assert tokens() == modules and sampling.kernels is not None
+        pytest.skip(switch.reason or "kernels are off, or not for this card")
+    own = timed_model("llamagen-t2i-256", cuda, small=True)
+    assert own.target.fused and own.drafter.fused  # type: ignore[attr-defined]
+
+    def tokens() -> dict[str, list[int]]:
+        runs = {name: own.decoded(name, tokens=TOKENS, seed=4) for name in METHODS}
+        assert {run.runner_reason for run in runs.values()} == {switch.reason}
+        return {name: run.tokens for name, run in runs.items()}
+
+    kernels = tokens()
+    monkeypatch.setattr(switch, "reason", "off for a comparison")
+    assert tokens() == kernels
+    exact = [name for name, method in METHODS.items() if method.lossless]
+    assert len(exact) > 1 and all(kernels[name] == kernels["vanilla"] for name in exact)
+
+
+@pytest.mark.parametrize("program", ALIKE)
+def test_kernels_compute_what_the_modules_do(program: str) -> None:
+    assert prints(program, "cuda") == "alike\n"
 
 
 def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
