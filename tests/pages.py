@@ -91,35 +91,37 @@ def open_page(page: Page, address: str) -> None:
     page.goto(address)
     page.locator("#draw").wait_for()
     page.locator("#stage .lane").first.wait_for()
-    if "=" in address:
-        # the link's form is there
-        expect(page.locator("#status")).not_to_contain_text(texts.READY_RECORDED)
-    else:
+    if "=" not in address:
         expect(page.locator("#table")).to_contain_text("LANTERN++")
 
 
 def settings(page: Page) -> None:
-    """Open the bar at the side."""
+    """Open the tab of settings."""
     page.locator("#open-settings").click()
-    expect(page.locator("#knob-lantern_k")).to_be_in_viewport(ratio=1)
+    expect(page.locator("#knob-lantern_k")).to_be_visible()
 
 
 def only(page: Page, *methods: str) -> None:
-    """Leave only these of the usual methods chosen, and close the bar again."""
+    """Leave only these methods chosen, and go back to the top of the page."""
     settings(page)
     for method in DEFAULT:
         label = METHODS[method].label
         page.locator("#methods").get_by_label(label, exact=True).set_checked(method in methods)
-    page.get_by_role("button", name="Toggle Sidebar").click()
-    expect(page.locator("#knob-lantern_k")).not_to_be_in_viewport()
+    page.evaluate("scrollTo(0, 0)")
 
 
 def type_prompt(page: Page, prompt: str) -> None:
     """Write a prompt in the line of text, which stands in place of the lists."""
     field = page.locator("#prompt :is(textarea, input)")
     if not field.is_visible():
-        page.locator("#type").click()
+        choose(page, "Thing", texts.TYPE)
     field.fill(prompt)
+
+
+def choose(page: Page, part: str, option: str) -> None:
+    """Choose an entry of one of the lists of words."""
+    page.get_by_role("listbox", name=part).click()
+    page.get_by_role("option", name=option, exact=True).click()
 
 
 def draw(page: Page) -> None:
@@ -129,7 +131,7 @@ def draw(page: Page) -> None:
 def drawn(page: Page, lanes: int) -> None:
     """Wait for the end of a run that draws so many lanes."""
     over = f"[...document.querySelectorAll('#stage .lane[data-done]')].length === {lanes}"
-    live = "document.querySelector('#stage .source').dataset.kind === 'live'"
+    live = "window.lanternRun?.source.kind === 'live' && !document.body.matches('.racing')"
     page.wait_for_function(f"{over} && {live}")
     expect(page.locator("#draw")).to_be_visible()
 
@@ -215,7 +217,7 @@ def faults_of(page: Page, what: str) -> None:
 def tab_of(page: Page, title: str) -> None:
     """Open one of the tabs below the stage, all of which a wide window shows."""
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.locator("#results").get_by_role("tab", name=title, exact=True).click()
+    page.locator("#tabs").get_by_role("tab", name=title, exact=True).click()
 
 
 def look_at(page: Page, method: str) -> None:
@@ -226,7 +228,7 @@ def look_at(page: Page, method: str) -> None:
 
 def save(page: Page, button: str, path: Path) -> Path:
     """Press a button that hands out a file -> where the file is now."""
-    tab_of(page, texts.SHARE_TAB)
+    tab_of(page, texts.NUMBERS_TAB)
     with page.expect_download() as download:
         page.locator(button).click()
     download.value.save_as(path)

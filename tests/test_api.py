@@ -27,7 +27,8 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.api import answers
-from lantern_demo.ui.form import choices, first_knobs, other_knobs
+from lantern_demo.ui.ask import add_sentence
+from lantern_demo.ui.form import add_settings
 from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
 
@@ -229,18 +230,19 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_service: Ser
             call()
         return str(refused.value)
 
+    info = tiny_service.offered()[tiny_service.default]
     with gr.Blocks():
-        boxes = first_knobs(tiny_service) | other_knobs(tiny_service)
-        boxes |= {"seed": choices(tiny_service)[2]}
+        form = add_settings(tiny_service, add_sentence(info))
+    boxes = form.knobs | {"seed": form.seed}
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [
             partial(Settings, **{name: value}),
             partial(tiny_service.request, "a lantern", None, None, {name: value}),
         ]
-        asked = link.read({name: str(value)}, "tiny", tiny_service.offered())
-        (told,) = {*(sentence(way) for way in ways), asked.refused[name] if asked else ""}
+        ways.append(partial(link.read, {name: str(value)}, info))
+        (told,) = {sentence(way) for way in ways}
         assert told.startswith(f"{name} must be ") and f"got {value!r}" in told
-        box, limit = boxes[name], KNOBS[name].limit
+        box, limit = boxes.get(name), KNOBS[name].limit
         if isinstance(box, gr.Slider):
             assert limit is not None and (box.minimum, box.maximum) == (limit.low, limit.high)
         elif isinstance(box, gr.Number):

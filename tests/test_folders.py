@@ -243,7 +243,7 @@ def test_a_model_without_its_drafter_says_so(
         offer = Client(url, verbose=False).predict(api_name="/models")
         events = {event.name: event.fn for event in page.fns.values()}
         shown = list(events["arrive"]())[-1]
-        assert events["first"](SimpleNamespace(query_params={}))
+        assert events["first"]("navigate", SimpleNamespace(query_params={}))
     warning = health["warning"]
     reason = f"the folder pretrained_models holds no drafter of {TEXT_ID}: none of drafter/"
     assert warning == offer["warning"] and reason in warning

@@ -4,19 +4,15 @@ for.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
-from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.look_alikes import AROUND, DRAFTS, LIKED, LookAlikes
-from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
-from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
@@ -179,26 +175,3 @@ def test_looking_over_http(server: str) -> None:
     assert post(data=place(cell=TOKENS)).json()["error"].startswith("The place must have")
     for name in ("__init__", "postprocess", "", "look.__globals__"):
         assert post(fn_name=name).status_code == 404
-
-
-def test_finished_runs_are_found_by_their_names_alone() -> None:
-    runs, shown = FinishedRuns(most=3), recorded_runs()[0]
-    names = [runs.keep(shown.record, shown.pictures) for _ in range(4)]
-    assert len(set(names)) == 4 and all(len(name) == 12 for name in names)
-    assert runs.get(names[0]) is None, "the oldest goes first"
-    found = runs.get(names[3])
-    assert found is not None and found.record == shown.record and found.pictures == shown.pictures
-    for other in ("", names[3][:-1], names[3] + " ", "../" + names[3], "\ud800", "x" * 10**6):
-        assert runs.get(other) is None
-
-
-def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: Path) -> None:
-    service, w, event = page_of(tiny_model, load_record)
-    form = event.fn.args[2]
-    shown = recorded_runs()[0]
-    kept = w.finished.keep(shown.record, shown.pictures)
-    for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):
-        updates = from_link(service, w, form, {"run": name}) or {}
-        assert texts.READY_GONE in updates[w.status] and w.result not in updates
-        assert shown.record["prompt"] not in updates[w.stage]
-    assert shown.record["prompt"] in (from_link(service, w, form, {"run": kept}) or {})[w.stage]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from lantern_demo.runs.metrics import acceptance, of_events, pooled
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.ui.recorded import read_record
+from lantern_demo.runs.record import parsed
 
 # By hand: a chain of three drafts in five steps, and a last step without drafts.
 DRAFTED, ACCEPTED = [3, 3, 3, 3, 3, 0], [0, 3, 1, 0, 1, 0]
@@ -64,5 +62,5 @@ def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> Non
         assert 1 < told["mean_acceptance_length"] <= 1 + told["num_spec_tokens"]
     # a record from before has none, and gets it from its steps
     del entry["speculative_decoding"]
-    read = read_record(json.dumps(done.record).encode())
+    read = parsed(done.record)
     assert read["methods"][method]["speculative_decoding"] == told

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
-from tiny import page_of
 
 from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
@@ -28,17 +23,7 @@ from lantern_demo.scenes import (
     THING_PLACES,
     WORDINGS,
 )
-from lantern_demo.settings.knobs import ON_THE_FORM
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
-from lantern_demo.ui.components import Updates, Widgets
-from lantern_demo.ui.link import query
-from lantern_demo.ui.model_choice import Form
-from lantern_demo.ui.recorded import recorded_runs
-from lantern_demo.ui.restore import from_link, load_record, show_example, show_first
-from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.service import Service
 
 INFO = REGISTRY["lantern-scenes"]
 BOOK = phrasebook(INFO)
@@ -202,129 +187,3 @@ def test_only_a_model_of_few_words_completes(tmp_path: Path) -> None:
 def test_words_that_are_left_out_are_named_once_and_few() -> None:
     assert texts.named_words(["cat", "cat", ".", "?!", "\U0001f3ee"]) == ["cat", "\U0001f3ee"]
     assert texts.named_words(f"w{number}" for number in range(50))[-1] == "w7"
-
-
-@pytest.fixture(scope="module")
-def demo(folder: Path) -> tuple[Service, Widgets, Form]:
-    service, w, event = page_of(folder, load_record)
-    service.wait()
-    return service, w, event.fn.args[2]
-
-
-class Visitor:
-    """Presses Draw as the page does: with what the results are of."""
-
-    def __init__(self, service: Service, w: Widgets, form: Form) -> None:
-        self.service, self.w, self.form = service, w, form
-        self.seed: Any = 7
-        self.drawn = ""  # the prompt of the latest run
-        self.result = Shown()
-
-    def fills(self, updates: dict[Any, Any]) -> None:
-        self.seed = updates.get(self.w.seed, self.seed)
-        self.result = updates.get(self.w.result, self.result)
-
-    def presses(self, prompt: str, locked: bool, knobs: list[Any]) -> Iterator[Updates]:
-        """Press Draw with a typed prompt and vanilla alone."""
-        s, model = self.form.sentence, self.service.default
-        asked = (self.seed, locked, self.result, True, prompt, *["" for _ in s.lists], *knobs)
-        return draw(self.service, self.w, s, model, ["vanilla"], [], *asked)
-
-    def draws(
-        self, prompt: str = "two red lanterns", locked: bool = False, top_k: int | None = None
-    ) -> tuple[int, str]:
-        """The seed of the run, and all that the status said."""
-        knobs = [top_k if name == "top_k" else None for name in ON_THE_FORM]
-        answers = list(self.presses(prompt, locked, knobs))
-        (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
-        self.fills(settle(self.service, self.w, shown, []))
-        self.drawn = shown.record["prompt"]
-        assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
-        return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
-
-
-@pytest.fixture
-def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
-    """A visitor whose new seeds are 1000, 1001 and so on."""
-    new = iter(range(1000, 2000))
-    monkeypatch.setattr(
-        "lantern_demo.ui.compare.secrets.randbelow",
-        lambda below: next(new) if below == NEW_SEEDS else 0,
-    )
-    return Visitor(*demo)
-
-
-def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
-    seed, told = visitor.draws()
-    assert seed == 7 and "Drawing with seed 7." in told
-    seed, told = visitor.draws()
-    assert seed == 1000 and "Drawing with a new seed 1000." in told
-    assert visitor.draws()[0] == 1001
-    assert visitor.draws(locked=True)[0] == 1001
-    assert visitor.draws("  two   red lanterns ")[0] == 1002, "white space changes nothing"
-
-
-def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) -> None:
-    assert visitor.draws()[0] == 7
-    assert visitor.draws("two blue lanterns")[0] == 7
-    assert visitor.draws("two blue lanterns", top_k=50)[0] == 7
-    visitor.seed = 9
-    assert visitor.draws("two blue lanterns", top_k=50)[0] == 9
-    assert visitor.draws("two blue lanterns", top_k=50)[0] == 1000
-
-
-def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> None:
-    """Or its pictures would look as if nothing had happened, whatever model or settings the
-    recording has.
-    """
-    prompt, _ = texts.EXAMPLES[0]
-    visitor.fills(show_first(visitor.service, visitor.w))
-    assert visitor.draws(prompt)[0] == 1000
-    picked = show_example(visitor.service, visitor.w, visitor.form, 0)
-    assert picked[visitor.w.seed] == 7 and visitor.form.locked not in picked
-    visitor.fills(picked)
-    assert visitor.draws(prompt, locked=True)[0] == 7
-    visitor.fills(picked)
-    assert visitor.draws("two blue lanterns")[0] == 7, "another prompt is another picture"
-    visitor.fills(picked)
-    visitor.seed = 8
-    assert visitor.draws(prompt)[0] == 8
-
-
-def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
-    filled = from_link(
-        visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"}
-    )
-    visitor.fills(filled)
-    assert visitor.draws("two blue lanterns")[0] == 7
-    assert visitor.draws("two blue lanterns")[0] == 1000
-
-
-def test_a_value_that_a_link_may_not_have_is_no_markup(visitor: Visitor) -> None:
-    """Gradio reads Markdown beside a field; the line below the buttons is text."""
-    evil = "[Log in](https://example.org)"
-    updates = from_link(visitor.service, visitor.w, visitor.form, {"tree": evil}) or {}
-    told = updates[visitor.form.knobs["tree"]]["info"]
-    assert told.startswith(texts.NOT_AS_LINKED) and "example.org" not in told
-    assert "example.org" in updates[visitor.w.status]
-
-
-def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
-    visitor.draws()
-    w, knobs = visitor.w, [None] * len(ON_THE_FORM)
-    begun, answer = visitor.presses("a zebra", False, knobs)
-    assert begun == {w.waits: False} and list(answer) == [w.status]
-    assert visitor.draws()[0] == 1000, "a refusal in between is no change"
-
-
-@pytest.mark.parametrize(("changes", "phase"), [({}, "done"), ({"seed": "9"}, "asked")])
-def test_a_link_shows_no_recording_but_its_own(
-    visitor: Visitor, changes: dict[str, str], phase: str
-) -> None:
-    service, w, form = visitor.service, visitor.w, visitor.form
-    record = recorded_runs()[1].record
-    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:])) | changes
-    updates = from_link(service, w, form, asked) or {}
-    lanes = json.loads(updates[w.stage])["lanes"]
-    assert {lane["id"]: lane["phase"] for lane in lanes} == dict.fromkeys(record["order"], phase)
-    assert (w.result in updates) == (phase == "done")

@@ -4,7 +4,6 @@ be run.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sys
@@ -33,11 +32,10 @@ from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
 from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
-from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files, texts
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
-from lantern_demo.ui.restore import _redrawn
+from lantern_demo.ui.form import OTHERS
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Frame, Service
 
@@ -307,9 +305,11 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
-    service, _, sentence = event.fn.args
-    fields = [True, PROMPT, *["" for _ in sentence.lists], *[None for _ in ON_THE_FORM]]
-    return list(event.fn(service.default, list(DEFAULT), [], 3, False, Shown(), *fields))
+    service, _, form = event.fn.args
+    preset = service.loaded[service.default].defaults.as_dict()
+    knobs, others = [preset[name] for name in form.knobs], {name: preset[name] for name in OTHERS}
+    lists = ["" for _ in form.sentence.lists]
+    return list(event.fn(list(DEFAULT), 3, Shown(), others, True, PROMPT, *lists, *knobs))
 
 
 @pytest.mark.slow
@@ -412,17 +412,3 @@ def test_one_thread_computes_whichever_asks(
         found.append(item)
     assert [item.method for item in found if isinstance(item, Generation)] == ["vanilla", "eagle1"]
     assert len(set(threads)) == 1 and threads[0].startswith("device")
-
-
-def test_pictures_of_a_record_say_by_what_they_differ(tiny_service: Service) -> None:
-    service = tiny_service
-    record = service.pipeline(service.default).generate("a lantern", "vanilla", seed=3).record
-    entry = record["methods"]["vanilla"]
-    images = service.pictures(record["model"]["id"], [entry["token_ids"]])
-    assert images[0].size == (256, 256)
-    assert _redrawn(service, record, images) == []
-    spoilt = copy.deepcopy(record)
-    spoilt["methods"]["vanilla"]["image_sha256"] = "0" * 64
-    assert _redrawn(service, spoilt, images) == [texts.REDRAWN]
-    spoilt["model"]["trained"] = {**record["model"]["trained"], "picture": {"step": 5}}
-    assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]

@@ -22,7 +22,6 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar
 
 import spaces
-from PIL import Image
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
@@ -33,7 +32,6 @@ from lantern_demo.models.families import dtype_of
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, info_of, load
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import same_decoder
 from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
@@ -51,7 +49,6 @@ MOST_LEASED = 80
 # Seconds until the first step: a lent GPU starts a process, and the gigabytes of a published model
 # are moved there.
 SMALL_STARTS, LARGE_STARTS = 4, 10
-REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # the first part to be made ready
 
 Result = TypeVar("Result")
@@ -124,7 +121,6 @@ class Service:
         # A no-op except on ZeroGPU, where one lease of the device spans all methods of a
         # comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
-        self._redraw = spaces.GPU(duration=REDRAW_LEASE)(self._pictures)
 
     def _load_first(self, model: str | Path) -> None:
         try:
@@ -308,26 +304,6 @@ class Service:
             return None
         return pipe.palette().numpy().tobytes()
 
-    def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        """Return the pictures of token ids.
-
-        Raise ValueError if the model is not loaded, or the ids are not its own.
-        """
-        pipe = self.loaded.get(model)
-        if pipe is None:
-            raise ValueError(f"{model} is not loaded here")
-        codes = len(pipe.networks.tokenizer.codebook)
-        if any(len(ids) != pipe.info.tokens or max(ids) >= codes for ids in tokens):
-            raise ValueError(
-                f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others"
-            )
-        with self._turn:
-            return self._compute(self._redraw, model, tokens)
-
-    def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
-        """Return whether a loaded model draws with the network of a record, by its `trained`."""
-        return same_decoder(self.loaded[model].networks.trained, trained)
-
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
         """Return the result of a short call in the thread that computes, or None during a run.
 
@@ -347,9 +323,6 @@ class Service:
         still connected.
         """
         return self._worker.submit(copy_context().run, call, *args).result()
-
-    def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
-        return [self.loaded[model].decode_image(ids) for ids in tokens]
 
     def _frames(
         self, request: Request, previews: bool

@@ -1,0 +1,252 @@
+"""The fields of the page: what they show for a model, a prompt and a link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from published import ANOLE_ID, TEXT_ID
+from tiny import page_of
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.scenes import SURE, worded
+from lantern_demo.settings.knobs import DEFAULT_SEED
+from lantern_demo.settings.settings import Settings
+from lantern_demo.ui import texts
+from lantern_demo.ui.api import _models
+from lantern_demo.ui.ask import LISTED, TYPE, chosen, filled, nearest
+from lantern_demo.ui.compare import NEW_SEEDS, draw, settle
+from lantern_demo.ui.components import Updates, Widgets
+from lantern_demo.ui.form import FIELDS, OTHERS, Form, choose, published
+from lantern_demo.ui.link import query
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.restore import RELOAD, from_link, show_first, show_run
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.service import Service
+
+INFO = REGISTRY["lantern-scenes"]
+
+
+@pytest.fixture(scope="module")
+def demo(folder: Path) -> tuple[Service, Widgets, Form]:
+    service, w, event = page_of(folder, draw)
+    service.wait()
+    return service, w, event.fn.args[2]
+
+
+@pytest.fixture(scope="module")
+def form(demo: tuple[Service, Widgets, Form]) -> Form:
+    return demo[2]
+
+
+# -- models
+
+
+def test_a_published_model_is_offered_with_what_it_needs(demo: tuple[Service, Any, Any]) -> None:
+    listed = next(one for one in _models(demo[0])()["models"] if one["id"] == ANOLE_ID)
+    assert (listed["tokens"], listed["image_size"]) == (1024, 512)
+    assert listed["unavailable_methods"] == [] and listed["needs"]["download_bytes"] > 2**33
+
+
+def test_a_stranger_starts_no_download_on_a_space(
+    demo: tuple[Service, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPACE_ID", "someone/something")
+    monkeypatch.setattr("lantern_demo.ui.service.load", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(ValueError, match="cannot run here: this Space"):
+        demo[0].pipeline(TEXT_ID)
+
+
+# -- prompts
+
+
+def shown(form: Form, updates: Updates) -> dict[str, Any]:
+    """The updates of the lists and of the line of text, by name."""
+    s = form.sentence
+    return {"prompt": updates[s.prompt], "typing": updates[s.typing]} | {
+        part: updates[one] for part, one in s.lists.items()
+    }
+
+
+def picked(form: Form, **said: str) -> dict[str, Any]:
+    lists = [said.get(part, "") for part in form.sentence.lists]
+    return shown(form, chosen(form.sentence, INFO, *lists))
+
+
+def test_a_chosen_thing_stands_where_it_is_drawn_surely(form: Form) -> None:
+    """Only such places and times are offered for it, and one of it."""
+    found = picked(
+        form, count="three", colour="red", thing="fox", place="over a lake", time="at dusk"
+    )
+    assert not found["colour"]["visible"] and not found["prompt"]["visible"]
+    values = {part: found[part]["value"] for part in LISTED if found[part]["visible"]}
+    assert worded(values) == "one fox on a lake at dusk"
+    options = {part: [value for _, value in found[part]["choices"]] for part in LISTED}
+    assert options["place"] == ["on a plain", "on a lake"] and options["time"] == ["at dusk"]
+    assert options["count"] == ["one"]
+    assert set(options["thing"]) == {"lantern", *SURE, TYPE} and options["thing"][-1] == TYPE
+
+
+def test_back_to_lanterns_all_is_offered_again(form: Form) -> None:
+    found = picked(form, count="one", thing="lantern", place="on a plain", time="at dusk")
+    assert all(found[part]["visible"] for part in LISTED)
+    assert len(found["place"]["choices"]) == 1 + 3 + 1, "any, the three, and the one that is shown"
+
+
+def test_type_is_an_entry_of_the_things(form: Form) -> None:
+    found = picked(form, count="two", thing=TYPE, time="at night")
+    assert found["typing"] and found["prompt"]["visible"]
+    assert found["prompt"]["value"] == "two lanterns at night"
+    assert not any(found[part]["visible"] for part in LISTED)
+
+
+def test_a_prompt_with_a_moon_is_shown_as_text(form: Form) -> None:
+    moon = "one fox on a plain at dusk with a full moon"
+    for prompt, typing in (("one fox on a plain at dusk", False), (moon, True), ("a fox", True)):
+        assert shown(form, filled(form.sentence, INFO, prompt))["typing"] == typing
+    assert nearest(INFO, "a fox") == "one fox on a plain at dusk"
+
+
+def test_paper_settings_fill_the_fields_and_the_rest(demo: tuple[Service, Widgets, Form]) -> None:
+    service, _, form = demo
+    found = published(service, form.seed, form.knobs, form.others)  # type: ignore[arg-type]
+    assert set(form.knobs) == set(FIELDS)
+    assert found[form.knobs["tree"]] == "paper" and found[form.others]["neighbours"] == "raw"
+    assert set(found[form.others]) == set(OTHERS)
+    assert texts.PAPER_SLOW in str(found[form.seed]), "before Draw"
+
+
+# -- Draw, and its seed
+
+
+class Visitor:
+    """Presses Draw as the page does: with what the results are of."""
+
+    def __init__(self, service: Service, w: Widgets, form: Form) -> None:
+        self.service, self.w, self.form = service, w, form
+        self.seed: Any = DEFAULT_SEED
+        self.result = Shown()
+
+    def fills(self, updates: dict[Any, Any]) -> None:
+        self.seed = updates.get(self.w.seed, self.seed)
+        self.result = updates.get(self.w.result, self.result)
+
+    def presses(self, prompt: str, k: int) -> Iterator[Updates]:
+        """Press Draw with a typed prompt and vanilla alone."""
+        form, settings = self.form, Settings(lantern_k=k).as_dict()
+        lists, knobs = ["" for _ in form.sentence.lists], [settings[name] for name in form.knobs]
+        others = {name: settings[name] for name in OTHERS}
+        asked = (["vanilla"], self.seed, self.result, others, True, prompt, *lists, *knobs)
+        return draw(self.service, self.w, form, *asked)
+
+    def draws(self, prompt: str = "two red lanterns", k: int = 10) -> tuple[int, str]:
+        """The seed of the run, and all that the status said."""
+        answers = list(self.presses(prompt, k))
+        (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
+        self.fills(settle(self.service, self.w, shown, []))
+        assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
+        return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
+
+
+@pytest.fixture
+def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
+    """A visitor whose new seeds are 1000, 1001 and so on."""
+    new = iter(range(1000, 2000))
+    monkeypatch.setattr(
+        "lantern_demo.ui.compare.secrets.randbelow",
+        lambda below: next(new) if below == NEW_SEEDS else 0,
+    )
+    return Visitor(*demo)
+
+
+def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
+    seed, told = visitor.draws()
+    assert seed == 7 and "Drawing with seed 7." in told
+    seed, told = visitor.draws()
+    assert seed == 1000 and "Drawing with a new seed 1000." in told
+    assert visitor.draws("  two   red lanterns ")[0] == 1001, "white space changes nothing"
+
+
+def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) -> None:
+    assert visitor.draws()[0] == 7
+    assert visitor.draws("two blue lanterns")[0] == 7
+    assert visitor.draws("two blue lanterns", k=50)[0] == 7
+    visitor.seed = 9
+    assert visitor.draws("two blue lanterns", k=50)[0] == 9
+    assert visitor.draws("two blue lanterns", k=50)[0] == 1000
+
+
+def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> None:
+    """Or its pictures would look as if nothing had happened."""
+    service, w, form = visitor.service, visitor.w, visitor.form
+    prompt, seed = texts.EXAMPLES[0]
+    visitor.fills(show_first(service, w))
+    visitor.seed = seed
+    assert visitor.draws(prompt)[0] == 1000
+    visitor.fills(show_run(service, w, form, Shown(), [], 0))
+    assert visitor.seed in (seed, 1000)
+
+
+def test_a_refused_prompt_is_no_run_and_has_a_way_out(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor.draws()
+    w = visitor.w
+    monkeypatch.setattr(type(visitor.service), "offered", lambda _: {visitor.service.default: INFO})
+    monkeypatch.setattr(visitor.service.loaded[visitor.service.default], "info", INFO)
+    begun, refused, offers = visitor.presses("a zebra", 10)
+    assert begun[w.waits] is False and "draws lanterns and cat" in str(refused[w.status])
+    assert offers[w.offers]["visible"] and len(offers[w.offers]["choices"]) == 4
+
+
+# -- links
+
+
+def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]) -> None:
+    service, w, form = demo
+    asked = {"prompt": "two blue lanterns", "seed": "9", "top_p": "0.5"}
+    for came_by, go, words in (
+        ("navigate", "draw", texts.READY_LINK),
+        (RELOAD, "", texts.RELOADED),
+    ):
+        found = from_link(service, w, form, asked, came_by) or {}
+        assert (found[w.go], found[form.seed]) == (go, 9) and words in found[w.status]
+        assert found[form.others]["top_p"] == 0.5
+    assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
+
+
+def test_a_bad_link_shows_the_recording_and_a_sentence(
+    demo: tuple[Service, Widgets, Form],
+) -> None:
+    service, w, form = demo
+    evil = "[Log in](https://example.org)"
+    found = from_link(service, w, form, {"tree": evil}, "navigate") or {}
+    assert "Draft tree must be one of" in found[w.status] and w.go not in found
+
+
+def test_a_recordings_link_shows_the_recording(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, w, form = demo
+    record = recorded_runs()[1].record
+    link = query(record, Settings(**INFO.preset))
+    monkeypatch.setattr(type(service), "offered", lambda _: {"lantern-scenes": INFO})
+    monkeypatch.setattr(service, "default", "lantern-scenes")
+    found = from_link(service, w, form, dict(parse_qsl(link[1:])), "navigate") or {}
+    assert found[w.result].record == record and w.go not in found
+    changed = from_link(service, w, form, dict(parse_qsl(link[1:])) | {"seed": "99"}, "navigate")
+    assert changed is not None and changed[w.go] == "draw"
+
+
+def test_a_model_without_a_drafter_offers_the_methods_that_it_has(
+    demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, _, form = demo
+    alone = {name: None for name in METHODS if name not in ("vanilla", "sjd")}
+    monkeypatch.setattr(type(service), "unavailable", lambda *_: alone)
+    found = choose(service, form)[form.methods]
+    assert [value for _, value in found["choices"]] == ["vanilla", "sjd"] and found["value"]
