@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from runs import decode, small
-from tables import ChainDrafter, ChainTarget
+from tables import ChainDrafter, ChainTarget, TableDrafter, TableTarget
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.evidence import with_evidence
+from lantern_demo.decoding.evidence import tried_drafts, with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Rule
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import trial_of
 from lantern_demo.settings.settings import Settings, choice_of
@@ -72,10 +73,10 @@ def named(value: Any) -> str:
 def drawn(
     pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]
 ) -> tuple[dict[str, Any], Evidence]:
-    """The events of a run, and the words for them."""
+    """A run's part of its record, and the words for it."""
     settings = ASKED[asked] | noise
     entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
-    return entry["events"], evidence_of(Settings(**settings), method, entry)
+    return entry, evidence_of(Settings(**settings), method, entry)
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
@@ -94,8 +95,8 @@ def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
 def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accepted(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
-    events, words = drawn(pipe, method, asked, OWN)
-    greedy = words.greedy
+    entry, words = drawn(pipe, method, asked, OWN)
+    events, greedy = entry["events"], words.greedy
     found = 0
     for tree, tried in zip(events["trees"], events["trials"], strict=True):
         for node, p, counted, limit in tried:
@@ -106,7 +107,7 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
     cases = words.cases()
     before = 0
     for after, tree, rows in zip(
-        events["committed"], events["trees"], words.trials(events), strict=True
+        events["committed"], events["trees"], words.trials(entry), strict=True
     ):
         kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
         for node, case, own, counted, limit in rows:
@@ -124,42 +125,71 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
 def test_with_shared_noise_a_verdict_is_what_was_compared(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
-    events, words = drawn(pipe, method, asked, SAME)
-    cases = words.cases()
+    entry, words = drawn(pipe, method, asked, SAME)
+    events, cases = entry["events"], words.cases()
     before, found = 0, 0
-    for after, tree, held, rows in zip(
-        events["committed"], events["trees"], events["compared"], words.trials(events), strict=True
+    for after, tree, rows in zip(
+        events["committed"], events["trees"], words.trials(entry), strict=True
     ):
         kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-        by_node = {node: numbers for node, *numbers in held}
         for node, case, token in rows:
-            own, near, _ = by_node[node]
-            draft = tree["tokens"][node]
             assert {"exact": "e", "refused": None}[case] == kept.get(node)
-            assert (case == "exact") == (near == 0) == (token == draft) and own == token
-            assert (case == "refused") == (near == -1) == (node not in tree["path"])
+            assert (case == "exact") == (token == tree["tokens"][node]) == (node in tree["path"])
             said = cases[case]["said"].format(token)
             assert ("this very piece" in said) == (case == "exact")
             assert (str(token) in said) == (case != "exact")
             found += 1
         assert set(kept) <= {row[0] for row in rows}, "every accepted draft was compared"
         before = after
-    assert found
+    assert found and not any(events["trials"])
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("eagle1", {}),
+        ("eagle2", {}),
+        ("eagle2", {"draft_nodes": 20, "draft_depth": 3}),
+        ("sjd", {}),
+    ],
+)
+def test_the_targets_own_draws_follow_from_tree_and_tokens(
+    method: str, changes: dict[str, Any], greedy: bool
+) -> None:
+    """What the device compared, also where filters leave fewer tokens than a tree has children."""
+    target = TableTarget(8, seed=3)
+    sampling = Sampling(0.0) if greedy else Sampling(top_k=2)
+    knobs = {"noise": "shared", "sampling": sampling, "num_tokens": 30, **small(method, **changes)}
+    *steps, _ = decode(target, TableDrafter(target), torch.tensor([1, 2]), **knobs)
+    refused = 0
+    for step in (step for step in steps[:-1] if step.kept is not None):
+        tree, out = step.kept
+        path, tried = out.path.tolist(), list(tried_drafts(step.parents, step.path))
+        for i, (node, drawn) in enumerate(zip(path, step.tokens, strict=False)):
+            children = [child for child in tree.children[node].tolist() if child >= 0]
+            accepted = i + 1 < len(step.path)
+            sent = children.index(path[i + 1]) + 1 if accepted else len(children)
+            assert drawn == int(out.target_tokens[node]) and len(tried[i]) == sent
+            assert [step.tree_tokens[child] == drawn for child in tried[i]] == (
+                [False] * (sent - 1) + [accepted] if sent else []
+            )
+            refused += sent > 0 and not accepted
+    assert refused
 
 
 def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
     target = ChainTarget(torch.zeros(6, 6), torch.zeros(6, 6))
-    ways = {"independent": (small("lantern++"), "judged"), "shared": (small("eagle1"), "compared")}
-    for noise, (way, told) in ways.items():
+    for noise, way in {"independent": small("lantern++"), "shared": small("eagle1")}.items():
         table = torch.tensor([[y for y in range(6) if y != x] for x in range(6)])
         knobs = {"num_tokens": 12, "neighbours": table, "noise": noise, **way}
         *steps, _ = decode(target, ChainDrafter(target), torch.tensor([0]), **knobs)
         drafted = [step for step in steps if step.tree_tokens[1:]]
-        assert drafted and not any(step.judged or step.compared for step in steps)
+        assert drafted and not any(step.judged for step in steps)
         for step in drafted:
             asked = with_evidence(step)
-            assert getattr(asked, told) and asked.kept is None and with_evidence(asked) is asked
-            assert asked == replace(step, judged=asked.judged, compared=asked.compared)
+            assert bool(asked.judged) == (noise == "independent") and asked.kept is None
+            assert with_evidence(asked) is asked and asked == replace(step, judged=asked.judged)
 
 
 def test_a_rule_names_the_drafters_share_only_where_drafts_were_drawn_from_it() -> None:
@@ -181,7 +211,7 @@ def test_the_recorded_examples_agree_with_themselves() -> None:
         settings = Settings(**run.record["settings"])
         for name, entry in run.record["methods"].items():
             events = entry["events"]
-            trials = evidence_of(settings, METHODS[name], entry).trials(events)
+            trials = evidence_of(settings, METHODS[name], entry).trials(entry)
             for tree, rows in zip(events["trees"], trials, strict=True):
                 for node, case, *found in rows:
                     told += 1
@@ -202,13 +232,13 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
         "trees": [{"tokens": [], "parents": [], "path": []}, tree],
         "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
     }
-    assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [
+    entry = {"noise": "shared", "events": events, "token_ids": [1, 2]}
+    assert evidence_of(Settings(), METHODS["eagle1"]).trials(entry) == [
         [],
         [[1, "exact", 0.5, 0.5, 0.4]],
     ]
-    events["compared"] = [[], [[1, 2, 0, 1], [2, 3, 0, 1]]]
-    shared = evidence_of(Settings(), METHODS["eagle1"], {"noise": "shared", "events": events})
-    assert shared.trials(events) == [[], [[1, "exact", 2]]]
+    shared = evidence_of(Settings(), METHODS["eagle1"], entry)
+    assert shared.trials(entry) == [[], [[1, "exact", 2]]]
 
 
 def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:

@@ -119,14 +119,12 @@ def test_a_spoilt_record_is_refused(
         parsed(spoilt)
 
 
-def test_a_comparison_with_the_targets_draw_knows_two_outcomes(pipe: Pipeline) -> None:
-    """0, it is the draft, and -1, it is another token."""
+def test_a_record_of_an_older_version_is_read(pipe: Pipeline) -> None:
+    """It has `compared`, which follows from the trees and the tokens."""
     written = pipe.generate("a lantern", "eagle1", tree="small", seed=5).record
-    compared = written["methods"]["eagle1"]["events"]["compared"]
-    assert {near for step in compared for _, _, near, _ in step} == {0, -1}
-    compared[1][0][2] = 1
-    with pytest.raises(ValueError, match="compared must list a node of the tree, a token, 0 or -1"):
-        parsed(written)
+    older = copy.deepcopy(written)
+    older["methods"]["eagle1"]["events"]["compared"] = [[]]
+    assert parsed(older) == parsed(written)
 
 
 def test_what_is_no_record_is_refused() -> None:

@@ -124,8 +124,9 @@ def grown(probs: PathProbs, policy: DynamicTree) -> tuple[Tree, Tensor]:
 def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
     paths: list[tuple[int, ...]] = [()]
     for node in range(1, tree.size):
-        assert int(tree.parents[node]) < node
-        paths.append((*paths[int(tree.parents[node])], int(tokens[node])))
+        *_, parent, itself = tree.mask[node].nonzero()[:, 0].tolist()
+        assert parent < itself == node and int(tree.parents[node]) in (parent, node)
+        paths.append((*paths[parent], int(tokens[node])))
     return paths
 
 
@@ -159,6 +160,8 @@ def test_growth_from_filtered_distributions(kept: int) -> None:
             if path[:-1] in possible and math.isfinite(float(probs(path[:-1])[path[-1]])):
                 possible.add(path)
         check_tree(tree, paths, reachable=possible)
+        padding = [node for node in range(1, tree.size) if tree.parents[node] == node]
+        assert padding == [node for node, path in enumerate(paths) if path not in possible]
         assert bool(((tokens >= 0) & (tokens < 8)).all())
 
 

@@ -16,15 +16,6 @@ from .trees import Draft, Tree, VerifyOutput
 AcceptKind = Literal["exact", "relaxed", "target"]
 
 
-class Compared(NamedTuple):
-    """A draft that was compared with the target's own draw."""
-
-    node: int
-    drawn: int  # the token that the target drew there
-    near: int  # 0: it is the draft; -1: another token
-    tokens: int  # that stand for the draft: itself, 1
-
-
 class Judged(NamedTuple):
     """A draft that was tried: accepted when its score is above the threshold; greedy when it
     reaches it."""
@@ -52,9 +43,8 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    # the drafts that were tried, in order; set by `with_evidence`
+    # the drafts that a rule tried, in order; set by `with_evidence`
     judged: list[Judged] = field(default_factory=list)
-    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
     # of a step that was not captured, for `with_evidence`
     kept: Kept | None = field(default=None, repr=False, compare=False)
 
@@ -91,11 +81,18 @@ def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Ste
         parts.append(row[at : at + end])
         at += end
     path, tokens, relaxed, tree_tokens, parents = parts
+    path = path[: depth + 1]
     if size > 1 and any(row[at:]):
         raise FloatingPointError(NO_DRAFT_PROBS)
     if not 0 <= tokens[depth] < vocabulary:
         raise FloatingPointError(NO_PROBS)
     kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
+    drafts = [node for node, parent in enumerate(parents) if node == 0 or parent != node]
+    if len(drafts) < size:  # leave out padding
+        number = {node: new for new, node in enumerate(drafts)}
+        tree_tokens = [tree_tokens[node] for node in drafts]
+        parents = [number[parents[node]] for node in drafts]
+        path = [number[node] for node in path]
     return Step(
         0,
         tokens[: depth + 1],
@@ -105,5 +102,5 @@ def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Ste
         [*kinds, "target"],
         tree_tokens,
         parents,
-        path[: depth + 1],
+        path,
     )

@@ -61,7 +61,7 @@ class Level(NamedTuple):
 class Tree:
     """A draft tree of `size` nodes on a device. All index tensors are int64."""
 
-    parents: Tensor  # [n], the root's is 0
+    parents: Tensor  # [n], the root's is 0; padding is its own
     depths: Tensor  # [n]
     children: Tensor  # [n, width], node by draw number, -1 after the last
     mask: Tensor  # [n, n] bool, ancestors and self
@@ -150,10 +150,10 @@ def whole_tree(
 ) -> Tree:
     """Return the tree in which every node may have children: nodes [n] with parents [n] at depths
     [n] of at most `depth`. Only the children that are reachable [n] bool count, at most `width` of
-    a node."""
+    a node; the others are padding."""
     children = child_table(parents, reachable, width)
     return Tree(
-        parents,
+        torch.where(reachable, parents, nodes),
         depths,
         children,
         ancestor_mask(parents, depth),

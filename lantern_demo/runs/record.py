@@ -174,11 +174,9 @@ class Events:
     a draft that the exact rule accepts, r for one that only the relaxation accepts, t for the
     target's own. `trees` are the draft trees, and `trials` the tried drafts: node, the target's
     probability, the rule's score, and the threshold that the score had to exceed (greedy: reach).
-    With shared noise there are `compared` instead: node, the token that the target itself drew
-    there, 0 if that is the draft and otherwise -1, and 1.
+    With shared noise there are no `trials`: drafts are compared with the tokens that follow.
     """
 
-    compared: Many[Many[list[Any]]] | None = None
     committed: Many[Whole]
     milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
     kinds: Annotated[str, Field(max_length=MOST_TOKENS)]
@@ -222,9 +220,9 @@ def _consistent(entry: Entry) -> Entry:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
     lists = vars(events) | vars(entry)
     lengths = {"accepted_lengths": entry.steps, "token_ids": tokens, "kinds": tokens}
-    by_step = ("committed", "milliseconds", "trees", "trials", "compared")
+    by_step = ("committed", "milliseconds", "trees", "trials")
     for name, length in (lengths | dict.fromkeys(by_step, entry.steps + 1)).items():
-        if lists[name] is not None and len(lists[name]) != length:
+        if len(lists[name]) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
     totals, moments = events.committed, events.milliseconds
     if totals[0] != 1 or totals[-1] != tokens or any(b <= a for a, b in pairwise(totals)):
@@ -239,10 +237,6 @@ def _consistent(entry: Entry) -> Entry:
         if not all(_within(row, (1, 0, 0, 0), (last, 1e3, 1e3, 1e3), 1) for row in tried):
             numbers = "a node of the tree and three numbers of 0 to 1000"
             raise ValueError(f"trials must list {numbers} for each draft that was tried")
-        held = events.compared[step] if events.compared else []
-        if not all(_within(row, (1, 0, -1, 1), (last, 2**20, 0, 1), 4) for row in held):
-            numbers = "a node of the tree, a token, 0 or -1, and 1"
-            raise ValueError(f"compared must list {numbers}")
     if not set(entry.tree_settings) <= set(OF_TREES):
         raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")
     Settings().with_changes(**entry.tree_settings)
@@ -286,8 +280,6 @@ class Record:
         for name, entry in found["methods"].items():
             made = self.methods[name]
             entry |= {one.name: getattr(made, one.name) for one in fields(made) if not one.init}
-            if entry["events"]["compared"] is None:
-                del entry["events"]["compared"]
         _compare(found["methods"])
         return found
 
@@ -328,9 +320,7 @@ def parsed(found: Any) -> dict[str, Any]:
 
 def events_of(steps: list[Step]) -> Events:
     """Return the events of a run's steps."""
-    compared = [[list(one) for one in step.compared] for step in steps]
     return Events(
-        compared=compared if any(compared) else None,
         committed=[step.committed for step in steps],
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],
         kinds="".join(kind[0] for step in steps for kind in step.kinds),

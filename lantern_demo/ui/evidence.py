@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from lantern_demo.decoding.drafting import DynamicTree
+from lantern_demo.decoding.evidence import tried_drafts
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, columns
 from lantern_demo.settings.settings import Settings
@@ -71,8 +72,6 @@ class Evidence:
     rule: Any  # a `Rule`, which decided
     greedy: bool = False
     sampled: bool = True
-
-    kept_as: ClassVar[str] = "trials"  # the key of the trials in a record's events
 
     def cases(self) -> dict[str, dict[str, Any]]:
         """Return the sentence of every case, and the labels and values of its numbers.
@@ -167,14 +166,14 @@ class Evidence:
             "refused": refused,
         }
 
-    def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """Return the trials of a record by step, as [node, case, own, counted, limit].
+    def trials(self, entry: dict[str, Any]) -> list[list[list[Any]]]:
+        """Return the trials of a record's entry by step, as [node, case, own, counted, limit].
 
         Another form is [node, case, and the values that its sentence names]. Trials past the
         picture's end are left out; a run that kept none has none.
         """
-        found, before = [], 0
-        rows = events.get(self.kept_as, [[]] * len(events["committed"]))
+        found, before, events = [], 0, entry["events"]
+        rows = events["trials"]
         for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
             # nodes whose children were tried for tokens of the picture
@@ -228,8 +227,6 @@ class Compared(Evidence):
     At temperature 0 that is the likeliest token.
     """
 
-    kept_as = "compared"
-
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
             ("likes {0} best here", "likes this very piece best")
@@ -261,9 +258,21 @@ class Compared(Evidence):
             "refused": "The model drew this piece itself, and no guess tried here was the same.",
         }
 
-    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        node, drawn, near, _ = trial
-        return [node, "refused" if near < 0 else "exact", drawn]
+    def trials(self, entry: dict[str, Any]) -> list[list[list[Any]]]:
+        """Return [node, case, the model's own draw], from the trees and the tokens that follow."""
+        found, before, events = [], 0, entry["events"]
+        for after, tree in zip(events["committed"], events["trees"], strict=True):
+            own, drafts = entry["token_ids"][before:after], tree["tokens"]
+            tried = tried_drafts(tree["parents"], tree["path"])
+            found.append(
+                [
+                    [node, "exact" if drafts[node] == drawn else "refused", drawn]
+                    for drawn, nodes in zip(own, tried, strict=False)
+                    for node in nodes
+                ]
+            )
+            before = after
+        return found
 
 
 def evidence_of(
@@ -281,6 +290,6 @@ def evidence_of(
     if method.alone:
         return Undrafted(rule, greedy)
     # At temperature 0 drafts are compared too, though there is no noise to share.
-    if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
+    if entry is not None and (entry["noise"] == "shared" or (greedy and not columns(rule))):
         return Compared(rule, greedy)
     return Evidence(rule, greedy, method.drafts is not DynamicTree)

@@ -175,7 +175,7 @@ def _result(
 ) -> dict[str, Any]:
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
-    events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
+    events = {name: value for name, value in entry["events"].items() if name != "trials"}
     # Every visit downloads each digit: round to the digits that are shown, and send differences of
     # rising numbers.
     for rising in ("milliseconds", "committed"):
@@ -196,7 +196,7 @@ def _result(
         "tokens": entry["token_ids"],
         "picture": picture,
         **events,
-        "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry["events"])],
+        "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry)],
     }
 
 
