@@ -43,7 +43,7 @@ def encoder(t5: tuple[Located, T5ForConditionalGeneration]) -> CaptionEncoder:
 def test_features_are_the_encoders_and_padded_on_the_left(
     t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
 ) -> None:
-    encoded = encoder.encode("Red  Lantern <b>lake</b>")
+    encoded = encoder.encode("Red  Lantern (lake)")
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
     assert encoded.features.shape == (1, LENGTH, WIDTH) and encoded.features.dtype == torch.float32
@@ -84,8 +84,8 @@ def test_what_was_not_read_is_told(encoder: CaptionEncoder) -> None:
 
 def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
     encoder.check("a red lantern")
-    with pytest.raises(ValueError, match=r"prompt '灯笼' is empty once it is cleaned"):
-        encoder.check("灯笼")
+    with pytest.raises(ValueError, match="prompt must describe the picture in words, got"):
+        encoder.check("(..)")
 
 
 def test_what_is_no_text_encoder_of_this_model(
