@@ -22,11 +22,10 @@ from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
-    fill,
+    load_weights,
     read_config,
     read_tokenizer_file,
     renaming,
-    weights_of,
 )
 
 PAD = "<pad>"
@@ -284,12 +283,6 @@ def caption_encoder(
     return load_text(located, target.caption_dim, device, DTYPES[half(device)])
 
 
-def blank_text(config: T5Config) -> T5EncoderModel:
-    """Return a T5 encoder on the meta device."""
-    with torch.device("meta"):
-        return T5EncoderModel(config)
-
-
 def load_text(
     located: Located, width: int, device: torch.device, dtype: torch.dtype
 ) -> CaptionEncoder:
@@ -301,13 +294,12 @@ def load_text(
     try:
         config = T5Config.from_dict(read_config(path))
     except (TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is not a T5's configuration ({error}); download it again"
-        ) from error
+        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     if config.d_model != width:
         raise CheckpointError(
             f"{path} says d_model {config.d_model}, but this model reads features of width {width}"
         )
-    network = blank_text(config)
-    encoder = fill(network, weights_of(network, located.weights, T5), device, dtype)
+    with torch.device("meta"):
+        blank = T5EncoderModel(config)
+    encoder = load_weights(blank, located.weights, T5, device, dtype)
     return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), encoder)
