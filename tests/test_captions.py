@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from published import WIDTH, write_t5, write_tokenizer
+from published import WIDTH, write_t5
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
@@ -18,7 +15,6 @@ from lantern_demo.models.text import (
     LENGTH,
     CaptionEncoder,
     load_text,
-    read_tokenizer,
 )
 
 CPU = torch.device("cpu")
@@ -43,7 +39,7 @@ def encoder(t5: tuple[Located, T5ForConditionalGeneration]) -> CaptionEncoder:
 def test_features_are_the_encoders_and_padded_on_the_left(
     t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
 ) -> None:
-    encoded = encoder.encode("Red  Lantern <b>lake</b>")
+    encoded = encoder.encode("Red  Lantern (lake)")
     ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
     wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
     assert encoded.features.shape == (1, LENGTH, WIDTH) and encoded.features.dtype == torch.float32
@@ -84,24 +80,12 @@ def test_what_was_not_read_is_told(encoder: CaptionEncoder) -> None:
 
 def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
     encoder.check("a red lantern")
-    with pytest.raises(ValueError, match=r"prompt '灯笼' is empty once it is cleaned"):
-        encoder.check("灯笼")
+    with pytest.raises(ValueError, match="prompt must describe the picture in words, got"):
+        encoder.check("(..)")
 
 
-def test_what_is_no_text_encoder_of_this_model(
-    t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path
+def test_a_text_encoder_of_another_width_is_refused(
+    t5: tuple[Located, T5ForConditionalGeneration],
 ) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it"):
-        read_tokenizer(path)
-    write_tokenizer(path)
-    content = json.loads(path.read_text(encoding="utf-8")) | {"post_processor": None}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
-        read_tokenizer(path)
     with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features"):
         load_text(t5[0], 48, CPU, torch.float32)
-    first = t5[0].weights[:1]
-    with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
-        load_text(Located(t5[0].source, first, {}), WIDTH, CPU, torch.float32)

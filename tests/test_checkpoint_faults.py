@@ -12,167 +12,110 @@ from typing import Any
 import published
 import pytest
 import torch
-from published import ANOLE_ID, OWN, TEXT_ID, VOCAB
+from published import ANOLE_ID, OWN, TEXT_ID
 from released import llamagen_tensors
 from safetensors.torch import load_file, save_file
 from tiny import Evil
 
-from lantern_demo.models.anole import read_vocabulary
 from lantern_demo.models.tensors import CheckpointError
 from lantern_demo.runs.pipeline import load
 from lantern_demo.ui import recorded
 
 pytestmark = pytest.mark.usefixtures("published_cache")
+Spoil = Callable[[Path], Any]
 
 
-# -- files
+def removed(path: Path) -> None:
+    path.unlink()
 
 
-# A form of files: its model, what writes them, and the files of its target by their folder and
-# name.
-FORMS: dict[str, tuple[str, Callable[..., Path], str, str]] = {
-    "llamagen": (TEXT_ID, published.write_llamagen, ".", "t2i_XL_stage1_256.pt"),
-    "lantern": (TEXT_ID, published.write_text_model, "target", "model.safetensors"),
-    "anole": (ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf", "model-*.safetensors"),
-}
-Tensors = dict[str, torch.Tensor]
-Change = Callable[[Tensors], Any]
+def halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def lacks(name: str) -> tuple[Change, str]:
-    return lambda tensors: tensors.pop(name), rf"tensor '{re.escape(name)}' is missing"
+def of_bytes(content: bytes) -> Spoil:
+    return lambda path: path.write_bytes(content)
 
 
-def has(name: str) -> tuple[Change, str]:
-    return lambda tensors: tensors.update(
-        {name: torch.zeros(2)}
-    ), rf"unknown tensor '{re.escape(name)}'"
+def holding(content: Any) -> Spoil:
+    return lambda path: torch.save(content, path)
 
 
-def of_shape(name: str, shape: list[int], expected: list[int]) -> tuple[Change, str]:
-    says = re.escape(f"tensor '{name}' has shape {shape}, expected {expected}")
-    return lambda tensors: tensors.update({name: torch.zeros(shape)}), says
+def with_code(path: Path) -> None:
+    torch.save({"model": llamagen_tensors(published.networks(OWN)[0]), "more": Evil()}, path)
 
 
-WRONG = [
-    ("llamagen", *has("extra")),
-    (
-        "llamagen",
-        lambda tensors: tensors.update({"norm.weight": torch.ones(64, dtype=torch.int64)}),
-        "tensor 'norm.weight' is int64, allowed are float32, float16, bfloat16",
-    ),
-    (
-        "llamagen",
-        lambda tensors: [tensors.pop(name) for name in list(tensors)[:7]],
-        ".*is missing; .*is missing; .*is missing; and 4 more",
-    ),
-    # What is one matrix here goes by the file's own names.
-    ("lantern", *of_shape("model.layers.0.self_attn.k_proj.weight", [65, 64], [64, 64])),
-    ("anole", *lacks("model.vqmodel.decoder.up.4.block.0.conv1.weight")),
-]
+def saying(**more: Any) -> Spoil:
+    """A JSON file with other values."""
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_bytes()) | more))
 
 
-@pytest.mark.parametrize(
-    ("form", "change", "says"), WRONG, ids=[f"{form} {says}" for form, _, says in WRONG]
-)
-def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path: Path) -> None:
-    model, write, place, name = FORMS[form]
-    files, tensors = sorted((write(tmp_path / "m") / place).glob(name)), Tensors()
-    for file in files:
-        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file)
-        tensors |= found.get("model", found)
-    change(tensors)
-    if len(files) > 1:
-        published.write_shards(tensors, files[0].parent, len(files))
-    elif name.endswith(".safetensors"):
-        save_file(tensors, files[0])
-    else:
-        torch.save(tensors, files[0])
-    with pytest.raises(CheckpointError, match=rf": {says}.*\. It (is not this|belongs to a) model"):
-        load(model, device="cpu", folder=tmp_path / "m")
+def having(**tensors: torch.Tensor | None) -> Spoil:
+    """A file with other tensors, or without some."""
+
+    def spoil(path: Path) -> None:
+        pickled = path.suffix == ".pt"
+        found = (torch.load(path)["model"] if pickled else load_file(path)) | tensors
+        kept = {name: tensor for name, tensor in found.items() if tensor is not None}
+        torch.save(kept, path) if pickled else save_file(kept, path)
+
+    return spoil
 
 
-@pytest.mark.parametrize(
-    ("form", "change", "says"),
-    [
-        ("lantern", {"block_size": 1024}, "says block_size 1024, but this model has .*another"),
-        ("anole", {"swin_norm": True}, "says swin_norm True, but this model has .*another"),
-    ],
-)
-def test_files_of_another_model_are_told_by_their_config(
-    form: str, change: dict[str, Any], says: str, tmp_path: Path
-) -> None:
-    model, write, place, _ = FORMS[form]
-    path = write(tmp_path / "m") / place / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) | change
-    given = {name: value for name, value in config.items() if value is not None}
-    path.write_text(json.dumps(given), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=rf"config.json {says}"):
-        load(model, device="cpu", folder=tmp_path / "m")
-
-
-def test_a_missing_part_is_told(tmp_path: Path) -> None:
-    folder, name = published.write_anole(tmp_path / "anole"), "model-0000{}-of-00002.safetensors"
-    (folder / "Anole-7b-v0.1-hf" / name.format(2)).unlink()
-    with pytest.raises(CheckpointError, match=rf"holds only {name.format(1)}, which are not"):
-        load(ANOLE_ID, device="cpu", folder=folder)
-
-
-def test_a_vocabulary_without_its_marks_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    published.write_vocabulary(path)
-    assert read_vocabulary(path, VOCAB).token_to_id("lantern") == 8714
+def marked_elsewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert '"IMGIMGBCZ":16' in text.replace(" ", "")
     path.write_text(re.sub(r'("IMGIMGBCZ": ?)16', r"\g<1>17", text), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="IMGIMGBCZ must be 16 in it, and is 17"):
-        read_vocabulary(path, VOCAB)
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and"):
-        read_vocabulary(path, VOCAB)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
-TOLD = "neither bare nor under one of model, module, state_dict"
-PICKLE = TEXT_ID, "t2i_XL_stage1_256.pt"
-TENSORS, CONFIG = (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
+OWN_FORM = TEXT_ID, published.write_llamagen, "t2i_XL_stage1_256.pt"
+TARGET = TEXT_ID, published.write_text_model, "target/model.safetensors"
+CONFIG = TEXT_ID, published.write_text_model, "target/config.json"
+WORDS = TEXT_ID, published.write_text_model, "text/tokenizer.json"
+SHARD = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/model-00002-of-00002.safetensors"
+ANOLE_CONFIG = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/config.json"
+ANOLE_WORDS = ANOLE_ID, published.write_anole, "Anole-7b-v0.1-hf/tokenizer.json"
+KEY = "model.layers.0.self_attn.k_proj.weight"
+
+# A file of a model, what spoils it -> words of the sentence that names it.
+FAULTS: list[tuple[tuple[str, Callable[[Path], Path], str], Spoil, str]] = [
+    (OWN_FORM, halved, "cannot be read .*; download it again"),
+    (OWN_FORM, of_bytes(b"<html>"), "cannot be read .*; download it again"),
+    (TARGET, halved, "cannot be read .*; download it again"),
+    (OWN_FORM, holding([1, 2]), "no tensors are in it, neither bare nor under one of model"),
+    (OWN_FORM, holding({"model": {}}), "no tensors are in it"),
+    (OWN_FORM, with_code, "Weights only load failed.*code beside tensors is never run"),
+    (OWN_FORM, of_bytes(POINTER), "is a Git LFS pointer, .*; run `git lfs pull`"),
+    (OWN_FORM, having(extra=torch.zeros(2)), 'Unexpected key.* "extra"'),
+    (OWN_FORM, having(**{"norm.weight": None}), 'Missing key.* "norm.weight"'),
+    (TARGET, having(**{KEY: torch.zeros(65, 64)}), r"k_proj.*\[65, 64\].*\[64, 64\]"),
+    (CONFIG, removed, "cannot be read.*download it again"),
+    (CONFIG, of_bytes(b"[]"), "cannot be read .it is no JSON object.; download it again"),
+    (CONFIG, of_bytes(POINTER), "is a Git LFS pointer, .*; run `git lfs pull`"),
+    (CONFIG, saying(block_size=1024), "says block_size 1024, but this model has .*another"),
+    (WORDS, of_bytes(b"{"), "cannot be read.*download it again"),
+    (WORDS, saying(post_processor=None), "must know <pad> and end a text with </s>"),
+    (ANOLE_CONFIG, saying(swin_norm=True), "says swin_norm True, but this model has .*another"),
+    (ANOLE_WORDS, marked_elsewhere, "IMGIMGBCZ must be 16 in it, and is 17"),
+    (SHARD, removed, "must hold all files, and has only model-00001-of-00002.safetensors"),
+]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "says"),
-    [
-        (PICKLE, 2, r"is damaged or no PyTorch checkpoint .*; delete it and download it again"),
-        (PICKLE, b"<html>", "is damaged or no PyTorch checkpoint"),
-        (TENSORS, 2, r"is damaged or no safetensors file .*; delete it and download it again"),
-        (PICKLE, [1, 2], f"holds no tensors, {TOLD}"),
-        (PICKLE, {"model": {}}, f"holds no tensors, {TOLD}"),
-        (PICKLE, {"more": Evil()}, r"holds code \(posix.mkdir\) beside its tensors, which is nev"),
-        (CONFIG, None, "cannot be read.*download it again"),
-        (CONFIG, b"[]", "is not a model's configuration.*download it again"),
-        (PICKLE, POINTER, "is a Git LFS pointer, not the file itself; run `git lfs pull`"),
-        (CONFIG, POINTER, "is a Git LFS pointer, not the file itself; run `git lfs pull`"),
-    ],
-)
-def test_what_is_no_file_of_a_model(
-    file: tuple[str, str], content: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("file", "spoil", "says"), FAULTS, ids=[says for *_, says in FAULTS])
+def test_a_spoilt_file_is_named_with_its_fault(
+    file: tuple[str, Callable[[Path], Path], str],
+    spoil: Spoil,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
-    model, name = file
-    write = published.write_llamagen if file == PICKLE else published.write_text_model
+    model, write, name = file
     path = write(tmp_path / "m") / name
-    if content is None:
-        path.unlink()
-    elif isinstance(content, int):  # that part of it alone
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // content])
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    elif says.startswith("holds code"):
-        state = llamagen_tensors(published.networks(OWN)[0])
-        torch.save({"model": state} | content, path)
-    else:
-        torch.save(content, path)
-    with pytest.raises(CheckpointError, match=rf"{path.name} {says}"):
+    spoil(path)
+    named = path.parent if spoil is removed and path.suffix != ".json" else path
+    with pytest.raises(CheckpointError, match=rf"{re.escape(str(named))}.*{says}"):
         load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()
 

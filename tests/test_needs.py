@@ -17,7 +17,6 @@ from published import (
     write_text_model,
 )
 from released import llamagen_names, vq_state
-from safetensors.torch import load_file, save_file
 from tiny import command
 
 from lantern_demo.models import checkpoints, hub
@@ -193,25 +192,14 @@ def test_check_of_a_folder(
     text_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = _check(capsys, TEXT_ID, "--folder", text_model)
-    assert code == 0 and out.count("as expected") == 4
+    assert code == 0 and out.count(f": {text_model}") == 4
     assert "Memory on cpu in 16 bits: about 1.0 GiB." in out and "It fits." in out
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
-    target = folder / "target" / "model.safetensors"
-    save_file(
-        {name: weight for name, weight in load_file(target).items() if name != "lm_head.weight"},
-        target,
-    )
     code, out = _check(capsys, TEXT_ID, "--folder", folder)
-    assert code == 1 and "tensor 'lm_head.weight' is missing" in out
+    assert code == 1
     assert f"tokenizer: {folder} lacks the tokenizer part of {TEXT_ID}: none of " in out
     assert f"drafter: the folder m holds no drafter of {TEXT_ID}: none of " in out
-
-
-def test_check_of_anole(anole_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every tensor of its shards is looked at, for the target and the image tokenizer."""
-    code, out = _check(capsys, ANOLE_ID, "--folder", anole_model, "--dtype", "bfloat16")
-    assert code == 0 and out.count("as expected") == 4
 
 
 def test_check_of_the_hub(

@@ -69,6 +69,4 @@ def load_classifier(folder: Path | None, device: torch.device) -> AttributeClass
             "attributes are read by a classifier, which lies in the model's folder; there is none "
             f"in {folder}"
         )
-    model = AttributeClassifier().to(device)
-    bundled.load_part(folder / "classifier", model)
-    return model.eval()
+    return bundled.load_part(folder / "classifier", AttributeClassifier(), device)

@@ -35,7 +35,6 @@ from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
-    Rows,
     Shapes,
     check_config,
     eps_and_theta,
@@ -205,9 +204,9 @@ def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> Pro
 # -- published files
 
 
-def _image_rows(name: str, shapes: Shapes) -> Rows | None:
-    """Return the head's rows of image tokens, out of those of the whole vocabulary."""
-    return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
+def _image_row(name: str, _: Shapes) -> int | None:
+    """Return the head's first row of an image token, out of those of the whole vocabulary."""
+    return FIRST if name == "lm_head.weight" else None
 
 
 _VQ_PARTS = "encoder|decoder|quantize|quant_conv|post_quant_conv"
@@ -227,7 +226,7 @@ def _anole_vq_name(name: str, shapes: Shapes) -> str:
 LAYOUTS = {
     # a Hugging Face Chameleon, its head cut to image tokens, and the image tokenizer beside it
     "anole": Layout(
-        renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_rows
+        renaming((r"^(?!lm_head\.)", "model.")), re.compile(r"model\.vqmodel\..*"), _image_row
     ),
     "anole-vq": Layout(_anole_vq_name, re.compile(r"(?!model\.vqmodel\.).*")),
     # The same image tokenizer in the file of its authors. As they do, take the network's tensors

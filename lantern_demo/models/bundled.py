@@ -26,11 +26,12 @@ from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
     Layout,
+    Network,
     check_fetched,
     in_eight_bits,
+    load_weights,
     published_tensors,
     read_config,
-    weights_of,
 )
 from lantern_demo.models.text import TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
@@ -39,6 +40,7 @@ PALETTE = "palette"  # a file of a model folder, which may be absent: the mean c
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 # folders of weights in a model folder; picture may be absent
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")
+DECODERS = ("target", "drafter")
 
 
 @dataclass
@@ -141,21 +143,17 @@ def save_part(folder: Path, part: nn.Module, dtype: torch.dtype, eight_bits: boo
     save_torch_state_dict(state, folder, max_shard_size=SHARD)
 
 
-def load_part(folder: Path, part: nn.Module) -> None:
-    """Read one network's tensors.
+def load_part(
+    folder: Path, part: Network, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Network:
+    """Give a blank network its weights from a folder, and put it on a device for inference.
 
-    Raise ValueError naming the folder when a tensor is missing, unknown or mis-shaped.
+    Raise CheckpointError naming the folder when they cannot be read or do not fit.
     """
     files = sorted(folder.glob("*.safetensors"))
-    for file in files:
-        check_fetched(file)
-    try:
-        part.load_state_dict(weights_of(part, files, layout_of(part)))
-    except (OSError, RuntimeError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(
-            f"the weights in {folder} cannot be read, or an earlier version wrote them: {why:.300}"
-        ) from error
+    if not files:
+        raise CheckpointError(f"{folder} must hold weights as .safetensors, and has none")
+    return load_weights(part, files, layout_of(part), device, dtype)
 
 
 def _check_fit(path: Path, networks: Networks) -> None:
@@ -189,7 +187,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     path = folder / "config.json"
     try:
         config = json.loads(path.read_bytes())
-        networks = _built(folder, config)
+        with torch.device("meta"):
+            networks = _built(folder, config)
     # the libraries raise anything for a damaged file, down to a bare Exception
     except Exception as error:
         raise ValueError(
@@ -198,13 +197,11 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
             "folder"
         ) from error
     _check_fit(path, networks)
+    for network in (networks.target, networks.drafter):
+        network.rope = network.rope_table()
     for name, part in networks.parts().items():
-        load_part(folder / name, part)
-        part.requires_grad_(False).eval().to(device)
+        load_part(folder / name, part, device, dtype if name in DECODERS else torch.float32)
     networks.palette = _palette(folder, networks.tokenizer.codebook_size)
-    for network in (networks.target.to(dtype), networks.drafter.to(dtype)):
-        # float32 for any number format of the weights, and not rounded
-        network.rope = network.rope_table().to(device)
     return networks
 
 
@@ -224,7 +221,7 @@ def preset_of(folder: Path) -> dict[str, Any]:
 
 
 def _built(folder: Path, config: dict[str, Any]) -> Networks:
-    """Return the networks of a configuration, with random weights."""
+    """Return the blank networks of a configuration."""
     encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
     words = Tokenizer.from_file(str(folder / "words.json"))
     picture = config.get("picture")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lantern_demo.decoding import interfaces, sampling, switch
 from lantern_demo.models import anole, llamagen
@@ -40,7 +40,6 @@ from lantern_demo.models.tensors import (
     check_config,
     eps_and_theta,
     read_config,
-    weights_of,
 )
 from lantern_demo.models.text import T5, PromptEncoder, caption_encoder
 from lantern_demo.models.tokenizer import blank_tokenizer
@@ -187,14 +186,6 @@ def drafter_for(target: TargetSizes, **own: Any) -> DrafterSizes:
     shared = {"dim", "heads", "vocab", "embeddings", "grid", "prefix", "rope_base"}
     shared &= {one.name for one in fields(kind)}
     return kind(**{name: getattr(target, name) for name in shared}, **own)
-
-
-def weights(network: nn.Module, located: Located) -> dict[str, Tensor]:
-    """Return the weights of a (blank) network, by name, from a part's published files.
-
-    Raise CheckpointError as in `tensors.weights_of`.
-    """
-    return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 
 def prompt_reader(published: Published, located: Located, device: torch.device) -> PromptEncoder:

@@ -3,110 +3,62 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
-    EntryNotFoundError,
-    FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
     RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 
 from lantern_demo.faults import disk_full
 from lantern_demo.models.registry import Part, Published, Source
-from lantern_demo.models.tensors import CheckpointError
+from lantern_demo.models.tensors import CheckpointError, one_line
 
 REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
-# The library raises these when an answer lacks what every answer of a Hub has.
-UNREADABLE = (FileMetadataError, json.JSONDecodeError, LookupError, TypeError, AssertionError)
-QUOTED = 300  # characters, at most
 
 
 def why_failed(error: Exception, source: Source, revision: str) -> str:
-    """Return a sentence that explains a failed download, and the remedy."""
-    what = f"{source.weights} of {source.repo}"
-    repo = source.repo
-    cache = constants.HF_HUB_CACHE
+    """Return what failed, the library's own words on one line, and the remedy."""
     absent = isinstance(error, LocalEntryNotFoundError)
     cause = error.__cause__ if absent and error.__cause__ else error
-    if disk_full(error):
-        remedy = "free some space, or set HF_HOME to a larger disk"
-        return f"The disk of {cache} is full: {what} does not fit; {remedy}"
+    said = one_line(f"{type(cause).__name__}: {cause}")
+    what = f"{source.weights} of {source.repo}, revision {revision}, could not be downloaded"
+    return f"{what} ({said}); {_remedy(cause)}; finished files are kept"
+
+
+def _remedy(cause: BaseException) -> str:
+    """Return what to do about a failed download, by the class of its cause."""
+    status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else 0
+    if disk_full(cause):
+        return f"the disk of {constants.HF_HUB_CACHE} is full: set HF_HOME to a larger one"
     if isinstance(cause, GatedRepoError):
-        remedy = "ask for access on its page on the Hub, and set HF_TOKEN to that account's token"
-        return f"{repo} is gated: {remedy}"
-    if isinstance(cause, RevisionNotFoundError):
-        return f"{repo} has no revision {revision!r}; correct it in {REVISIONS}"
-    if isinstance(cause, HfHubHTTPError):
-        return _why_refused(cause, source, revision)
-    if isinstance(cause, UNREADABLE):
-        return _not_the_hub(what, "it lacks what each answer of the Hub has")
-    if "CERTIFICATE" in str(cause):
-        return _not_the_hub(what, _line(cause))
-    if absent:
-        return (
-            f"{what} is not on this machine and the Hub was not reached: check the network and "
-            "the proxy, and unset HF_HUB_OFFLINE, or give a folder that holds the files"
-        )
-    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ConnectionError):
-        remedy = "set HF_HOME to a folder that can be written, on a disk that takes large files"
-        return f"{what} cannot be stored in {cause.filename or cache} ({cause.strerror}): {remedy}"
-    return (
-        f"{what} could not be downloaded ({type(cause).__name__}: {_line(cause)}); "
-        "try again: finished files are kept, and the file in flight begins again; "
-        "if it fails once more, check HF_ENDPOINT and the proxy"
-    )
-
-
-def _why_refused(error: HfHubHTTPError, source: Source, revision: str) -> str:
-    """Return the sentence for an error status, of the Hub or of what answers in its place."""
-    what = f"{source.weights} of {source.repo}"
-    repo = source.repo
-    answer = error.response
-    status = answer.status_code
-    with_token = "authorization" in answer.request.headers
-    own = f": {error.server_message}" if error.server_message else ""
-    said = _line(f"{status} {answer.reason_phrase}{own}")
-    if status == 401 and with_token:
-        remedy = "renew it, or unset HF_TOKEN and run hf auth logout; public files need no token"
-        return f"The Hub does not accept the token ({said}): {remedy}"
-    if status == 401 or isinstance(error, RepositoryNotFoundError):
-        remedy = "if you have access, set HF_TOKEN to a token of your account"
-        return f"{repo} is not on the Hub, or it is private: {remedy}"
-    if isinstance(error, EntryNotFoundError):
-        remedy = f"pin a revision that has it in {REVISIONS}"
-        return f"{repo} at revision {revision} lacks a file ({_line(error)}); {remedy}"
-    if status == 403:
-        remedy = "check the rights of the token in HF_TOKEN, or unset it; with no token the proxy"
-        return f"The Hub, or a proxy before it, refuses {what} ({said}): {remedy}"
+        return "ask for access on the repository's page, and set HF_TOKEN to that account's token"
+    if isinstance(cause, RepositoryNotFoundError):
+        return "if it is private, set HF_TOKEN to a token of an account with access"
+    if status == 404:
+        return f"correct the revision in {REVISIONS}"
+    if status in (401, 403):
+        return "renew the token in HF_TOKEN or unset it, and check the proxy"
     if status == 429:
-        remedy = "wait some minutes, or set HF_TOKEN to a token of your account"
-        return f"The Hub limits the requests of this address or account ({said}): {remedy}"
+        return "wait some minutes, or set HF_TOKEN to a token of your account"
     if status >= 500:
-        remedy = "try later; finished files are kept"
-        return f"The Hub, or a proxy before it, has a fault ({said}): {remedy}"
-    return _not_the_hub(what, said)
-
-
-def _not_the_hub(what: str, said: str) -> str:
+        return "try again later"
+    if isinstance(cause, (LocalEntryNotFoundError, OfflineModeIsEnabled)):
+        return "unset HF_HUB_OFFLINE, or give a folder that holds the files"
+    if isinstance(cause, OSError) and cause.filename:
+        return f"{cause.filename} cannot be written: set HF_HOME to another folder"
     return (
-        f"The answer for {what} is not the Hub's ({said}): check HF_ENDPOINT and the proxy, "
-        "and open a page in a browser, since the network may ask for a login"
+        "check the network, the proxy and HF_ENDPOINT, and open a page in a browser, since the "
+        "network may ask for a login"
     )
-
-
-def _line(text: object) -> str:
-    """Return a text from outside as one line of printable characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:QUOTED]
 
 
 OPEN_FILES = Path("/proc/self/fd")  # a link to each file that this process has open, on Linux
@@ -149,39 +101,58 @@ def download(source: Source) -> Located:
     The facts hold the commit that the revision resolved to. Raise CheckpointError.
     """
     revision = revision_of(source)
-    try:
-        # Existing files are kept: a model must not change because its branch on the Hub moved on.
-        here = bool(cached(source))
-        if "*" in source.weights:
-            wanted = [source.weights, *source.beside]
-            folder = Path(
-                snapshot_download(
-                    source.repo, revision=revision, allow_patterns=wanted, local_files_only=here
-                )
-            )
-            weights = tuple(sorted(folder.glob(source.weights)))
-        else:
-            files = [
-                hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
-                for name in (*source.beside, source.weights)
-            ]
-            weights = (Path(files[-1]),)
-    # the download library raises many errors, and each becomes a sentence
-    except Exception as error:
-        raise CheckpointError(why_failed(error, source, revision)) from error
+    # Existing files are kept: a model must not change because its branch on the Hub moved on.
+    weights = cached(source)
     if not weights:
+        try:
+            weights = _snapshot(source, revision, here=False)
+        # the download library raises many errors, and each becomes a sentence
+        except Exception as error:
+            raise CheckpointError(why_failed(error, source, revision)) from error
+    if not whole(weights):
         raise CheckpointError(
-            f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed"
+            f"{source.repo} at revision {revision} lacks files {source.weights}; "
+            f"pin a revision that has them in {REVISIONS}"
         )
-    _check_count(weights)
     facts: dict[str, str | int] = {
         "repo": source.repo,
         "file": source.weights,
         "revision": revision,
-        "commit": _commit(weights[0]),
+        "commit": weights[0].parent.name,
         "bytes": _bytes(weights),
     }
     return Located(source, weights, facts)
+
+
+def _snapshot(source: Source, revision: str, here: bool) -> tuple[Path, ...]:
+    """Return a part's weight files in the Hub's cache; fetch what is missing unless `here`."""
+    wanted = [source.weights, *source.beside]
+    folder = snapshot_download(
+        source.repo, revision=revision, allow_patterns=wanted, local_files_only=here
+    )
+    return tuple(sorted(Path(folder).glob(source.weights)))
+
+
+def cached(source: Source) -> tuple[Path, ...]:
+    """Return a part's weight files in the Hub's cache, or none if some of its files are missing.
+
+    Of several weight files all that their names count must be there.
+    """
+    try:
+        weights = _snapshot(source, revision_of(source), here=True)
+    except LocalEntryNotFoundError:
+        return ()
+    complete = whole(weights) and all(weights[0].with_name(n).exists() for n in source.beside)
+    return weights if complete else ()
+
+
+def whole(paths: tuple[Path, ...]) -> bool:
+    """Return whether files named NAME-00001-of-00003 and so on are all there.
+
+    A file without a count is complete.
+    """
+    counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
+    return bool(paths) and counts <= {len(paths)}
 
 
 @atexit.register
@@ -209,7 +180,9 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
             for here in [folder] if place == "." else sorted(folder.glob(place)):
                 weights = tuple(sorted(p for p in here.glob(source.weights) if p.is_file()))
                 if weights:
-                    _check_count(weights)
+                    if not whole(weights):
+                        names = ", ".join(path.name for path in weights)
+                        raise CheckpointError(f"{here} must hold all files, and has only {names}")
                     # only the last folder's name, since a run's record has these facts
                     facts: dict[str, str | int] = {
                         "local": here.resolve().name,
@@ -231,15 +204,6 @@ def _in_a_folder(published: Published, part: Part) -> list[Source]:
     return sorted(published.sources[part], key=lambda one: (one.repo, one.weights) in shared)
 
 
-def _check_count(weights: tuple[Path, ...]) -> None:
-    if not whole(weights):
-        names = ", ".join(path.name for path in weights)
-        raise CheckpointError(
-            f"{weights[0].parent} holds only {names}, which are not all of them; "
-            "fetch the others too"
-        )
-
-
 def places(source: Source, part: Part) -> list[str]:
     """Return where a part may lie in a local folder, as patterns.
 
@@ -256,42 +220,6 @@ def looked_for(published: Published, part: Part) -> str:
     sources = _in_a_folder(published, part)
     files = [str(Path(place) / one.weights) for one in sources for place in places(one, part)]
     return f"none of {', '.join(dict.fromkeys(files))}"
-
-
-def cached(source: Source) -> tuple[Path, ...]:
-    """Return a part's weight files in the Hub's cache, or none if some of its files are missing.
-
-    Of several weight files all that their names count must be there.
-    """
-    revision = revision_of(source)
-    several = "*" in source.weights
-    names = source.beside if several else (source.weights, *source.beside)
-    places = [
-        try_to_load_from_cache(source.repo, name, constants.HF_HUB_CACHE, revision=revision)
-        for name in names
-    ]
-    found = [Path(place) for place in places if isinstance(place, str)]
-    if len(found) < len(names):
-        return ()
-    if not several:
-        return (found[0],)
-    weights = tuple(found[0].parent.glob(source.weights))
-    return weights if whole(weights) else ()
-
-
-def whole(paths: tuple[Path, ...]) -> bool:
-    """Return whether files named NAME-00001-of-00003 and so on are all there.
-
-    A file without a count is complete.
-    """
-    counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
-    return bool(paths) and counts <= {len(paths)}
-
-
-def _commit(path: Path) -> str:
-    """Return the commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
-    found = re.fullmatch(r".*/snapshots/([^/]+)/.*", path.as_posix())
-    return found[1] if found else "unknown"
 
 
 def _bytes(paths: tuple[Path, ...]) -> int:

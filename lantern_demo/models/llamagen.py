@@ -38,7 +38,6 @@ from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.tensors import (
     NOTHING,
     Layout,
-    Rows,
     Shapes,
     check_config,
     read_config,
@@ -414,13 +413,10 @@ _llamagen_names = renaming(
 )
 
 
-def _qkv_rows(name: str, shapes: Shapes) -> Rows | None:
-    """Return the rows of queries, keys or values in LlamaGen's one matrix for the three."""
+def _qkv_row(name: str, shapes: Shapes) -> int | None:
+    """Return the first row of queries, keys or values in LlamaGen's one matrix for the three."""
     found = _QKV.search(name)
-    if found is None:
-        return None
-    rows = shapes[name][0]
-    return Rows("qkv".index(found[1]) * rows, 3 * rows)
+    return None if found is None else "qkv".index(found[1]) * shapes[name][0]
 
 
 _VQ_NAMES = (
@@ -435,7 +431,7 @@ _VQ_NAMES = (
 # Facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45.
 LAYOUTS = {
     # LlamaGen's own .pt files; the target of a model folder has the same names
-    "llamagen": Layout(_llamagen_names, re.compile(r"freqs_cis"), _qkv_rows),
+    "llamagen": Layout(_llamagen_names, re.compile(r"freqs_cis"), _qkv_row),
     # LANTERN's conversions, with the names of a Hugging Face LLaMA
     "lantern": Layout(renaming((r"^(?!lm_head\.)", "model.")), NOTHING),
     # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it

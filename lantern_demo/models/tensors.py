@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -30,8 +27,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
 CONTAINERS = ("model", "module", "state_dict")
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-SHOWN = 3  # faults that an error spells out
+QUOTED = 300  # characters of another's text, at most
 POINTER = b"version https://git-lfs.github.com/spec/"  # in a file's place without Git LFS
 WRAPPER = "module."  # before every name of a model that several GPUs trained, saved as it was
 
@@ -47,24 +43,16 @@ Shapes = Mapping[str, tuple[int, ...]]  # shapes of a network's tensors, under o
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of a published tensor that one of ours consists of: its first, and all there are."""
-
-    first: int
-    total: int
-
-
-@dataclass(frozen=True)
 class Layout:
     """A format's tensors.
 
     `published` returns the published name of one of ours. `ignored` matches published tensors to
-    leave out. `cut` returns the rows to take for one of ours, None for all.
+    leave out. `first_row` is for those of ours that are only rows of a published one.
     """
 
     published: Callable[[str, Shapes], str]
     ignored: re.Pattern[str]
-    cut: Callable[[str, Shapes], Rows | None] = lambda *_: None
+    first_row: Callable[[str, Shapes], int | None] = lambda *_: None
 
 
 def renaming(*rules: tuple[str, str]) -> Callable[[str, Shapes], str]:
@@ -86,16 +74,26 @@ NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave out
 AS_PUBLISHED = Layout(renaming(), NOTHING)  # the published names are this project's
 
 
+def one_line(text: object) -> str:
+    """Return a text from outside as one line of printable characters, cut to QUOTED."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:QUOTED]
+
+
 def read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
 
     Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
     CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; put it there, or download it")
     check_fetched(path)
-    tensors = _read(path)
+    try:
+        tensors = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
+    except Exception as error:  # the libraries raise almost anything for bytes of something else
+        # PyTorch goes on with advice to run the code in the file
+        said = one_line(f"{type(error).__name__}: {error}").split(". ")[0]
+        raise CheckpointError(
+            f"{path} cannot be read ({said}); download it again: code beside tensors is never run"
+        ) from error
     if not all(name.startswith(WRAPPER) for name in tensors):
         return tensors
     return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
@@ -109,49 +107,18 @@ def check_fetched(path: Path) -> None:
             raise CheckpointError(f"{what}; run `git lfs pull` in its folder")
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    """As `read`, for a file that is there; names are as the file has them."""
-    again = "delete it and download it again"
-    if path.suffix == ".safetensors":
-        try:
-            return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{path} is damaged or no safetensors file ({error}); {again}"
-            ) from error
+def _unpickled(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         # files of old torch versions are no zip files, and cannot be mapped
         zipped = file.read(2) == b"PK"
-    try:
-        # Training checkpoints also hold their command line. It is data, like a dict.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except Exception as error:  # torch.load raises almost anything for bytes that are no checkpoint
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        if code and isinstance(error, pickle.UnpicklingError):
-            raise CheckpointError(
-                f"{path} holds code ({code[1]}) beside its tensors, which is never run; "
-                "use the published file"
-            ) from error
-        reason = str(error).split("\n")[0].split(". ")[0]
-        raise CheckpointError(
-            f"{path} is damaged or no PyTorch checkpoint ({reason or type(error).__name__}); "
-            f"{again}"
-        ) from error
-    return _tensors(found, path)
-
-
-def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
+    # Training checkpoints also hold their command line. It is data, like a dict.
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     if isinstance(found, dict):
-        for key in CONTAINERS:
-            if isinstance(found.get(key), dict):
-                found = found[key]
-                break
+        found = next((found[key] for key in CONTAINERS if isinstance(found.get(key), dict)), found)
         if found and all(isinstance(v, Tensor) for v in found.values()):
             return found
-    raise CheckpointError(
-        f"{path} holds no tensors, neither bare nor under one of {', '.join(CONTAINERS)}"
-    )
+    raise ValueError(f"no tensors are in it, neither bare nor under one of {', '.join(CONTAINERS)}")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -159,10 +126,10 @@ def read_config(path: Path) -> dict[str, Any]:
     check_fetched(path)
     try:
         config = json.loads(path.read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON object")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} is not a model's configuration; download it again")
     return config
 
 
@@ -172,9 +139,7 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(
-            f"{path} is no tokenizer ({error}); delete it and download it again"
-        ) from error
+        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
 
 
 def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int | bool) -> None:
@@ -203,56 +168,51 @@ def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, flo
     }
 
 
-def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dict[str, Tensor]:
-    """Return the weights of a (blank) network, by name, from a checkpoint's files.
+def load_weights(
+    network: Network,
+    paths: Sequence[Path],
+    layout: Layout,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Network:
+    """Give a blank network its weights from a checkpoint's files, and put it on a device.
 
-    They lie in the files, which are mapped into memory. Raise CheckpointError naming the file and
-    the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
+    Raise CheckpointError with PyTorch's own list of the tensors that are unknown, missing or
+    mis-shaped, under the names of this project.
+    """
+    weights = weights_of(network, paths, layout)
+    try:
+        network.load_state_dict(weights, strict=True, assign=True)  # no copy: they stay mapped
+    except RuntimeError as error:
+        where = paths[0] if len(paths) == 1 else paths[0].parent
+        raise CheckpointError(f"{where} is not this model's: {one_line(error)}") from error
+    return fill(network, weights, device, dtype)
+
+
+def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dict[str, Tensor]:
+    """Return the weights in a checkpoint's files, by the names that a (blank) network has for them.
+
+    They lie in the files, which are mapped into memory. Tensors that the layout does not know keep
+    their published names.
     """
     tensors: dict[str, Tensor] = {}
-    files: dict[str, Path] = {}
     for path in paths:
-        here = read(path)
-        tensors.update(here)
-        files.update(dict.fromkeys(here, path))
+        tensors.update(read(path))
     _widen(tensors)
     shapes = shapes_of(network)
     names = {ours: layout.published(ours, shapes) for ours in shapes}
-    cuts = {ours: layout.cut(ours, shapes) for ours in shapes}
-    expected = {
-        names[ours]: shape if (cut := cuts[ours]) is None else (cut.total, *shape[1:])
-        for ours, shape in shapes.items()
+    known = set(names.values())
+    found = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name not in known and not layout.ignored.fullmatch(name)
     }
-    allowed = {names[ours]: {*DTYPES, own.dtype} for ours, own in network.state_dict().items()}
-    faults = list(_faults(tensors, expected, allowed, layout))
-    if faults:
-        name = files.get(faults[0][0], next(iter(files.values()), Path()))
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise CheckpointError(
-            f"{name}: {'; '.join(text for _, text in faults[:SHOWN])}{more}. "
-            f"{_why_faulty(tensors, expected)}"
-        )
-
-    def taken(ours: str) -> Tensor:
-        whole = tensors[names[ours]]
-        cut = cuts[ours]
-        return whole if cut is None else whole[cut.first : cut.first + shapes[ours][0]]
-
-    return {ours: taken(ours) for ours in shapes}
-
-
-def _why_faulty(tensors: Mapping[str, Tensor], expected: Shapes) -> str:
-    """Return why a checkpoint's tensors do not fit, and name the sizes that differ most often."""
-    sizes = Counter(
-        (own, wanted)
-        for name in tensors.keys() & expected.keys()
-        for own, wanted in zip(tensors[name].shape, expected[name], strict=False)
-        if own != wanted
-    )
-    if not sizes:
-        return "It is not this model's file, or it is damaged"
-    (own, wanted), _ = min(sizes.most_common(), key=lambda one: (-one[1], one[0]))
-    return f"It belongs to a model of other sizes: it has {own} where this model has {wanted}"
+    for ours, name in names.items():
+        if name in tensors:
+            first = layout.first_row(ours, shapes)
+            rows = slice(first, None if first is None else first + shapes[ours][0])
+            found[ours] = tensors[name][rows] if first is not None else tensors[name]
+    return found
 
 
 def in_eight_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -293,44 +253,24 @@ def published_tensors(network: nn.Module, layout: Layout) -> dict[str, Tensor]:
     return {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in rows.items()}
 
 
-def _faults(
-    tensors: Mapping[str, Tensor],
-    expected: Shapes,
-    allowed: Mapping[str, set[torch.dtype]],
-    layout: Layout,
-) -> Iterator[tuple[str, str]]:
-    """Yield the faults of a checkpoint's tensors: (published name, sentence)."""
-    for name in sorted(tensors.keys() - expected.keys()):
-        if not layout.ignored.fullmatch(name):
-            yield name, f"unknown tensor {name!r}"
-    for name, shape in expected.items():
-        if name not in tensors:
-            yield name, f"tensor {name!r} is missing"
-            continue
-        own = list(tensors[name].shape)
-        dtype = tensors[name].dtype
-        if own != list(shape):
-            yield name, f"tensor {name!r} has shape {own}, expected {list(shape)}"
-        elif dtype not in allowed[name]:
-            usual = ", ".join(str(one).removeprefix("torch.") for one in DTYPES)
-            said = str(dtype).removeprefix("torch.")
-            yield name, f"tensor {name!r} is {said}, allowed are {usual}"
-
-
 def fill(
     network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
 ) -> Network:
     """Give a blank network its weights, and put it on a device for inference.
 
-    Weights are moved and cast one by one. Those that already have
-    the device and dtype are not copied: tensors of a memory-mapped file stay in that file, so that
-    the network is never in memory twice. Rotary tables stay float32. Raise RuntimeError when a
-    weight is missing, unknown or mis-shaped.
+    Weights are moved and cast one by one. Those that already have the device and dtype are not
+    copied: tensors of a memory-mapped file stay in that file, so that the network is never in
+    memory twice. Rotary tables stay float32, and numbers that count stay whole. Raise RuntimeError
+    when a weight is missing, unknown or mis-shaped.
     """
     kept = _kept_in_float32(network, dtype)
-    state = {
-        name: w.to(device, torch.float32 if name in kept else dtype) for name, w in weights.items()
-    }
+
+    def placed(name: str, weight: Tensor) -> Tensor:
+        if not weight.is_floating_point():
+            return weight.to(device)
+        return weight.to(device, torch.float32 if name in kept else dtype)
+
+    state = {name: placed(name, weight) for name, weight in weights.items()}
     network.load_state_dict(state, strict=True, assign=True)
     network.requires_grad_(False).eval()
     network.to(device)  # moves the buffers that are no weights

@@ -5,13 +5,10 @@ The encoders are the bundled model's own and that of LlamaGen's captions.
 
 from __future__ import annotations
 
-import html
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote_plus
 
 import torch
 from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
@@ -25,11 +22,10 @@ from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
-    fill,
+    load_weights,
     read_config,
     read_tokenizer_file,
     renaming,
-    weights_of,
 )
 
 PAD = "<pad>"
@@ -210,105 +206,19 @@ T5 = Layout(
     re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight"),
 )
 
-_SITES = "com|co|ru|net|org|edu|gov|it"
-_FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
-_DASHES = (
-    "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40"
-    "\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
-)
-_BAD_MARKS = (
-    "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
-)
-
-
-def _address(scheme: str) -> str:
-    """Return the pattern of an address's start, or of a host name with its path.
-
-    The host name must not be the first half of an e-mail address.
-    """
-    host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
-    return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
-
-
-# Each step is a pattern and its replacement.
-_BEFORE_MARKUP = [(_address("https?"), ""), (_address("wwws?"), "")]
-_AFTER_MARKUP = [
-    (r"@\w+\b", ""),  # nicknames
-    ("[\u31c0-\u31ff]+", ""),
-    ("[\u3200-\u4dff]+", ""),
-    ("[\u4e00-\u9fff]+", ""),  # CJK
-    (f"[{_DASHES}]+", "-"),
-    ("[`\u00b4\u00ab\u00bb\u201c\u201d\u00a8]", '"'),
-    ("[\u2018\u2019]", "'"),
-    (r"&quot;?", ""),
-    ("&amp", ""),
-    (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # IP addresses
-    (r"\d:\d\d\s+$", ""),
-    (r"\\n", " "),  # article numbers, and line ends spelt out
-    (r"#\d{1,3}\b", ""),
-    (r"#\d{5,}\b", ""),
-    (r"\b\d{6,}\b", ""),
-    (rf"\S+\.(?:{_FILES})", ""),
-    ("[\"']{2,}", '"'),
-    (r"\.{2,}", " "),
-    (f"[{_BAD_MARKS}]+", " "),
-    (r"\s+\.\s+", " "),
-]
-_AFTER_REPAIR = [
-    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),
-    (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),
-    (r"\b\d+[a-zA-Z]+\d+\b", ""),  # jc6640, jc6640vc, 6640vc231
-    (r"(worldwide\s+)?(free\s+)?shipping", ""),
-    (r"(free\s)?download(\sfree)?", ""),
-    (r"\bclick\b\s(?:for|on)\s\w+", ""),
-    (rf"\b(?:{_FILES})(?:\simages?)?", ""),
-    (r"\bpage\s+\d+\b", ""),
-    (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),  # j2d1a2a
-    ("\\b\\d+\\.?\\d*[x\u0445\u00d7]\\d+\\.?\\d*\\b", ""),  # sizes
-    (r"\b\s+:\s+", ": "),
-    (r"(\D[,./])\b", r"\1 "),
-    (r"\s+", " "),
-]
-_ENDS = [
-    (r"^[\"']([\w\W]+)[\"']$", r"\1"),
-    (r"^['_,\-:;]", ""),
-    (r"['_,\-:+]$", ""),
-    (r"^\.\S+$", ""),
-]
-
-
-def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
-    for pattern, replacement in steps:
-        text = re.sub(pattern, replacement, text)
-    return text
-
-
-def clean_once(text: str) -> str:
-    """Apply the published cleaning once.
-
-    It is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF. The order of the steps
-    matters.
-    """
-    # imported here, since only captions of published models need these packages
-    import ftfy
-    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
-
-    text = unquote_plus(text).strip().lower().replace("<person>", "person")
-    text = _rewrite(text, _BEFORE_MARKUP)
-    with warnings.catch_warnings():
-        # captions that look like a file name
-        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)
-        text = BeautifulSoup(text, features="html.parser").text
-    text = _rewrite(text, _AFTER_MARKUP)
-    if len(re.findall("[-_]", text)) > 3:  # words strung together: this-is-my-caption
-        text = re.sub("[-_]", " ", text)
-    text = html.unescape(html.unescape(ftfy.fix_text(text))).strip()
-    return _rewrite(_rewrite(text, _AFTER_REPAIR).strip(), _ENDS).strip()
+# What captions were without: marks that are no punctuation, rows of full stops.
+_NO_WORDS = re.compile(r"(?:\.{2,}|[#&@~()\[\]{}|\\/*]|\s)+")
+_QUOTES = str.maketrans("`\u00b4\u00ab\u00bb\u201c\u201d\u00a8\u2018\u2019", '"' * 7 + "''")
 
 
 def clean(text: str) -> str:
-    """Return a caption as in the training of the published models: cleaned twice."""
-    return clean_once(clean_once(text))
+    """Return a caption as plain ones were in the training of the published models.
+
+    It is in lower case, with straight quotes, and a blank for each run of marks and white space.
+    The published cleaning also takes out addresses, markup and part numbers (LlamaGen,
+    language/t5.py).
+    """
+    return _NO_WORDS.sub(" ", text.lower().translate(_QUOTES)).strip()
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -339,13 +249,9 @@ class CaptionEncoder:
     encoder: T5EncoderModel
 
     def check(self, prompt: str) -> None:
-        """Raise ValueError when the published cleaning leaves nothing of a prompt."""
+        """Raise ValueError for a prompt without words."""
         if not clean(prompt):
-            raise ValueError(
-                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, "
-                "which takes out addresses, file names, Chinese characters and the like; "
-                "describe the picture in English words"
-            )
+            raise ValueError(f"prompt must describe the picture in words, got {prompt[:60]!r}")
 
     def encode(self, prompt: str) -> Encoded:
         """Return features [1, 120, C] float32 and mask [1, 120] bool, on the encoder's device.
@@ -377,12 +283,6 @@ def caption_encoder(
     return load_text(located, target.caption_dim, device, DTYPES[half(device)])
 
 
-def blank_text(config: T5Config) -> T5EncoderModel:
-    """Return a T5 encoder on the meta device."""
-    with torch.device("meta"):
-        return T5EncoderModel(config)
-
-
 def load_text(
     located: Located, width: int, device: torch.device, dtype: torch.dtype
 ) -> CaptionEncoder:
@@ -394,13 +294,12 @@ def load_text(
     try:
         config = T5Config.from_dict(read_config(path))
     except (TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is not a T5's configuration ({error}); download it again"
-        ) from error
+        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     if config.d_model != width:
         raise CheckpointError(
             f"{path} says d_model {config.d_model}, but this model reads features of width {width}"
         )
-    network = blank_text(config)
-    encoder = fill(network, weights_of(network, located.weights, T5), device, dtype)
+    with torch.device("meta"):
+        blank = T5EncoderModel(config)
+    encoder = load_weights(blank, located.weights, T5, device, dtype)
     return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), encoder)
