@@ -69,7 +69,7 @@ def in_halves(rows: Tensor, heads: int) -> Tensor:
 
 def _read_pairs(module: Any, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     for name in (f"{prefix}q_proj.weight", f"{prefix}k_proj.weight"):
-        if name in state:
+        if name in state and len(state[name]) % (2 * module.heads) == 0:  # else it is refused
             state[name] = in_halves(state[name], module.heads)
 
 
