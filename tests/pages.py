@@ -120,7 +120,7 @@ def type_prompt(page: Page, prompt: str) -> None:
 
 def choose(page: Page, part: str, option: str) -> None:
     """Choose an entry of one of the lists of words."""
-    page.get_by_role("listbox", name=part).click()
+    page.get_by_role("combobox", name=part).click()
     page.get_by_role("option", name=option, exact=True).click()
 
 
