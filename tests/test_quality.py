@@ -119,10 +119,10 @@ def test_a_picture_has_the_shape_of_its_own_thing_alone(bundled: Pipeline, sprit
     pictures, _ = shapes.drawings(cat, at, 3)
     others, _ = shapes.drawings(dog, at, 3)
     apart = shapes.differences(pictures, cat, at)
-    assert (apart <= shapes.limit).all() and apart.max() > 0
+    assert (apart <= shape.LIMIT).all() and apart.max() > 0
     torn = torch.cat((pictures[..., :32], others[..., 32:]), -1)
     for wrong in (others, torn, torch.rand_like(pictures)):
-        assert (shapes.differences(wrong, cat, at) > shapes.limit).all()
+        assert (shapes.differences(wrong, cat, at) > shape.LIMIT).all()
 
 
 def test_scenes_are_read_in_batches(

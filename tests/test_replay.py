@@ -71,13 +71,10 @@ def scrub(page: Page, per_mille: int) -> None:
     )
 
 
-def use_clock(page: Page, kind: str) -> None:
-    page.get_by_role("button", name=texts.WEB["clocks"][kind], exact=True).click()
-
-
 def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:
     """The lanes of a run of these methods."""
     open_page(page, f"{server}?{urlencode(ASKED | asked | {'methods': ','.join(methods)})}")
+    expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     draw(page)
     wait_for_lanes(page, len(methods))
     lanes = page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")

@@ -43,7 +43,7 @@ from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
-BACK = "() => addEventListener('popstate', () => location.reload())"
+BACK = "() => addEventListener('popstate', () => location.replace(location.href))"
 CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
 TO_THE_SETTINGS = (
