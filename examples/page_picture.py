@@ -34,7 +34,7 @@ LANES = """lanternRun.lanes.map(({ id, steps, milliseconds }) =>
   ({ id, steps, seconds: milliseconds.at(-1) / 1000 }))"""
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-TABS = ("Look-alikes", "Numbers")  # shown on the phone after the race and the look at a piece
+TABS = ("Numbers", "Settings")  # shown on the phone after the race and the look at a piece
 
 
 def main() -> None:
@@ -79,11 +79,8 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page.locator("#stage canvas.big").press("Escape")
     for place, title in enumerate(TABS, 2):
         page.get_by_role("tab", name=title).click()
-        if title == "Look-alikes":
-            page.get_by_role("button", name="Draw its exact twin").click()
-            page.get_by_text("Its exact twin took").wait_for()
         page.wait_for_timeout(1500)  # a tab's content loads when it is opened
-        page.locator("#results").evaluate(
+        page.locator("#tabs").evaluate(
             "tabs => scrollTo({ top: tabs.getBoundingClientRect().top + scrollY - 12, "
             "behavior: 'instant' })"
         )
@@ -92,7 +89,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
 
 
 def film(browser: Browser, url: str, path: Path) -> None:
-    """Film the recorded race on the clock of steps, the same number of steps in every frame."""
+    """Film the recorded race, the same number of steps in every frame."""
     page = opened(browser, url, WIDTH, 900)
     bar = page.get_by_label("Time of the replay")
     box = page.locator("#stage .why").bounding_box()
