@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import lantern_demo
-from lantern_demo import load
+from lantern_demo import Generation, load
 from lantern_demo.runs.pipeline import Pipeline
 
 
@@ -41,3 +41,12 @@ def test_a_dtype_is_a_name_or_pytorchs(folder: str) -> None:
 
 def test_the_package_lists_what_it_offers() -> None:
     assert {*lantern_demo.__all__, "__version__"} <= set(dir(lantern_demo))
+
+
+def test_a_pipeline_is_called_with_a_prompt_or_several(pipe: Pipeline) -> None:
+    one = pipe("a red lantern", "vanilla", seed=3)
+    two = pipe(["a red lantern", "two lanterns"], "vanilla", seed=3)
+    assert isinstance(one, Generation) and isinstance(two, list)
+    assert two[0].tokens == one.tokens != two[1].tokens
+    with pytest.raises(ValueError, match=r"unknown setting 'guidance_scale'; it is cfg_scale here"):
+        pipe("a red lantern", guidance_scale=3.0)

@@ -200,6 +200,14 @@ class Pipeline:
         assert isinstance(last, Generation)
         return last
 
+    def __call__(
+        self, prompt: str | list[str], method: str | None = None, **settings: Any
+    ) -> Generation | list[Generation]:
+        """Draw as `generate`. A list of prompts gives a list."""
+        if isinstance(prompt, list):
+            return [self.generate(one, method, **settings) for one in prompt]
+        return self.generate(prompt, method, **settings)
+
     def twin(self, record: dict[str, Any], method: str) -> Generation:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 

@@ -94,6 +94,10 @@ class Settings(Knobs):
         return asdict(self)
 
 
+# names of other libraries
+ELSEWHERE = {"guidance_scale": "cfg_scale", "generator": "seed", "do_sample": "temperature"}
+
+
 def by_name(values: Any) -> dict[str, Any]:
     """Return values of settings by their names. Raises ValueError for anything else."""
     allowed = f"allowed are {', '.join(KNOBS)}"
@@ -102,6 +106,8 @@ def by_name(values: Any) -> dict[str, Any]:
             f"settings must be an object of values by name, got {shown(values)}; {allowed}"
         )
     for name in values:
+        if name in ELSEWHERE:
+            raise ValueError(f"unknown setting {name!r}; it is {ELSEWHERE[name]} here; {allowed}")
         if name not in KNOBS:
             raise ValueError(f"unknown setting {shown(name)}; {allowed}")
     return values
