@@ -192,7 +192,7 @@ def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
         elif differ := sum(a != b for a, b in zip(first, found["tokens"], strict=True)):
             expect(told).to_have_text(f"{differ} of 256 pieces differ")
         else:
-            expect(told).to_have_text("\u2713 same picture, all 256 pieces")
+            expect(told).to_have_text("\u2713 the same 256 pieces")
     assert alike > 0
 
 
@@ -404,3 +404,29 @@ def test_a_full_queue_is_told_and_leaves_the_page_as_it_is(
             expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
         for job in jobs:
             job.result(timeout=60)
+
+
+# The boxes of a lane's texts that overlap, at least a pixel each way.
+OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane) => {
+  const boxes = [...lane.querySelectorAll("h3, .place, .big, .small, .pill")].map((part) => {
+    const range = document.createRange();
+    range.selectNodeContents(part);
+    return [part.textContent, range.getBoundingClientRect()];
+  });
+  const apart = (a, b) =>
+    Math.min(a.right, b.right) <= Math.max(a.left, b.left) + 1 ||
+    Math.min(a.bottom, b.bottom) <= Math.max(a.top, b.top) + 1;
+  return boxes.flatMap(([one, a], i) =>
+    boxes.slice(i + 1).filter(([, b]) => !apart(a, b)).map(([other]) => `${one} over ${other}`));
+})"""
+
+
+def test_nothing_overlaps_on_a_narrow_phone_with_a_wide_font(tab: Page, server: str) -> None:
+    """320 px is what a window shows at 400 %; wide letters stand for a large size of text."""
+    open_page(tab, server)
+    for width in (390, 360, 320):
+        tab.set_viewport_size({"width": width, "height": 700})
+        tab.wait_for_timeout(200)
+        assert tab.evaluate(OVERLAPS) == [] and fits(tab), width
+    tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
+    assert tab.evaluate(OVERLAPS) == [] and fits(tab)

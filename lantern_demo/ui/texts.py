@@ -260,7 +260,7 @@ WEB: dict[str, Any] = {
     "soFar": "of {total}, {steps} so far",
     "pills": {
         "vanilla": "the reference",
-        "same": "\u2713 same picture, all {of} pieces",
+        "same": "\u2713 the same {of} pieces",
         "differ": "{count} of {of} pieces differ",
         "rounding": "Rounding can tip a close choice.",
         "alike": "{count} of {of} are look-alikes",
