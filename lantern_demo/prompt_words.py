@@ -75,7 +75,7 @@ class NotDrawn(ValueError):
 
     def __init__(self, things: Sequence[str], prompts: list[str]) -> None:
         known = f"lanterns and {', '.join(things)}" if things else "only lanterns"
-        super().__init__(f"This model draws {known}. Try: {prompts[0]}")
+        super().__init__(f"prompt names nothing that this model draws: {known}. Try: {prompts[0]}")
         self.prompts = prompts
 
 

@@ -208,7 +208,10 @@ def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
 
 
 def test_a_prompt_is_completed_as_on_the_page_or_refused(client: Client) -> None:
-    with pytest.raises(AppError, match=r"^This model draws lanterns and .* Try: one horse on"):
+    with pytest.raises(
+        AppError,
+        match=r"^prompt names nothing that this model draws: lanterns and .* Try: one horse on",
+    ):
         client.predict("a zebra", method="vanilla", api_name="/draw")
     drawn = "one cat on a plain at dusk"
     numbers = client.predict("two cats", method="vanilla", api_name="/draw")[1]

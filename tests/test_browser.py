@@ -318,7 +318,7 @@ def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
     broken = "<img src=x onerror=document.title='broken'>"
     for prompt, why in (
         ("", "The prompt is empty"),
-        ("a zebra", "This model draws lanterns and cat, "),
+        ("a zebra", "The prompt names nothing that this model draws: lanterns and cat, "),
         ("x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         type_prompt(page, prompt)

@@ -153,7 +153,9 @@ def test_a_thing_has_a_seed_where_it_is_drawn_most_surely() -> None:
     ],
 )
 def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, offers: list[str]) -> None:
-    with pytest.raises(NotDrawn, match=r"^This model draws lanterns and .*\. Try: ") as refused:
+    with pytest.raises(
+        NotDrawn, match=r"^prompt names nothing that this .*: lanterns and .*\. Try: "
+    ) as refused:
         completed(INFO, prompt)
     prompts = refused.value.prompts
     assert len(set(prompts)) == 4 and prompts[0] in str(refused.value)

@@ -306,7 +306,7 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 def pressed(event: Any) -> list[dict[Any, Any]]:
     """All answers to a press of Draw with a typed prompt, on a page that shows nothing."""
     service, _, form = event.fn.args
-    preset = service.loaded[service.default].defaults.as_dict()
+    preset = service.pipeline(service.default).defaults.as_dict()
     knobs, others = [preset[name] for name in form.knobs], {name: preset[name] for name in OTHERS}
     lists = ["" for _ in form.sentence.lists]
     return list(event.fn(list(DEFAULT), 3, Shown(), others, True, PROMPT, *lists, *knobs))

@@ -34,7 +34,7 @@ from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation
 folder, prompt, settings = json.loads(sys.argv[1])
 pipe = load(folder, device="cpu")
-pipe.generate("something else", seed=1, tree="small")
+pipe.generate("another lantern", seed=1, tree="small")
 found = []
 for knobs in reversed(settings):
     done = {}

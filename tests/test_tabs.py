@@ -108,7 +108,9 @@ def test_a_refusal_offers_prompts_that_draw(tab: Page, server: str) -> None:
     only(tab, "vanilla")
     type_prompt(tab, "a pizza")
     draw(tab)
-    expect(tab.get_by_role("alert")).to_contain_text("This model draws lanterns and cat")
+    expect(tab.get_by_role("alert")).to_contain_text(
+        "The prompt names nothing that this model draws: lanterns and cat"
+    )
     tab.locator("#offers label").first.click()
     drawn(tab, 1)
     assert tab.evaluate("lanternRun.prompt").startswith("one strawberry ")
