@@ -37,7 +37,7 @@ function headlineAt(lanes) {
   if (done.length) {
     const first = done.reduce((a, b) => (b.steps < a.steps ? b : a));
     const rest = vanilla && !done.includes(vanilla) ? say(words.behind, vanilla) : ".";
-    return [say(words.arrived, { method: first.label }), counted(first.steps), rest];
+    return [say(words.arrived, { method: first.label }), counted(first.steps), rest, "more"];
   }
   const lead = lanes.reduce((a, b) => (b.committed > a.committed ? b : a));
   if (!lead.committed) return [words.begins, "", ""];

@@ -66,8 +66,9 @@ function hover(one, event) {
   light(event ? cellAt(one.canvas, state.grid, event) : -1);
 }
 
-function setHeadline([before, number, after]) {
-  headline.replaceChildren(before, el("em", {}, number), after);
+/** The last part is `more` where a phone has no room for it. */
+function setHeadline([before, number, after, more]) {
+  headline.replaceChildren(before, el("em", {}, number), el("span", { class: more }, after));
 }
 
 function show() {
