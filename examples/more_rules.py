@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lantern_demo import Generation, Method, load, register
+from lantern_demo import Method, Result, load, register
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.rules import Members, Rule
 
@@ -168,7 +168,7 @@ def main() -> None:
     pipe = load("lantern-scenes")
     methods = ["vanilla", *(method.id for method in MORE)]
     raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
-    done = {name: event.stats for name, event in raced if isinstance(event, Generation)}
+    done = {name: event for name, event in raced if isinstance(event, Result)}
     for name, stats in done.items():
         speedup = done["vanilla"].decode_seconds / stats.decode_seconds
         print(f"{name:10} {stats.mean_accepted_length:.2f} tokens a step  {speedup:.2f}x")

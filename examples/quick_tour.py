@@ -19,7 +19,7 @@ import argparse
 
 from lantern_demo import load
 from lantern_demo.paths import user_path
-from lantern_demo.runs.pipeline import Generation
+from lantern_demo.runs.result import Result
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 
@@ -38,26 +38,23 @@ def main() -> None:
     print("Every method on one prompt and seed:")
     # The other events are Steps with their committed tokens. The fastest method ends first.
     done = {
-        method: event
-        for method, event in pipe.compare(PROMPT, seed=7)
-        if isinstance(event, Generation)
+        method: event for method, event in pipe.compare(PROMPT, seed=7) if isinstance(event, Result)
     }
-    for method, generation in done.items():
-        generation.image.save(out / f"{method}.png")
-        stats = generation.stats
+    for method, result in done.items():
+        result.image.save(out / f"{method}.png")
         print(
-            f"  {method:10} {stats.decode_seconds:6.2f} s  "
-            f"{done['vanilla'].stats.decode_seconds / stats.decode_seconds:5.2f}x  "
-            f"{stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}"
+            f"  {method:10} {result.decode_seconds:6.2f} s  "
+            f"{done['vanilla'].decode_seconds / result.decode_seconds:5.2f}x  "
+            f"{result.mean_accepted_length:.2f} tokens a step  changed {result.changed:.3f}"
         )
 
     print("LANTERN++ at looser and looser bounds:")
     for bound in (1.0, 2.0, 5.0, 10.0):
         settings = {"lanternpp_lambda": bound, "noise": "independent"}
-        stats = pipe.generate(PROMPT, method="lantern++", seed=7, **settings).stats
+        result = pipe.generate(PROMPT, method="lantern++", seed=7, **settings)
         print(
-            f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed "
-            f"{stats.changed:.3f}"
+            f"  lambda {bound:4.1f}  {result.mean_accepted_length:.2f} tokens a step  changed "
+            f"{result.changed:.3f}"
         )
 
 

@@ -18,8 +18,7 @@ import argparse
 
 from lantern_demo import load
 from lantern_demo.paths import user_path
-from lantern_demo.runs.pipeline import Generation
-from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.result import Result, record_of
 from lantern_demo.ui import recorded, texts
 
 
@@ -47,9 +46,9 @@ def main() -> None:
         done = {
             method: event
             for method, event in pipe.compare(prompt, seed=seed)
-            if isinstance(event, Generation)
+            if isinstance(event, Result)
         }
-        record = merge_records([generation.record for generation in done.values()])
+        record = record_of(done.values())
         # methods end in another order
         pictures = {method: done[method].image for method in record["order"]}
         path = args.out / f"{number:02d}.json.gz"

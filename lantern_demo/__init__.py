@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lantern_demo.version import __version__ as __version__
 
-__all__ = ["Generation", "Method", "Pipeline", "load", "register"]
+__all__ = ["Method", "Pipeline", "Result", "load", "register"]
 
 if "torch" not in sys.modules:
     # OpenMP reads this once, while PyTorch loads. As soon as other programs run, threads that spin
@@ -20,7 +20,7 @@ if "torch" not in sys.modules:
 
 if TYPE_CHECKING:
     from lantern_demo.decoding.methods import Method, register
-    from lantern_demo.runs.pipeline import Generation, Pipeline, load
+    from lantern_demo.runs.pipeline import Pipeline, Result, load
 
 
 def __dir__() -> list[str]:

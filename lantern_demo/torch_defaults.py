@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
-
-Item = TypeVar("Item")
 
 # Default dtype and precision belong to the process: the first thread that comes keeps the caller's,
 # and the last one that goes restores them.
@@ -56,14 +53,3 @@ def _set(dtype: torch.dtype, precision: str) -> None:
         torch.set_default_dtype(dtype)
     if torch.get_float32_matmul_precision() != precision:
         torch.set_float32_matmul_precision(precision)
-
-
-def with_own_defaults(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
-    """Yield from a generator, each item computed with own_defaults; the caller keeps its own."""
-    with closing(items):
-        while True:
-            with own_defaults():
-                item = next(items, items)
-            if item is items:
-                return
-            yield item  # type: ignore[misc]  # the generator itself is no item

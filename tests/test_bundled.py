@@ -19,7 +19,7 @@ from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE, save
-from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Pipeline, Result
 
 CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -51,9 +51,9 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
         for method, event in pipe.compare(
             PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed, tree="small"
         ):
-            if isinstance(event, Generation):
-                steps[method] = steps.get(method, 0) + event.stats.steps
-                assert (event.stats.changed > 0.01) == method.startswith("lantern")
+            if isinstance(event, Result):
+                steps[method] = steps.get(method, 0) + event.steps
+                assert (event.changed > 0.01) == method.startswith("lantern")
     assert steps["lantern"] < steps["eagle2"] < 2 * 255
     assert steps["lantern++"] < steps["eagle1"] < 2 * 255
 

@@ -73,7 +73,7 @@ def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
         entry = done.record["methods"][method]
         assert (
             entry["changed"]
-            == done.stats.changed
+            == done.changed
             == entry["events"]["kinds"].count("r") / len(done.tokens)
         )
         lossless, count = METHODS[method].lossless, entry["events"]["kinds"].count("r")

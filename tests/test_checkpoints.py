@@ -32,7 +32,7 @@ from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.tensors import fill, weights_of
 from lantern_demo.models.tokenizer import blank_tokenizer, neighbour_table
-from lantern_demo.runs.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline, Result, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -217,13 +217,13 @@ def test_every_method_draws_and_the_record_says_from_what(
     pipe = load(model, device="cpu", dtype="float32", folder=folder_of[model])
     assert pipe.available_methods == list(METHODS)
     runs = pipe.compare(PROMPT, list(METHODS), seed=1, window=4)
-    done = {method: event for method, event in runs if isinstance(event, Generation)}
+    done = {method: event for method, event in runs if isinstance(event, Result)}
     assert set(done) == set(METHODS) and done["vanilla"].image.size == (64, 64)
     for method, made in done.items():
         assert len(made.tokens) == 16 and min(made.tokens) >= 0
         assert max(made.tokens) < published.VOCAB
         assert not METHODS[method].lossless or (
-            made.tokens == done["vanilla"].tokens and made.stats.changed == 0
+            made.tokens == done["vanilla"].tokens and made.changed == 0
         ), method
     assert pipe.generate("blue night", "vanilla", seed=1).tokens != done["vanilla"].tokens
     sources = json.loads(json.dumps(done["vanilla"].record))["model"]["sources"]
@@ -263,7 +263,7 @@ def test_on_a_processor_weights_are_modules_in_16_bits(folder_of: dict[str, Path
 def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
     pipe = load(TEXT_ID, device="cpu", dtype="float32", folder=llamagen_model)
     assert pipe.available_methods == pipe.default_methods == ["vanilla", "sjd"]
-    made = {m: e for m, e in pipe.compare(PROMPT) if isinstance(e, Generation)}
+    made = {m: e for m, e in pipe.compare(PROMPT) if isinstance(e, Result)}
     assert made["vanilla"].tokens == made["sjd"].tokens == pipe.generate(PROMPT).tokens
     says = "method must be one of vanilla, sjd where the model has no drafter, got 'eagle2'"
     with pytest.raises(ValueError, match=says):

@@ -47,7 +47,7 @@ def test_a_published_model_gets_another_drafter(llamagen_model: Path, tmp_path: 
 
     def passes_of(pipe: Pipeline) -> int:
         return sum(
-            pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps
+            pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").steps
             for seed in range(4)
         )
 

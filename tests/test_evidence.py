@@ -20,7 +20,7 @@ from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.record import trial_of
+from lantern_demo.runs.result import trial_of
 from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.ui.evidence import (
     Evidence,

@@ -25,7 +25,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
+from lantern_demo.runs.pipeline import MethodFailed, Pipeline, Result, Step
 from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers
@@ -41,10 +41,8 @@ def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
 
-def outcomes(
-    pipe: Pipeline, methods: list[str], **knobs: Any
-) -> dict[str, Generation | MethodFailed]:
-    found: dict[str, Generation | MethodFailed] = {}
+def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Result | MethodFailed]:
+    found: dict[str, Result | MethodFailed] = {}
     for method, event in pipe.compare(PROMPT, methods, **{**KNOBS, **knobs}):
         if not isinstance(event, Step):
             found[method] = event
@@ -100,7 +98,7 @@ def test_out_of_memory_is_a_sentence(
     monkeypatch.setattr(faults._LOG, "disabled", True)
     failing(monkeypatch, pipe.target, "forward", error, lambda nodes, _: len(nodes.tokens) > 1)
     found = outcomes(pipe, list(METHODS))
-    assert isinstance(found["vanilla"], Generation)
+    assert isinstance(found["vanilla"], Result)
     for method in ("eagle1", "eagle2", "lantern", "lantern++"):
         failed = found[method]
         assert isinstance(failed, MethodFailed)
@@ -132,7 +130,7 @@ def test_logits_that_are_no_numbers_are_named(
         lambda hidden: head(hidden) * (1 if hidden.shape[1] == 1 else float("nan")),
     )
     found = outcomes(pipe, ["vanilla", "eagle1"])
-    assert isinstance(found["vanilla"], Generation)
+    assert isinstance(found["vanilla"], Result)
     failed = found["eagle1"]
     assert isinstance(failed, MethodFailed)
     assert failed.message.startswith("Numbers went wrong: the ") and "Try float32" in failed.message
@@ -147,14 +145,14 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(
     failing(monkeypatch, pipe.target, "forward", RuntimeError(text), lambda *_: dead.is_set())
     found: dict[str, Any] = {}
     for method, event in pipe.compare(PROMPT, list(METHODS), **KNOBS):
-        if isinstance(event, Generation):
+        if isinstance(event, Result):
             dead.set()
         found[method] = event
-    drawn = [event for event in found.values() if isinstance(event, Generation)]
+    drawn = [event for event in found.values() if isinstance(event, Result)]
     assert 0 < len(drawn) < len(METHODS) and all(len(done.tokens) == 16 for done in drawn)
-    assert drawn[0].stats.decode_seconds > 0
+    assert drawn[0].decode_seconds > 0
     for failed in found.values():
-        assert isinstance(failed, Generation) or failed.message == (
+        assert isinstance(failed, Result) or failed.message == (
             "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try "
             "again; if it fails once "
             "more, start the program anew."
@@ -240,7 +238,9 @@ def test_a_full_disk_costs_the_pictures_and_nothing_else(
 ) -> None:
     service = Service(folder, "cpu")
     monkeypatch.setattr(Path, "write_bytes", full)
-    *_, (images, record) = answers(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    *_, (images, record) = answers(
+        service, PROMPT, None, ["vanilla", "eagle1"], settings=dict(KNOBS)
+    )
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
     assert (
@@ -280,7 +280,7 @@ def test_a_model_that_fails_to_load_leaves_the_others(
             with pytest.raises(ValueError, match=says):
                 service.request(PROMPT, other, None, {})
         assert service.must_load(other)
-        *_, (_, record) = answers(service, PROMPT, None, ["vanilla"], dict(KNOBS))
+        *_, (_, record) = answers(service, PROMPT, None, ["vanilla"], settings=dict(KNOBS))
         assert record["order"] == ["vanilla"]
     failing(monkeypatch, service_module, "load", RuntimeError("odd"), lambda *_, **__: True)
     first = Service(folder, "cpu")

@@ -9,33 +9,25 @@ thousands.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from test_look_alikes import place
 
-from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import merge_records, parsed
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, choice_of
 from lantern_demo.settings.trees import DEFAULTS, TREES
 from lantern_demo.ui import link
-from lantern_demo.ui.contact_sheet import contact_sheet
-from lantern_demo.ui.files import write_record
 from lantern_demo.ui.look_alikes import LookAlikes
-from lantern_demo.ui.run_view import results_view
 from lantern_demo.ui.service import Service
 
 pytest.importorskip(
@@ -207,60 +199,6 @@ def test_links(parameters: dict[str, str]) -> None:
     assert sentence or found is None or isinstance(found.settings, Settings)
 
 
-# -- run records that a visitor hands in
-
-
-@pytest.fixture(scope="module")
-def record(tiny_model: Path) -> dict[str, Any]:
-    pipe: Pipeline = load(tiny_model, "cpu")
-    events = pipe.compare("a lantern", ["vanilla", "lantern"], seed=5, tree="small")
-    runs = [event.record for _, event in events if isinstance(event, Generation)]
-    return json.loads(json.dumps(merge_records(runs)))
-
-
-@fuzz(200)
-@given(JSON)
-def test_what_is_no_record(value: Any) -> None:
-    assert "record" in attempt(lambda: parsed(value))[1]
-
-
-def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to every value of a document; of lists only the first entries."""
-    inner: list[tuple[Any, Any]] = []
-    if isinstance(value, (dict, list)):
-        inner = list(value.items() if isinstance(value, dict) else enumerate(value[:2]))
-    below = [path for key, child in inner for path in paths_of(child, (*way, key))]
-    return [way] * bool(way) + below
-
-
-@pytest.mark.slow
-@fuzz(60)
-@given(data=st.data())
-def test_spoilt_records(
-    record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """A record with a value replaced or taken away is refused, or all that the page makes of it can
-    be made.
-    """
-    spoilt = copy.deepcopy(record)
-    *way, last = data.draw(st.sampled_from(paths_of(record)))
-    inner: Any = spoilt
-    for key in way:
-        inner = inner[key]
-    if data.draw(st.booleans()):
-        inner[last] = data.draw(BAD)
-    else:
-        del inner[last]
-    read, sentence = attempt(lambda: parsed(spoilt))
-    if sentence:
-        return
-    link.query(read, Settings())
-    json.dumps(results_view(read, {}, "live"))
-    contact_sheet(read, {})
-    folder = tmp_path_factory.mktemp("record")
-    assert parsed(json.loads(Path(write_record(folder, read)).read_bytes())) == read
-
-
 @fuzz(60)
 @given(
     asked=st.one_of(
@@ -374,7 +312,9 @@ def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
 
 def test_the_server_is_well_after_all_that(http: httpx.Client) -> None:
     assert http.get("healthz").json()["ready"]
-    body = body_of({"prompt": "a red lantern", "tree": "small", "methods": ["vanilla"]})
+    body = body_of(
+        {"prompt": "a red lantern", "settings": {"tree": "small"}, "methods": ["vanilla"]}
+    )
     event_id = post(http, "gradio_api/call/v2/compare", body).json()["event_id"]
     stream = http.get(f"gradio_api/call/compare/{event_id}").text.strip().split("\n\n")[-1]
     assert stream.startswith("event: complete") and '"order": ["vanilla"]' in stream

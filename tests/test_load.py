@@ -25,9 +25,10 @@ from gradio_client import Client
 from space import free_port
 from tiny import wait_for, waiting
 
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
+from lantern_demo.runs.pipeline import MethodFailed, Pipeline, Result, Step
 from lantern_demo.ui import api, limits, log
-from lantern_demo.ui.service import Frame, Service, run_seconds
+from lantern_demo.ui.frames import Frame
+from lantern_demo.ui.service import Service, run_seconds
 from lantern_demo.version import __version__
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
@@ -38,7 +39,7 @@ def join(url: str, body: dict[str, Any]) -> httpx.Response:
     """Ask for a comparison by plain HTTP. Its tree is named, so that no answer depends on the
     machine.
     """
-    body = body | {"tree": "small"}
+    body = body | {"settings": {"tree": "small"}}
     return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body, timeout=SECONDS)
 
 
@@ -160,7 +161,7 @@ def test_whoever_leaves_frees_the_device(
         answer(url, join(url, CASE).json()["event_id"], leave_after=3)
     else:
         job = Client(url, verbose=False).submit(
-            CASE["prompt"], methods=["vanilla"], tree="small", api_name="/compare"
+            CASE["prompt"], methods=["vanilla"], settings={"tree": "small"}, api_name="/compare"
         )
         wait_for(lambda: len(job.outputs()) > 2, "some answers")
         assert job.cancel()
@@ -207,7 +208,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
     def slow(self: Pipeline, method: Any, *arguments: Any) -> Iterator[Any]:
         for event in run(self, method, *arguments):
             seen.append(event)
-            if isinstance(event, Generation):
+            if isinstance(event, Result):
                 drawn.append(method.id)
             if drawn and drawn[0] != method.id and isinstance(event, Step):
                 clock[0] = 1000.0  # as if it had been that slow
@@ -221,17 +222,15 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(
         if not isinstance(item, Frame):
             outcomes[item.method] = item
             continue
-        for method, progress in item.lanes.items():
-            shown.setdefault(method, {}).update(
-                (place, token) for place, _, token in progress.fresh
-            )
-    assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation)
+        for method, fresh in item.tokens.items():
+            shown.setdefault(method, {}).update((place, token) for place, _, token in fresh)
+    assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Result)
     for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
         failed, first = outcomes[method], shown[method]
         assert first == dict(enumerate(outcomes[drawn[0]].tokens[: len(first)])) and first
         assert isinstance(failed, MethodFailed)
         assert "they were over. Ask for fewer" in failed.message
-    kinds = [isinstance(event, Generation) for event in seen[-2:]]
+    kinds = [isinstance(event, Result) for event in seen[-2:]]
     assert kinds == [True, False], "not a step more"
 
 
@@ -316,7 +315,7 @@ def test_many_at_once_each_get_their_own_answer(url: str) -> None:
     cases: list[dict[str, Any]] = [
         {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 1},
         {"prompt": "two blue box lanterns", "methods": ["eagle1", "lantern++"], "seed": 2},
-        {"prompt": "a golden sky lantern", "methods": ["eagle2"], "seed": 3, "temperature": 0},
+        {"prompt": "a golden sky lantern", "methods": ["eagle2"], "seed": 3},
     ]
     alone = [drawn(url, case) for case in cases]
 
@@ -366,19 +365,18 @@ def process(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[str, Any, Path]]
 @pytest.mark.slow
 def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any, Path]) -> None:
     url, running, place = process
-    big = {"prompt": "a red lantern", "tree": "paper"}
+    big = {"prompt": "a red lantern", "settings": {"tree": "paper"}}
     asked = httpx.post(f"{url}/gradio_api/call/v2/compare", json=big, timeout=SECONDS)
     event = asked.json()["event_id"]
     with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event}", timeout=SECONDS) as stream:
         events = stream.iter_lines()
         while "progress" not in next(events):
             pass
-        assert list((place / "tmp").glob("lantern-demo-*")), "the run has a folder for its files"
         start = time.monotonic()
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 0
         took = time.monotonic() - start
     assert took < 10, f"a second or two on a machine of its own, {took:.1f} here"
-    assert not list((place / "tmp").glob("lantern-demo-*")), "and it is gone with the run"
+    assert not list((place / "tmp").glob("lantern-demo-*")), "no file is left"
     told = (place / "log.txt").read_text(encoding="utf-8")
     assert "Stopped." in told and "Traceback" not in told

@@ -4,16 +4,19 @@ client, where MCP is installed.
 
 from __future__ import annotations
 
-import ast
 import asyncio
+import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 import tiny
+from PIL import Image
 
 from lantern_demo.models.registry import REGISTRY
 
@@ -38,11 +41,12 @@ def ask(*arguments: Any) -> Any:
 
 
 async def asked(
-    address: str, name: str | None = None, parameters: dict[str, Any] | None = None
+    address: str,
+    name: str | None = None,
+    parameters: dict[str, Any] | None = None,
+    progress: bool = True,
 ) -> Any:
-    """The list of tools, or the result of one, of a client that asks for progress: Gradio sends
-    others no pictures.
-    """
+    """The list of tools, or the result of one, of a client that asks for progress, or does not."""
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
@@ -53,7 +57,14 @@ async def asked(
         await session.initialize()
         if name is None:
             return (await session.list_tools()).tools
-        return await session.call_tool(name, parameters, progress_callback=AsyncMock())
+        callback = AsyncMock() if progress else None
+        return await session.call_tool(name, parameters, progress_callback=callback)
+
+
+def pictures(answer: Any) -> list[tuple[int, int]]:
+    """The sizes of the pictures of an answer."""
+    found = [base64.b64decode(part.data) for part in answer.content if part.type == "image"]
+    return [Image.open(BytesIO(data)).size for data in found]
 
 
 def test_programs_draw_by_mcp(served: str) -> None:
@@ -63,23 +74,22 @@ def test_programs_draw_by_mcp(served: str) -> None:
     parameters = {"prompt", "model", "method", "seed", "settings"}
     assert set(tools["draw"].inputSchema["properties"]) == parameters
 
-    drawn = ask(
-        served,
-        "draw",
-        {"prompt": "a zebra lantern", "seed": 3, "settings": {"lanternpp_lambda": 2}},
-    )
-    kinds = [part.mimeType for part in drawn.content if part.type == "image"]
-    assert not drawn.isError and kinds == ["image/png"]
-    numbers = ast.literal_eval(drawn.content[-1].text)
-    assert (numbers["method"], numbers["unknown_words"]) == ("lantern++", ["zebra"])
-    assert numbers["completed"] is numbers["warning"] is None
+    asked = {"prompt": "a zebra lantern", "seed": 3, "settings": {"lanternpp_lambda": 2}}
+    for progress in (True, False):
+        drawn = ask(served, "draw", asked, progress)
+        assert not drawn.isError and pictures(drawn) == [(256, 256)]
+        numbers = json.loads(drawn.content[-1].text)
+        assert (numbers["method"], numbers["unknown_words"]) == ("lantern++", ["zebra"])
+        assert numbers["completed"] is numbers["warning"] is None
     raced = ask(served, "compare", {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"]})
-    record = ast.literal_eval(raced.content[-1].text)
+    ((wide, _),) = pictures(raced)
+    assert wide > 2 * 256, "one sheet of both"
+    record = json.loads(raced.content[-1].text)
     assert record["methods"]["eagle1"]["speedup"] > 0
     assert "token_ids" not in record["methods"]["eagle1"]
     refused = ask(served, "draw", {"prompt": ""})
     assert refused.isError and "prompt is empty; say what to draw" in refused.content[0].text
 
     (offer,) = ask(served, "models", {}).content
-    told = ast.literal_eval(offer.text)
+    told = json.loads(offer.text)
     assert [model["id"] for model in told["models"]] == ["tiny", *REGISTRY]

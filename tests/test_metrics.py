@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lantern_demo.runs.metrics import acceptance, of_events, pooled
+from lantern_demo.decoding.results import Step
+from lantern_demo.runs.metrics import acceptance, of_steps, pooled
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.record import parsed
 
 # By hand: a chain of three drafts in five steps, and a last step without drafts.
 DRAFTED, ACCEPTED = [3, 3, 3, 3, 3, 0], [0, 3, 1, 0, 1, 0]
@@ -36,13 +36,15 @@ def test_where_nothing_is_drafted_there_is_no_rate() -> None:
 
 
 def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
-    trees = [
-        {"tokens": [], "parents": [], "path": []},  # the prefill
-        {"tokens": [7, 1, 2, 3], "parents": [0, 0, 0, 1], "path": [0, 1, 3]},
-        {"tokens": [7, 1, 2, 3], "parents": [0, 0, 0, 1], "path": [0]},
-        {"tokens": [7], "parents": [0], "path": [0]},
-    ]
-    told = of_events({"trees": trees})
+    tree = {"tree_tokens": [7, 1, 2, 3], "parents": [0, 0, 0, 1]}
+    told = of_steps(
+        [
+            Step(0, [7], 1),  # the prefill
+            Step(1, [1, 3, 4], 3, path=[0, 1, 3], **tree),
+            Step(2, [5], 1, path=[0], **tree),
+            Step(3, [6], 1, tree_tokens=[7], parents=[0], path=[0]),
+        ]
+    )
     assert (told["num_spec_steps"], told["num_draft_tokens"]) == (2, 6)
     assert told["num_spec_tokens"] == 2 and told["acceptance_histogram"] == [1, 0, 1]
 
@@ -60,7 +62,3 @@ def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> Non
         assert told["num_accepted_draft_tokens"] == whole - entry["steps"] > 0
         assert told["num_spec_steps"] in (entry["steps"], entry["steps"] - 1)
         assert 1 < told["mean_acceptance_length"] <= 1 + told["num_spec_tokens"]
-    # a record from before has none, and gets it from its steps
-    del entry["speculative_decoding"]
-    read = parsed(done.record)
-    assert read["methods"][method]["speculative_decoding"] == told

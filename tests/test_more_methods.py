@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from examples.more_methods import OPT_TREE, SHARPNESS, OptTree, OptTreeProposer
-from lantern_demo import Generation, Pipeline, register
+from lantern_demo import Pipeline, Result, register
 from lantern_demo.decoding.drafting import RunContext
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.runs.record import merge_records, parsed
+from lantern_demo.runs.result import record_of
 
 VOCABULARY = 32
 
@@ -29,9 +29,9 @@ def registered() -> Iterator[None]:
 
 def test_it_races_beside_vanilla_and_draws_its_tokens(registered: None, pipe: Pipeline) -> None:
     raced = pipe.compare("a lantern", ["vanilla", "opt-tree"], seed=3)
-    done = {name: event for name, event in raced if isinstance(event, Generation)}
+    done = {name: event for name, event in raced if isinstance(event, Result)}
     assert done["opt-tree"].tokens == done["vanilla"].tokens
-    record = parsed(merge_records([event.record for event in done.values()]))
+    record = record_of(done.values())
     assert list(record["methods"]) == ["vanilla", "opt-tree"]
 
 

@@ -24,13 +24,13 @@ from tables import (
 from torch import Tensor
 
 from examples import more_rules as more
-from lantern_demo import Generation, Method, Pipeline, register
+from lantern_demo import Method, Pipeline, Result, register
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.window import Window
-from lantern_demo.runs.record import merge_records, parsed
+from lantern_demo.runs.result import record_of
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
@@ -51,15 +51,15 @@ def registered() -> Iterator[None]:
 def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
     assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
     raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
-    done = {name: event for name, event in raced if isinstance(event, Generation)}
+    done = {name: event for name, event in raced if isinstance(event, Result)}
     assert set(done) == {"vanilla", *IDS}
     for name in IDS:
         entry = done[name].record["methods"][name]  # type: ignore[index]
         assert entry["nodes"] == 8 and entry["noise"] == "independent"
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
-    record = parsed(merge_records([event.record for event in done.values()]))
-    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
-    assert pipe.generate("a lantern", "typical").stats.tree == "static chain of 3 (default)"
+    record = record_of(done.values())
+    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].noise == "shared"
+    assert pipe.generate("a lantern", "typical").tree == "static chain of 3 (default)"
 
 
 def test_a_method_from_outside_may_be_registered_again(registered: None) -> None:

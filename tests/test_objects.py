@@ -11,18 +11,16 @@ import torch
 from PIL import Image
 
 import lantern_demo
-from lantern_demo import Generation, load
+from lantern_demo import Result, load
 from lantern_demo.runs.pipeline import Pipeline
 
 
 def test_a_cell_of_a_notebook_shows_a_line_and_the_picture(pipe: Pipeline) -> None:
     drawn = pipe.generate("a red lantern", "vanilla", seed=3)
-    for shown in (pipe, drawn, drawn.stats):
+    for shown in (pipe, drawn):
         assert len(repr(shown)) < 120
-    assert (
-        repr(drawn)
-        == f"<Generation by vanilla: 'a red lantern', seed 3, {drawn.stats.steps} steps>"
-    )
+    ran = f"{drawn.steps} steps, {drawn.decode_seconds:.2f} s"
+    assert repr(drawn) == f"<Result of vanilla: 'a red lantern', seed 3, {ran}>"
     picture = Image.open(BytesIO(drawn._repr_png_()))
     assert picture.tobytes() == drawn.image.tobytes()
 
@@ -46,7 +44,7 @@ def test_the_package_lists_what_it_offers() -> None:
 def test_a_pipeline_is_called_with_a_prompt_or_several(pipe: Pipeline) -> None:
     one = pipe("a red lantern", "vanilla", seed=3)
     two = pipe(["a red lantern", "two lanterns"], "vanilla", seed=3)
-    assert isinstance(one, Generation) and isinstance(two, list)
+    assert isinstance(one, Result) and isinstance(two, list)
     assert two[0].tokens == one.tokens != two[1].tokens
     with pytest.raises(ValueError, match=r"unknown setting 'guidance_scale'; it is cfg_scale here"):
         pipe("a red lantern", guidance_scale=3.0)

@@ -18,8 +18,8 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.prompt_words import NotDrawn
-from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.pipeline import Pipeline, Result
+from lantern_demo.runs.result import record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
@@ -114,11 +114,11 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
         {"tree": "small", "lantern_k": 5, "lanternpp_k": 10},
     )
     runs = [
-        event.record
+        event
         for _, event in pipe.compare("a lantern", chosen, **knobs)
-        if isinstance(event, Generation)
+        if isinstance(event, Result)
     ]
-    record = merge_records(runs)
+    record = record_of(runs)
     assert record["order"] == ["vanilla", "eagle1", "lantern", "lantern++"]
     assert [row[-4:] for row in table(record)[1:]] == [
         ["", "", "shared", "static tree of 7 in 3 levels"],
@@ -131,7 +131,7 @@ def test_a_comparison_merges_into_one_record_and_a_table(pipe: Pipeline) -> None
 
 def test_a_repeated_race_draws_the_same_tokens_each_time(pipe: Pipeline) -> None:
     events = pipe.compare("a lantern", ["vanilla", "sjd"], repeats=3)
-    drawn = [event for _, event in events if isinstance(event, Generation)]
+    drawn = [event for _, event in events if isinstance(event, Result)]
     assert sorted(one.method for one in drawn) == ["sjd"] * 3 + ["vanilla"] * 3
     assert len({tuple(one.tokens) for one in drawn if one.method == "sjd"}) == 1
     with pytest.raises(ValueError, match="repeats must be a whole number between 1 and 20, got 0"):
@@ -145,11 +145,11 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("eagle1", "chain", 6),
     ):
         assert choice_of(METHODS[method].drafts, Settings(tree=named)).policy.nodes == nodes
-    stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000").stats
+    stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000")
     assert (stats.nodes, stats.tree_settings) == (6, {"tree": "0 1 00 01 000"})
     assert stats.tree == "static tree of 5 in 3 levels (0 1 00 01 000)"
     dynamic = pipe.generate("a lantern", "eagle2", tree="small")
-    own = dynamic.stats.tree_settings
+    own = dynamic.tree_settings
     assert own == {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
     assert pipe.generate("a lantern", "eagle2", **own).tokens == dynamic.tokens
     for method, tree, told in (
@@ -178,11 +178,11 @@ def test_a_model_folder_brings_its_own_trees(folder: Path, tmp_path: Path) -> No
     config = json.loads((own / "config.json").read_text(encoding="utf-8"))
     (own / "config.json").write_text(json.dumps(config | {"trees": OWN}), encoding="utf-8")
     usual, other = load(folder, "cpu"), load(own, "cpu")
-    assert usual.generate(PROMPT, "eagle1").stats.tree_settings == {"tree": "0 00 000"}
-    assert other.generate(PROMPT, "eagle1").stats.tree_settings == {"tree": "0 1"}
-    dynamic = other.generate(PROMPT, "eagle2").stats.tree_settings
+    assert usual.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 00 000"}
+    assert other.generate(PROMPT, "eagle1").tree_settings == {"tree": "0 1"}
+    dynamic = other.generate(PROMPT, "eagle2").tree_settings
     assert dynamic == {"draft_top_k": 3, "draft_depth": 1, "draft_nodes": 5}
-    assert other.generate(PROMPT, "sjd").stats.tree_settings == {"window": 3}
+    assert other.generate(PROMPT, "sjd").tree_settings == {"window": 3}
 
 
 @pytest.mark.parametrize(

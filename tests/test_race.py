@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -31,13 +32,14 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import pipeline, race
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import SLICE_SECONDS, Rotation
-from lantern_demo.runs.stats import Generation, MethodFailed, disturbed
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import files, texts
 from lantern_demo.ui.compare import FRAMES_TOLD, draw, repeat, settle
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.form import OTHERS
+from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.service import Frame, Service
+from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -96,14 +98,14 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
     monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     alone = {method: pipe.generate(PROMPT, method, **KNOBS) for method in DEFAULT}
     events = list(pipe.compare(PROMPT, **KNOBS))
-    raced = {method: event for method, event in events if isinstance(event, Generation)}
+    raced = {method: event for method, event in events if isinstance(event, Result)}
     changes = len(list(groupby(method for method, _ in events)))
     assert changes > 5 * len(DEFAULT), "they did take turns"
-    first = next(i for i, (_, event) in enumerate(events) if isinstance(event, Generation))
+    first = next(i for i, (_, event) in enumerate(events) if isinstance(event, Result))
     assert any(isinstance(event, Step) for _, event in events[first:]), "none waits for the others"
     assert {m: e.tokens for m, e in raced.items()} == {m: e.tokens for m, e in alone.items()}
-    assert {e.stats.schedule for e in raced.values()} == {"race"}
-    assert {e.stats.schedule for e in alone.values()} == {"alone"}
+    assert {e.schedule for e in raced.values()} == {"race"}
+    assert {e.schedule for e in alone.values()} == {"alone"}
 
 
 def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: int) -> None:
@@ -130,15 +132,13 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(
     found = {
         method: event
         for method, event in pipe.compare(PROMPT, **KNOBS)
-        if isinstance(event, (Generation, MethodFailed))
+        if isinstance(event, (Result, MethodFailed))
     }
     assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
     for event in found.values():
-        assert isinstance(event, Generation)
-        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", pipeline.CROWDED)
-        assert event.method == "vanilla" or event.stats.tree.endswith(" (small)"), (
-            "no tree had to shrink"
-        )
+        assert isinstance(event, Result)
+        assert (event.schedule, event.schedule_reason) == ("in turn", pipeline.CROWDED)
+        assert event.method == "vanilla" or event.tree.endswith(" (small)"), "no tree had to shrink"
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(
@@ -150,9 +150,7 @@ def test_no_race_is_begun_that_memory_cannot_hold(
     )
     events = list(pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS))
     assert [name for name, _ in groupby(method for method, _ in events)] == ["vanilla", "eagle1"]
-    (reason,) = {
-        event.stats.schedule_reason for _, event in events if isinstance(event, Generation)
-    }
+    (reason,) = {event.schedule_reason for _, event in events if isinstance(event, Result)}
     assert reason == "5 methods at once need about 9.0 GiB"
     info = REGISTRY["llamagen-t2i-512"]
     each = checkpoints.run_bytes(info.published, "bfloat16")
@@ -205,7 +203,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
         *_, last = opened
-        assert isinstance(last, Generation) and waiting.result(timeout=60).tokens == last.tokens
+        assert isinstance(last, Result) and waiting.result(timeout=60).tokens == last.tokens
 
 
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
@@ -278,11 +276,11 @@ def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(
     one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
     events = one.stream(PROMPT, **KNOBS)
     next(events)
-    stats = two.generate(PROMPT, **KNOBS).stats
-    assert (stats.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in stats.device
+    machine = two.generate(PROMPT, **KNOBS).machine
+    assert (machine.threads, torch.get_num_threads()) == (2, 2) and "(2 thread" in machine.device
     *_, last = events
-    assert isinstance(last, Generation) and "(1 thread)" in last.stats.device
-    assert (last.stats.threads, torch.get_num_threads()) == (1, 1)
+    assert isinstance(last, Result) and "(1 thread)" in last.machine.device
+    assert (last.machine.threads, torch.get_num_threads()) == (1, 1)
 
 
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +295,12 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(clock.seconds) == set(timing.PARTS)
     with pytest.raises(ValueError, match="'lunch'"):
         clock.measure("lunch")
-    assert disturbed(0.25, 1.5) and not disturbed(0.15, 1.5) and not disturbed(None, 1.5)
+
+
+@pytest.mark.parametrize(("waited", "disturbed"), [(0.25, True), (0.15, False), (None, False)])
+def test_a_run_that_waited_was_disturbed(waited: float | None, disturbed: bool) -> None:
+    run = SimpleNamespace(waited_seconds=waited, decode_seconds=1.5)
+    assert Result.disturbed.fget(run) == disturbed  # type: ignore[attr-defined]
 
 
 # -- what a frame costs
@@ -317,13 +320,13 @@ def test_every_method_of_a_short_race_is_previewed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once half of its picture is there, however long a preview takes."""
-    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 1e9)
+    monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.frames.PREVIEW_SHARE", 1e9)
     service = Service(folder, "cpu")
     committed, pictured = dict[str, int](), list[str]()
     for item in service.frames(service.request(PROMPT, None, None, KNOBS), True):
         if isinstance(item, Frame):
-            committed |= {method: lane.committed for method, lane in item.lanes.items()}
+            committed |= {method: step.committed for method, step in item.steps.items()}
             if item.picture is not None:
                 pictured.append(item.picture[0])
                 assert committed[item.picture[0]] >= 32
@@ -359,7 +362,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
-    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.frames.FRAME_SECONDS", 0.0)
     saved: list[str] = []
     write = files.write_picture
     monkeypatch.setattr(
@@ -410,5 +413,5 @@ def test_one_thread_computes_whichever_asks(
         if item is None:
             break
         found.append(item)
-    assert [item.method for item in found if isinstance(item, Generation)] == ["vanilla", "eagle1"]
+    assert [item.method for item in found if isinstance(item, Result)] == ["vanilla", "eagle1"]
     assert len(set(threads)) == 1 and threads[0].startswith("device")

@@ -18,7 +18,7 @@ import torch
 from tiny import ran
 
 from lantern_demo import load
-from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Pipeline, Result
 from lantern_demo.torch_defaults import own_defaults
 from lantern_demo.ui.service import Service
 
@@ -31,7 +31,7 @@ SETTINGS: list[dict[str, Any]] = [
 PROGRAM = """
 import json, sys
 from lantern_demo import load
-from lantern_demo.runs.pipeline import Generation
+from lantern_demo.runs.pipeline import Result
 folder, prompt, settings = json.loads(sys.argv[1])
 pipe = load(folder, device="cpu")
 pipe.generate("another lantern", seed=1, tree="small")
@@ -49,7 +49,7 @@ print(json.dumps(found))
 def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
     """All methods together, in the table's order, in this process."""
     return [
-        {m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)}
+        {m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Result)}
         for knobs in SETTINGS
     ]
 
@@ -71,7 +71,7 @@ def test_after_requests_that_were_refused_left_or_broken(
     with pytest.raises(ValueError, match="seed"):
         service.request(PROMPT, None, None, {"seed": -1})
     left = service.frames(service.request("a lantern", None, None, SETTINGS[1]), True)
-    while not next(left).lanes:
+    while not next(left).steps:
         pass
     left.close()
     pipe = service.pipeline("tiny")
@@ -79,12 +79,12 @@ def test_after_requests_that_were_refused_left_or_broken(
     with monkeypatch.context() as patch:
         patch.setattr(pipe.target, "head", lambda hidden: head(hidden) * float("nan"))
         frames = service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
-        assert not any(isinstance(item, Generation) for item in frames)
+        assert not any(isinstance(item, Result) for item in frames)
     request = service.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
     found = {
         item.method: item.tokens
         for item in service.frames(request, True)
-        if isinstance(item, Generation)
+        if isinstance(item, Result)
     }
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
@@ -144,7 +144,7 @@ def test_whatever_defaults_of_pytorch_the_caller_has_set(
 
     def drawn(by: Pipeline) -> dict[str, tuple[list[int], bytes]]:
         done = by.compare(PROMPT, methods, seed=7, tree="small")
-        return {m: (e.tokens, e.image.tobytes()) for m, e in done if isinstance(e, Generation)}
+        return {m: (e.tokens, e.image.tobytes()) for m, e in done if isinstance(e, Result)}
 
     right = drawn(pipe)
     with STATES[state]():

@@ -19,7 +19,6 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.decoding.verify import SharedNoiseVerifier
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.record import parsed
 
 SAMPLINGS = {
     "guided": Sampling(cfg_scale=2.0),
@@ -151,11 +150,5 @@ def test_records_say_it(pipe: Pipeline) -> None:
         json.dumps(pipe.generate("a lantern", "eagle2", tree="small", noise="shared").record)
     )
     entry = written["methods"]["eagle2"]
-    assert (
-        pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
-    )
+    assert pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").noise == "none"
     assert written["settings"]["noise"] == entry["noise"] == "shared"
-    assert parsed(written) == written
-    entry["noise"] = "odd"
-    with pytest.raises(ValueError, match="noise: must be 'shared', 'independent' or 'none'"):
-        parsed(written)

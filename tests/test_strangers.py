@@ -88,7 +88,7 @@ def written() -> Iterator[list[str]]:
 @pytest.mark.slow
 def test_nothing_is_written_outside_the_cache(server: str, written: list[str]) -> None:
     client = Client(server, verbose=False, download_files=False)
-    asked = {"methods": ["vanilla"], "tree": "small", "api_name": "/compare"}
+    asked = {"methods": ["vanilla"], "settings": {"tree": "small"}, "api_name": "/compare"}
     client.predict("a lantern ../../etc/x\u2028 <b>", **asked)
     places = tempfile.gettempdir(), root(), "/dev", "/proc/self"
     allowed = [Path(place).resolve() for place in places]

@@ -29,8 +29,8 @@ def test_a_twin_is_the_run_up_to_the_first_loan(method: str, pipe: Pipeline) -> 
         done = pipe.generate(PROMPT, method, seed=seed, **settings)
         before = copy.deepcopy(done.record)
         twin = pipe.twin(done.record, method)
-        assert done.record == before and twin.stats.changed == 0
-        assert twin.stats.tree_settings == done.stats.tree_settings
+        assert done.record == before and twin.changed == 0
+        assert twin.tree_settings == done.tree_settings
         events = done.record["methods"][method]["events"]
         lent = [any(score > p + LENT for _, p, score, _ in trials) for trials in events["trials"]]
         safe = events["committed"][lent.index(True) - 1] if any(lent) else len(done.tokens)

@@ -599,7 +599,7 @@ def check(run: Run, world: World, held: Scenes) -> None:
 
 def race(run: Run, world: World) -> None:
     """Count the tokens a pass of the methods until the stage ends, at most on 100 prompts."""
-    from lantern_demo import Generation, load
+    from lantern_demo import Result, load
 
     assert run.model is not None
     folder = run.args.out / "model"
@@ -613,9 +613,9 @@ def race(run: Run, world: World) -> None:
         if number and run.progress == 1.0:
             break
         for method, event in pipe.compare(caption, list(RACED), seed=number, cfg_scale=1.0):
-            if isinstance(event, Generation):
-                found.setdefault(method, []).append(event.stats.mean_accepted_length)
-                found.setdefault(f"{method} changed", []).append(event.stats.changed)
+            if isinstance(event, Result):
+                found.setdefault(method, []).append(event.mean_accepted_length)
+                found.setdefault(f"{method} changed", []).append(event.changed)
     means = {name: sum(values) / len(values) for name, values in found.items()}
     run.tell(prompts=len(found[RACED[0]]), **means)
 

@@ -27,7 +27,7 @@ from lantern_demo.bench import report
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.runs.stats import Generation
+from lantern_demo.runs.result import Result, entry_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of
 from lantern_demo.settings.trees import TREES
@@ -98,14 +98,13 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     if on_gpu := pipe.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(pipe.device)
     for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
-        if isinstance(event, Generation):
+        if isinstance(event, Result):
             done = event
         else:
             walls.append(perf_counter())
-    entry = dict(done.record["methods"][row.method])
+    entry = entry_of(done)
     del entry["events"]
-    entry.pop("speedup", None)
-    entry["wall_seconds"] = done.stats.prefill_seconds + walls[-1] - walls[0]
+    entry["wall_seconds"] = done.seconds["prefill"] + walls[-1] - walls[0]
     entry["peak_bytes"] = torch.cuda.max_memory_allocated(pipe.device) if on_gpu else None
     return entry
 

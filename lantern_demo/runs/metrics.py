@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lantern_demo.decoding.results import Step
+
 
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
     """Return the metrics of a run from the drafts and accepted drafts of each step.
@@ -61,12 +63,11 @@ def _told(histogram: list[int], sent: int) -> dict[str, Any]:
     }
 
 
-def of_events(events: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a run from its record's `events`: trees and accepted paths."""
-    trees = events["trees"]
-    drafted = [max(0, len(tree["tokens"]) - 1) for tree in trees]
-    accepted = [max(0, len(tree["path"]) - 1) for tree in trees]
-    deepest = max((_depth(tree["parents"]) for tree in trees), default=0)
+def of_steps(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the metrics of a run."""
+    drafted = [max(0, len(step.tree_tokens) - 1) for step in steps]
+    accepted = [max(0, len(step.path) - 1) for step in steps]
+    deepest = max((_depth(step.parents) for step in steps), default=0)
     return acceptance(drafted, accepted, deepest)
 
 

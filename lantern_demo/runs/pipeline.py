@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -34,21 +35,14 @@ from lantern_demo.models.tokenizer import neighbour_table, token_colours
 from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import USUAL, Completed, completed
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
-from lantern_demo.runs.record import Entry, Model, events_of, image_hash, run_record
-from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
-from lantern_demo.settings.knobs import KNOBS, MAX_LANTERN_K, lists_settings, repeats_of
-from lantern_demo.settings.settings import (
-    Choice,
-    Settings,
-    choice_of,
-    method_of,
-    methods_of,
-    settings_of,
-)
+from lantern_demo.runs.record import twin_settings
+from lantern_demo.runs.result import Machine, MethodFailed, Result, Schedule, Task
+from lantern_demo.settings.knobs import MAX_LANTERN_K, lists_settings, repeats_of
+from lantern_demo.settings.settings import Choice, Settings, choice_of, methods_of, settings_of
 from lantern_demo.settings.trees import drafts_by_device
-from lantern_demo.torch_defaults import own_defaults, with_own_defaults
+from lantern_demo.torch_defaults import own_defaults
 
-__all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "Step", "load"]
+__all__ = ["MethodFailed", "Pipeline", "Result", "Step", "load"]
 
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
@@ -117,6 +111,13 @@ class Pipeline:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Pipeline cannot be copied or pickled; load the model in each process")
+
+    @property
+    def machine(self) -> Machine:
+        """Where this pipeline computes, and how."""
+        threads = self.threads
+        name = device_name(self.device)
+        return Machine(name, self.dtype, self.products, threads.count, threads.reason)
 
     # -- inputs
 
@@ -191,24 +192,24 @@ class Pipeline:
     # -- drawing
 
     @lists_settings
-    def generate(self, prompt: str, method: str | None = None, **settings: Any) -> Generation:
+    def generate(self, prompt: str, method: str | None = None, **settings: Any) -> Result:
         """Draw a prompt with one method: by default LANTERN++, or SJD without a drafter.
 
         Raises ValueError with a sentence for a value that is not allowed.
         """
         *_, last = self.stream(prompt, method, **settings)
-        assert isinstance(last, Generation)
+        assert isinstance(last, Result)
         return last
 
     def __call__(
         self, prompt: str | list[str], method: str | None = None, **settings: Any
-    ) -> Generation | list[Generation]:
+    ) -> Result | list[Result]:
         """Draw as `generate`. A list of prompts gives a list."""
         if isinstance(prompt, list):
             return [self.generate(one, method, **settings) for one in prompt]
         return self.generate(prompt, method, **settings)
 
-    def twin(self, record: dict[str, Any], method: str) -> Generation:
+    def twin(self, record: dict[str, Any], method: str) -> Result:
         """Draw a relaxed method's run again by the exact rule, with its tree and random numbers.
 
         The tokens equal the method's up to the first draft to which neighbours lent probability.
@@ -219,8 +220,8 @@ class Pipeline:
 
     def stream(
         self, prompt: str, method: str | None = None, **settings: Any
-    ) -> Iterator[Step | Generation]:
-        """As `generate`, but yield a Step per step and the Generation last.
+    ) -> Iterator[Step | Result]:
+        """As `generate`, but yield a Step per step and the Result last.
 
         Closing it stops within a step, on a GPU within the few that are in flight.
         """
@@ -228,7 +229,7 @@ class Pipeline:
         chosen = default_method(lacking) if method is None else method
         events = self.compare(prompt, [chosen], **settings)
 
-        def of_the_method() -> Iterator[Step | Generation]:
+        def of_the_method() -> Iterator[Step | Result]:
             with closing(events):
                 for _, event in events:
                     if isinstance(event, MethodFailed):
@@ -243,7 +244,7 @@ class Pipeline:
     ) -> Generator[tuple[str, Event], None, None]:
         """Race methods on this device, each warmed up before the first is timed.
 
-        Yields (method id, event): a Step per step, and last its Generation; or MethodFailed when it
+        Yields (method id, event): a Step per step, and last its Result; or MethodFailed when it
         raised. Without methods the available default ones run. Raises ValueError at the call for
         bad input. If memory does not hold all methods at once, they start again one after the
         other, with steps counted from 0. With `repeats` the same race runs so often, and each
@@ -265,9 +266,6 @@ class Pipeline:
 
         So a caller may stop in between. Methods that are not done after `seconds` fail.
         """
-        return with_own_defaults(self._race(request, seconds))
-
-    def _race(self, request: Request, seconds: float | None) -> RunEvents:
         with self.turn():
             limit = Limit(seconds)
             try:
@@ -313,15 +311,11 @@ class Pipeline:
             )
         with self._turn:
             try:
-                self._go_on()
+                self._at_work = threading.get_ident()
+                self.threads.use()
                 yield
             finally:
                 self._at_work = None
-
-    def _go_on(self) -> None:
-        """Compute in the calling thread, with the pipeline's number of threads."""
-        self._at_work = threading.get_ident()
-        self.threads.use()  # other code may have changed it in between
 
     def make_room(self) -> None:
         """Release all memory that no current run needs."""
@@ -350,7 +344,6 @@ class Pipeline:
 
     def warm_up(self, method: Method, settings: Settings, read: Read) -> Iterator[tuple[str, None]]:
         """Draw a few uncounted tokens with a method, once for each tree; yield between steps."""
-        self._go_on()
         tree = self.tree_of(method, settings).policy
         key = (method.id, tree, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
@@ -368,9 +361,6 @@ class Pipeline:
 
         It depends on no request: the prompt is always the same, and the settings are the preset's.
         """
-        return with_own_defaults(self._prepare())
-
-    def _prepare(self) -> Generator[None, None, None]:
         with self.turn():
             read = self.read(USUAL)
             for name in self.available_methods:
@@ -384,74 +374,78 @@ class Pipeline:
     def run(
         self, method: Method, settings: Settings, read: Read, schedule: Schedule, why: str
     ) -> Run:
-        """Run a warm method: yield a Step per step, then its Generation.
+        """Run a warm method: yield a Step per step, then its Result.
 
-        schedule and why: as in `Stats`.
+        schedule and why: as in `Result`.
         """
-        self._go_on()
         clock = Clock(self.device)
         clock.seconds["text"] = read.seconds
         outcome: Decoded | None = None
-        steps: list[Step] = []
+        history: list[Step] = []
         config, condition = self.prepared(method, settings, read.encoded)
         with closing(self._steps(config, condition, clock)) as events:
             for event in events:
                 if isinstance(event, Decoded):
                     outcome = event
                 else:
-                    steps.append(with_evidence(event))  # outside the clock
-                    yield steps[-1]
+                    history.append(with_evidence(event))  # outside the clock
+                    yield history[-1]
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
         choice = self.tree_of(method, settings)
-        entry = Entry(
+        yield Result(
+            **vars(outcome) | {"seconds": {part: clock.seconds[part] for part in TIMED}},
             method=method.id,
-            tokens=len(outcome.tokens),
-            steps=outcome.steps,
-            mean_accepted_length=outcome.mean_accepted_length,
-            accepted_lengths=outcome.accepted_lengths,
-            decode_seconds=outcome.decode_seconds,
-            **{f"{part}_seconds": clock.seconds[part] for part in TIMED},
-            nodes=outcome.nodes,
+            image=image,
+            history=history,
             tree=choice.reason,
             tree_settings=settings_of(choice.policy),
-            device=device_name(self.device),
-            dtype=self.dtype,
-            products=self.products,
-            engine=outcome.runner,
-            engine_reason=outcome.runner_reason,
-            threads=self.threads.count,
-            threads_reason=self.threads.reason,
+            noise=config.noise_used,
             schedule=schedule,
             schedule_reason=why,
-            waited_seconds=outcome.waited_seconds,
-            noise=config.noise_used,
-            token_ids=outcome.tokens,
-            image_sha256=image_hash(image),
-            events=events_of(steps),
+            machine=self.machine,
+            task=self.task(read, settings),
         )
-        model = Model(self.info.id, self.networks.trained, self.networks.sources)
-        record = run_record(model, read.prompt, read.completed, read.unknown, settings, entry)
-        yield Generation(method.id, image, outcome.tokens, entry, record)
+
+    def task(self, read: Read, settings: Settings) -> Task:
+        """Return what is drawn."""
+        done, networks = read.completed, self.networks
+        return Task(
+            datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            {"id": self.info.id, "trained": networks.trained, "sources": networks.sources},
+            read.prompt,
+            read.unknown,
+            done.prompt if done.prompt != read.prompt else None,
+            done.why,
+            settings.as_dict(),
+        )
 
     def _steps(
         self, config: Config, condition: Condition, clock: Clock
     ) -> Generator[Step | Decoded, None, None]:
         """Decode in the thread that asks for the next step. A fault leaves no idle runner.
 
-        Closing it closes the run at once: Python 3.12 would wait until nothing names it any more.
+        Other code may have changed the thread, its number of helpers and PyTorch's defaults since
+        the last step. Closing it closes the run at once: Python 3.12 would wait until nothing names
+        it any more.
         """
         run = decode(self.target, self.drafter, condition, config, clock, self._runners)
         try:
             with closing(run):
-                for event in run:
+                while True:
+                    self._at_work = threading.get_ident()
+                    self.threads.use()
+                    with own_defaults():
+                        event = next(run, None)
+                    if event is None:
+                        return
                     yield event
-                    self._go_on()
         except Exception:
             self.make_room()
             raise
 
+    @own_defaults()
     def prepared(
         self, method: Method, settings: Settings, encoded: Encoded
     ) -> tuple[Config, Condition]:
@@ -625,22 +619,3 @@ def info_of(model: str | Path) -> ModelInfo:
 def _image(pixels: Tensor) -> Image.Image:
     """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
     return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
-
-
-def twin_settings(
-    record: dict[str, Any], method: str
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the settings of a relaxed method's exact twin, and the tree that it runs with, by
-    method. Raise ValueError for a method without a bound, or that the record does not have.
-    """
-    bounds = [name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method_of(method))]
-    if not bounds:
-        raise ValueError(f"method must be a relaxed one, got {method!r}")
-    if method not in record["methods"]:
-        known = ", ".join(record["methods"])
-        raise ValueError(f"method must be one of the record's, {known}, got {method!r}")
-    limit = KNOBS[bounds[0]].limit
-    assert limit is not None
-    tree = record["methods"][method]["tree_settings"]
-    settings = {name: value for name, value in record["settings"].items() if name not in tree}
-    return settings | {bounds[0]: limit.low, "noise": "independent"}, {method: tree}

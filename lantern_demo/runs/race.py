@@ -13,13 +13,13 @@ from time import perf_counter
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import in_words, out_of_memory
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is at least one step
 
-Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
-Event = Step | Generation | MethodFailed
+Run = Generator[Step | Result, None, None]  # a run's steps, then its Result
+Event = Step | Result | MethodFailed
 # (method id, event); None after a step of a warm-up, so that a caller may stop in between.
 RunEvents = Generator[tuple[str, Event | None], None, None]
 

@@ -13,22 +13,23 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin
 
 import gradio as gr
 
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, default_method
 from lantern_demo.models.device import device_name
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import merge_records, summary_of
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.record import summary_of
+from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import KNOBS, MOST_REPEATS, ON_THE_FORM, repeats_of
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.files import saved, write_picture, write_sheet
+from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.limits import ON_DEVICE
-from lantern_demo.ui.service import Frame, Service
+from lantern_demo.ui.service import Service
 
 # The numbers that /draw returns, by their names in the run record.
 NUMBERS = ("method", "decode_seconds", "steps", "mean_accepted_length", "changed")
@@ -65,7 +66,7 @@ def _draw(service: Service) -> Callable[..., Any]:
                 of the prompt, else null.
         """
         chosen = method_for(service, model, method)
-        with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
+        with closing(answers(service, prompt, model, [chosen], seed, settings)) as found:
             for pictures, record in found:
                 if "progress" in record:
                     yield None, record
@@ -80,37 +81,33 @@ def _draw(service: Service) -> Callable[..., Any]:
     info = service.offered()[service.default]
     prompts = "; ".join(prompt for prompt, _ in texts.EXAMPLES[:2])
     can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
-    others = "; ".join(f"{name} ({KNOBS[name].allowed})" for name in ON_THE_FORM)
-    words = {"can_draw": can_draw, "seed": _told(service, "seed"), "others": others}
-    return _for_gradio(draw, tuple[dict | None, dict], {}, **words)
+    return _documented(draw, service, can_draw=can_draw)
 
 
 def _compare(service: Service) -> Callable[..., Any]:
-    """Return the endpoint /compare.
-
-    Settings of the default methods are its parameters; those of the others are in one object.
-    """
-    default = [method for method in METHODS.values() if method.default]
-    usual = [name for name, knob in KNOBS.items() if any(map(knob.reads, default))]
-    others = " ".join(f"{name}: {_told(service, name)}." for name in KNOBS if name not in usual)
-
     def compare(
-        prompt: str = "", model: str | None = None, methods: list[str] | None = None, *values: Any
+        prompt: str = "",
+        model: str | None = None,
+        methods: list[str] | None = None,
+        seed: int | None = None,
+        settings: dict[str, Any] | None = None,
+        details: bool | None = None,
+        repeats: int | None = None,
+        caller: gr.Request | None = None,
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
         Answers stream while it runs. The last answer is the result. Earlier ones have no pictures,
         and a `progress` instead of the record: tokens, steps and seconds of each method that
-        advanced. A picture is a file: {"path", "url", ...}. Settings left out keep the model's
-        preset, which /models lists.
+        advanced. A picture is a file: {"path", "url", ...}.
 
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; by default the model that the server was started with.
             methods: Method ids of /models, always run in the order of its list; by default those
                 marked default there.
-            {usual}
-            settings: Settings of the other methods, by name. {others}
+            seed: {seed}
+            settings: Other settings by name; those left out keep the model's preset: {others}.
             details: Whether the record has every token and step. By default it has, but not for a
                 language model that calls by MCP.
             repeats: How often the same race runs, 1 to {most}; by default once, and less often
@@ -119,34 +116,24 @@ def _compare(service: Service) -> Callable[..., Any]:
                 median and highest speedup of each method.
 
         Returns:
-            pictures: PNG files by method id.
+            pictures: PNG files by method id. A language model that calls by MCP gets one picture
+                of all.
             record: The run record: prompt, completed (the prompt that was drawn where it is
                 another, else null), settings, device, and a warning where the picture does not show
                 all of the prompt (else null). Each method has its stats, token ids and, where vanilla
                 ran, its speedup.
         """
-        given = dict(zip([*usual, *more], values, strict=False))
-        settings, details, repeats, caller = (given.pop(name, None) for name in more)
         if not (details is None or isinstance(details, bool)):
             raise gr.Error("details must be true or false", print_exception=False)
-        whole = not _by_mcp(caller) if details is None else details
-        found = answers(service, prompt, model, methods, given, settings, repeats)
+        by_mcp = _by_mcp(caller)
+        whole = not by_mcp if details is None else details
+        found = answers(service, prompt, model, methods, seed, settings, repeats, by_mcp)
         # else Python 3.12 leaves the run open, and the device occupied, when a client has left
         with closing(found):
             for pictures, record in found:
                 yield pictures, record if whole else _brief(record)
 
-    hints = get_type_hints(Settings)
-    more = {
-        "settings": dict[str, Any] | None,
-        "details": bool | None,
-        "repeats": int | None,
-        "caller": gr.Request,
-    }
-    lines = "\n            ".join(f"{name}: {_told(service, name)}" for name in usual)
-    words = {"usual": lines, "others": others, "most": str(MOST_REPEATS)}
-    spelt = {name: hints[name] | None for name in usual} | more
-    return _for_gradio(compare, tuple[dict, dict], spelt, **words)
+    return _documented(compare, service, most=str(MOST_REPEATS))
 
 
 def _by_mcp(caller: gr.Request | None) -> bool:
@@ -166,25 +153,24 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(service: Service, name: str) -> str:
-    """Return the help of a setting, with the default of the model that the server was started with."""
-    return KNOBS[name].told(getattr(Settings(**service.offered()[service.default].preset), name))
+    """Return the help of a setting, with the default of the server's own model."""
+    preset = Settings(**service.offered()[service.default].preset)
+    return KNOBS[name].told(getattr(preset, name))
 
 
-def _for_gradio(
-    endpoint: Callable[..., Any], answer: Any, more: dict[str, Any], **words: str
-) -> Callable[..., Any]:
-    """Give Gradio one answer's type, the parameters for `*values`, and the docstring's `words`."""
-    named = [
-        p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_POSITIONAL
-    ]
-    spelt = [
-        inspect.Parameter(name, named[0].kind, default=None, annotation=hint)
-        for name, hint in more.items()
-    ]
-    endpoint.__signature__ = inspect.Signature([*named, *spelt], return_annotation=answer)  # type: ignore[attr-defined]
-    endpoint.__annotations__ |= more
+def _documented(endpoint: Callable[..., Any], service: Service, **words: str) -> Callable[..., Any]:
+    """Fill in what Gradio shows of an endpoint: its docstring, and the type of one answer.
+
+    Gradio reads the sentence of a parameter from one line.
+    """
+    if get_origin(streams := endpoint.__annotations__["return"]) is Iterator:
+        (endpoint.__annotations__["return"],) = get_args(streams)
+    words["seed"] = _told(service, "seed")
+    words["others"] = "; ".join(f"{name} ({_told(service, name)})" for name in ON_THE_FORM)
+    told = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")
     for name, said in words.items():
-        endpoint.__doc__ = (endpoint.__doc__ or "").replace(f"{{{name}}}", said)
+        told = told.replace(f"{{{name}}}", said)
+    endpoint.__doc__ = told
     return endpoint
 
 
@@ -235,7 +221,7 @@ def _models(service: Service) -> Callable[..., Any]:
             ],
         }
 
-    return models
+    return _documented(models, service)
 
 
 def add_endpoints(service: Service) -> None:
@@ -245,8 +231,6 @@ def add_endpoints(service: Service) -> None:
         (_compare(service), ON_DEVICE),
         (_models(service), {"concurrency_limit": None}),
     ):
-        # Gradio reads the sentence of a parameter from one line.
-        endpoint.__doc__ = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")
         # Without this description the documentation would lack these sentences.
         gr.api(endpoint, api_description=inspect.getdoc(endpoint), **queue)
 
@@ -264,37 +248,40 @@ def answers(
     prompt: Any,
     model: Any,
     methods: Any,
-    named: dict[str, Any],
+    seed: Any = None,
     settings: Any = None,
     repeats: Any = None,
+    sheet: bool = False,
 ) -> Generator[tuple[dict, dict], None, None]:
-    """Yield the answers of a comparison.
+    """Yield the answers of a comparison. `sheet`: one picture of all methods' in place of theirs.
 
-    Its settings are the parameters `named` and those in the object `settings`. Raise gr.Error with
-    a sentence for the caller.
+    Raise gr.Error with a sentence for the caller.
     """
     try:
-        more = {} if settings is None else by_name(settings)
-        if twice := [name for name in more if named.get(name) is not None]:
-            raise ValueError(
-                f"{twice[0]} is given twice; it must be a parameter or in settings, not both"
-            )
-        request = service.request(prompt, model, methods, named | more)
+        given = {} if settings is None else by_name(settings)
+        if seed is not None and given.get("seed") is not None:
+            raise ValueError("seed is given twice; it must be a parameter or in settings, not both")
+        given = given if seed is None else {**given, "seed": seed}
+        request = service.request(prompt, model, methods, given)
         races = 1 if repeats is None else repeats_of(repeats)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     try:
+        began = perf_counter()
+        found: list[dict[str, Result | MethodFailed]] = []
+        while len(found) < races and (not found or perf_counter() - began < service.run_seconds):
+            found.append({})
+            with closing(service.frames(request, False)) as events:
+                for event in events:
+                    if isinstance(event, Frame):
+                        # Every time: Gradio notices a lost client only between two answers.
+                        progress = {name: _at(step) for name, step in event.steps.items()}
+                        yield {}, {"progress": progress}
+                    else:
+                        found[-1][event.method] = event
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            found: list[Generation] = []
-            began = perf_counter()
-            pictures, record = yield from _raced(service, request, Path(folder), found)
-            seconds = [_seconds(found)]
-            for _ in range(races - 1):
-                if perf_counter() - began > service.run_seconds:
-                    break
-                found = []
-                yield from _raced(service, request, None, found)
-                seconds.append(_seconds(found))
+            pictures, record = _whole(found[0], Path(folder), sheet)
+            seconds = [_seconds(one) for one in found]
             yield pictures, record | ({"repeats": summary_of(seconds)} if races > 1 else {})
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
@@ -303,43 +290,36 @@ def answers(
         raise gr.Error(texts.internal_error(error), print_exception=False) from error
 
 
-def _seconds(found: list[Generation]) -> dict[str, float]:
-    return {one.method: one.stats.decode_seconds for one in found}
+def _at(step: Step) -> dict[str, float]:
+    return {"tokens": step.committed, "steps": step.index, "seconds": step.seconds}
 
 
-def _raced(
-    service: Service, request: Request, folder: Path | None, found: list[Generation]
-) -> Generator[tuple[dict, dict], None, tuple[dict, dict]]:
-    """Run one race: yield its progress, fill `found`, and return pictures and record.
+def _seconds(found: dict[str, Result | MethodFailed]) -> dict[str, float]:
+    return {name: one.decode_seconds for name, one in found.items() if isinstance(one, Result)}
 
-    Pictures are written into `folder`; None: none are.
-    """
-    images: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-    with closing(service.frames(request, False)) as events:
-        for event in events:
-            if isinstance(event, Frame):
-                # Every time: Gradio notices a lost client only between two answers. Pictures come
-                # only with the last answer: Gradio would process them again for each.
-                yield {}, {"progress": {name: _at(lane) for name, lane in event.lanes.items()}}
-            elif isinstance(event, MethodFailed):
-                failed[event.method] = event.message
-            else:
-                found.append(event)
-                path = None if folder is None else saved(write_picture, folder, event)
-                if path is not None:
-                    file = gr.FileData(path=path, mime_type="image/png")
-                    images[event.method] = file.model_dump()
-    if not found:
+
+def _whole(
+    found: dict[str, Result | MethodFailed], folder: Path, sheet: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return pictures and record of a race. Pictures are written into `folder`."""
+    failed = {name: one.message for name, one in found.items() if isinstance(one, MethodFailed)}
+    done = {name: one for name, one in found.items() if isinstance(one, Result)}
+    if not done:
         why = "; ".join(f"{method} failed: {told}" for method, told in failed.items())
         raise gr.Error(why, print_exception=False)
-    record = merge_records([one.record for one in found])
-    order = record["order"]
-    unsaved = {name: texts.NOT_SAVED.format(method=name) for name in order if name not in images}
-    notes = {"failed": failed, "not_saved": unsaved}
-    record |= {name: note for name, note in notes.items() if note}
-    return {name: images[name] for name in order if name in images}, record
-
-
-def _at(lane: Any) -> dict[str, float]:
-    return {"tokens": lane.committed, "steps": lane.steps, "seconds": lane.seconds}
+    record = record_of(done.values())
+    if sheet:
+        images = {name: one.image for name, one in done.items()}
+        files = {"all": saved(write_sheet, folder, record, images)}
+    else:
+        files = {name: saved(write_picture, folder, done[name]) for name in record["order"]}
+    unsaved = {
+        name: texts.NOT_SAVED.format(method=name) for name, path in files.items() if not path
+    }
+    record |= {name: note for name, note in (("failed", failed), ("not_saved", unsaved)) if note}
+    sent = {
+        name: gr.FileData(path=path, mime_type="image/png").model_dump()
+        for name, path in files.items()
+        if path
+    }
+    return sent.get("all", {}) if sheet else sent, record

@@ -17,8 +17,8 @@ import gradio as gr
 
 from lantern_demo.prompt_words import NotDrawn, completed
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.record import merge_records, summary_of
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.record import summary_of
+from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -35,12 +35,13 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.form import Form
+from lantern_demo.ui.frames import Frame, Token
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.recorded import Recorded, recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, preset_of, table
-from lantern_demo.ui.service import PROMPT, Frame, Service, Token
+from lantern_demo.ui.service import PROMPT, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 FRAMES_TOLD = 4
@@ -248,7 +249,7 @@ def _events(
     drawn.
     """
     lanes = shown.lanes
-    records: list[dict[str, Any]] = []
+    results: list[Result] = []
     # before each of the latest answers, the tokens of each method
     starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
     with closing(service.frames(request, True)) as events:
@@ -256,7 +257,7 @@ def _events(
             updates: Updates = {}
             pictures: dict[str, str] = {}
             # a run can be stopped only between two answers
-            if isinstance(event, Frame) and not event.lanes:
+            if isinstance(event, Frame) and not event.steps:
                 yield {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
                 continue
             starts.append({method: len(tokens) for method, tokens in shown.told.items()})
@@ -266,24 +267,23 @@ def _events(
                 if event.picture is not None:
                     method, data = event.picture
                     pictures = {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
-                for method, progress in event.lanes.items():
-                    lanes[method] = lanes[method].at(progress)
-                    shown.told.setdefault(method, []).extend(progress.fresh)
+                for method, step in event.steps.items():
+                    lanes[method] = lanes[method].at(step)
+                    shown.told.setdefault(method, []).extend(event.tokens[method])
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
                 # otherwise methods are still being warmed up
                 if any(lane.committed for lane in lanes.values()):
                     updates[w.status] = _through(lanes)
             else:
-                records.append(event.record)
-                shown.record = merge_records(records) | (
+                results.append(event)
+                shown.record = record_of(results) | (
                     {} if expected is None else {"settings": expected["settings"]}
                 )
                 shown.pictures[event.method] = picture_address(event.image)
                 pictures = {event.method: shown.pictures[event.method]}
-                lanes[event.method] = lanes[event.method].finished(
-                    event.record["methods"][event.method]
-                )
+                entry = shown.record["methods"][event.method]
+                lanes[event.method] = lanes[event.method].finished(entry)
                 updates[w.status] = _through(lanes)
                 file = saved(lambda done: keep_file(w.sheet, write_picture(folder, done)), event)
                 if file is not None:
@@ -402,8 +402,8 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
         words = texts.REPEATING.format(number=number + 1, of=REPEATS)
         yield {told: status_html(words, "busy")}
         found = yield from outcomes(service, told, request)
-        done = [one for one in found.values() if isinstance(one, Generation)]
-        races.append({one.method: one.stats.decode_seconds for one in done})
+        done = [one for one in found.values() if isinstance(one, Result)]
+        races.append({one.method: one.decode_seconds for one in done})
         yield {w.table: table(record, summary_of(races))}
     yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
 

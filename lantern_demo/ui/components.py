@@ -15,17 +15,18 @@ from typing import Any, Literal, TypeVar
 import gradio as gr
 
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
+from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table
-from lantern_demo.ui.service import Frame, Service
+from lantern_demo.ui.service import Service
 
-Result = TypeVar("Result")
+Made = TypeVar("Made")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
@@ -187,7 +188,7 @@ def scratch() -> TemporaryDirectory[str]:
 
 def outcomes(
     service: Service, told: gr.HTML, request: Request
-) -> Generator[Updates, None, dict[str, Generation | MethodFailed]]:
+) -> Generator[Updates, None, dict[str, Result | MethodFailed]]:
     """Run a request without showing its progress. Return the outcome of each method."""
     found = {}
     with closing(service.frames(request, False)) as events:
@@ -199,8 +200,8 @@ def outcomes(
 
 
 def asked(
-    service: Service, told: gr.HTML, model: Any, make: Callable[[], Result]
-) -> Generator[Updates, None, Result | None]:
+    service: Service, told: gr.HTML, model: Any, make: Callable[[], Made]
+) -> Generator[Updates, None, Made | None]:
     """Report the loading of a model, if it must be loaded, and make requests.
 
     Return the result, or None after showing a refusal.

@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.faults import disk_full
-from lantern_demo.runs.pipeline import Generation
+from lantern_demo.runs.result import Result
 from lantern_demo.ui.contact_sheet import contact_sheet, text_chunks
 from lantern_demo.ui.run_view import stem
 
@@ -44,14 +44,14 @@ def saved(write: Callable[..., str], *arguments: Any) -> str | None:
         return None
 
 
-def write_picture(folder: Path, generation: Generation) -> str:
+def write_picture(folder: Path, result: Result) -> str:
     """Save a finished picture as PNG, with prompt, seed, method, model and settings as text."""
     buffer = io.BytesIO()
     # Twice as fast as the usual level, and 2 % larger.
-    generation.image.save(
-        buffer, "PNG", pnginfo=text_chunks(generation.record, generation.method), compress_level=4
+    result.image.save(
+        buffer, "PNG", pnginfo=text_chunks(result.record, result.method), compress_level=4
     )
-    return write(folder / f"{stem(generation.method)}.png", buffer.getvalue())
+    return write(folder / f"{stem(result.method)}.png", buffer.getvalue())
 
 
 def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> str:

@@ -30,7 +30,12 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import Form, Tabs, add_numbers, add_settings, add_strip, choose
-from lantern_demo.ui.gradio_patches import calm_queue, close_what_is_left, drop_lost_messages
+from lantern_demo.ui.gradio_patches import (
+    answer_language_models,
+    calm_queue,
+    close_what_is_left,
+    drop_lost_messages,
+)
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.recorded import Recorded, recorded_runs
@@ -128,6 +133,7 @@ def build(
     calm_queue(page)
     drop_lost_messages(page)
     close_what_is_left()
+    answer_language_models()
     page.lantern_service = service
     return page
 

@@ -13,7 +13,6 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.models.tensors import check_fetched
-from lantern_demo.runs.record import parsed
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -56,9 +55,9 @@ def pack(record: dict[str, Any], pictures: dict[str, str]) -> bytes:
 
 
 def unpack(data: bytes) -> Recorded:
-    """Return a run that `pack` packed. Raise ValueError for an invalid record."""
+    """Return a run that `pack` packed."""
     whole = json.loads(gzip.decompress(data))
-    return Recorded(parsed(whole["record"]), whole["pictures"])
+    return Recorded(whole["record"], whole["pictures"])
 
 
 def thumbnails(runs: Iterable[Recorded]) -> list[tuple[Image.Image, str]]:

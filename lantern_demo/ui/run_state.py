@@ -6,8 +6,9 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from lantern_demo.decoding.loop import Step
 from lantern_demo.runs.race import Request
-from lantern_demo.ui.service import Progress, Token
+from lantern_demo.ui.frames import Token
 
 Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
 
@@ -29,13 +30,13 @@ class Lane:
     def running(self) -> bool:
         return self.phase in ("waiting", "drawing")
 
-    def at(self, progress: Progress) -> Lane:
+    def at(self, step: Step) -> Lane:
         return replace(
             self,
             phase="drawing",
-            committed=progress.committed,
-            steps=progress.steps,
-            seconds=progress.seconds,
+            committed=step.committed,
+            steps=step.index,
+            seconds=step.seconds,
         )
 
     def finished(self, entry: dict[str, Any]) -> Lane:

@@ -6,7 +6,6 @@ On ZeroGPU a run is another process, so the arguments and items of `_frames` can
 from __future__ import annotations
 
 import gc
-import io
 import logging
 import math
 import os
@@ -16,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, TypeVar
@@ -25,24 +23,20 @@ import spaces
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.faults import sentence
 from lantern_demo.models.checkpoints import files_folder, no_drafter, requirements_unmet
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.families import dtype_of
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.pipeline import Pipeline, info_of, load
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.stats import Generation, MethodFailed
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
+from lantern_demo.ui.frames import Frame, Frames
 from lantern_demo.ui.log import of_prompt
 
-FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 # an environment variable: how long one comparison may keep the device
 RUN_SECONDS = "LANTERN_RUN_SECONDS"
-# A method has previews from half of its picture on: they sharpen cells that are painted already.
-# Before each but the first a run waits so many times as long as the last preview took.
-PREVIEW_SHARE = 16
 # The most seconds of a shared GPU that a run requests. On the larger cards 1.5 times as many are
 # charged: 120, the daily quota of a visitor without an account.
 MOST_LEASED = 80
@@ -51,33 +45,10 @@ MOST_LEASED = 80
 SMALL_STARTS, LARGE_STARTS = 4, 10
 PROMPT = "prompt"  # the first part to be made ready
 
-Result = TypeVar("Result")
-Token = tuple[int, str, int]  # the position, e, r or t for how it was accepted, and the token
+Answer = TypeVar("Answer")
+Item = Frame | Result | MethodFailed  # of a comparison
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a method that draws."""
-
-    committed: int  # tokens
-    steps: int
-    seconds: float
-    fresh: tuple[Token, ...] = ()  # since the frame before
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The changes since the last one: progress of methods, and a requested preview (JPEG) of one.
-
-    It has no lanes while a part is made ready: `ready` is the method that is warmed up, or PROMPT
-    while the prompt is read.
-    """
-
-    lanes: dict[str, Progress]
-    picture: tuple[str, bytes] | None = None
-    ready: str | None = None
 
 
 class Service:
@@ -270,12 +241,10 @@ class Service:
             **{name: value for name, value in knobs.items() if value is not None},
         )
 
-    def frames(
-        self, request: Request, previews: bool
-    ) -> Generator[Frame | Generation | MethodFailed, None, None]:
+    def frames(self, request: Request, previews: bool) -> Generator[Item, None, None]:
         """Race the methods, one caller after the other.
 
-        Yield a Frame now and then, and for each method its Generation with its last token, or
+        Yield a Frame now and then, and for each method its Result with its last token, or
         MethodFailed.
 
         Closing it frees the device within a step. A comparison that lasts too long ends with
@@ -286,9 +255,9 @@ class Service:
             outcomes = dict.fromkeys(request.methods, "stopped")  # for the log
             try:
                 while (item := self._compute(next, frames, None)) is not None:
-                    if isinstance(item, Generation):
+                    if isinstance(item, Result):
                         self._note(request.model, item)
-                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
+                        outcomes[item.method] = f"{item.decode_seconds:.2f} s"
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = f"failed ({item.message})"
                     yield item
@@ -304,7 +273,7 @@ class Service:
             return None
         return pipe.palette().numpy().tobytes()
 
-    def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
+    def at_once(self, call: Callable[..., Answer], *args: Any) -> Answer | None:
         """Return the result of a short call in the thread that computes, or None during a run.
 
         Nothing may delay a timed run.
@@ -316,7 +285,7 @@ class Service:
         finally:
             self._turn.release()
 
-    def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
+    def _compute(self, call: Callable[..., Answer], *args: Any) -> Answer:
         """Return the result of a call in the thread that computes, in the context of the caller.
 
         On ZeroGPU the context identifies the client, whose GPU quota is spent, and whether it is
@@ -324,60 +293,30 @@ class Service:
         """
         return self._worker.submit(copy_context().run, call, *args).result()
 
-    def _frames(
-        self, request: Request, previews: bool
-    ) -> Iterator[Frame | Generation | MethodFailed]:
+    def _frames(self, request: Request, previews: bool) -> Iterator[Item]:
         pipe = self.loaded[request.model]
-        tokens: dict[str, dict[int, int]] = {}  # by method, the tokens so far by position
-        changed: dict[str, Progress] = {}
-        pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
-        due = preview_due = 0.0
         seconds = self.run_seconds
         if on_zero_gpu():
             # It takes its device back without notice; the finished pictures should be sent by then.
             seconds = min(seconds, self._lease(request, previews) - 2)
         if pipe.info.published is not None:  # its text encoder is as large as the rest
-            yield Frame({}, ready=PROMPT)
+            yield Frame({}, {}, ready=PROMPT)
+        frames = Frames(pipe, previews)
         with closing(pipe.race(request, seconds)) as events:
             for method, event in events:
                 if isinstance(event, Step):
-                    if event.index == 0:
-                        if method in tokens:  # memory ran out, and it starts again
-                            pictured.clear()
-                        tokens[method], pictured[method] = {}, 0.0
-                    places = range(event.committed - len(event.tokens), event.committed)
-                    tokens[method].update(zip(places, event.tokens, strict=True))
-                    before = changed[method].fresh if method in changed else ()
-                    kinds = (kind[0] for kind in event.kinds)
-                    fresh = zip(places, kinds, event.tokens, strict=True)
-                    changed[method] = Progress(
-                        event.committed, event.index, event.seconds, (*before, *fresh)
-                    )
+                    frames.add(method, event)
                 elif event is not None:
-                    pictured.pop(method, None)
-                    if changed:
-                        yield Frame(changed)
-                        changed = {}
+                    if (last := frames.end(method)) is not None:
+                        yield last
                     yield event
                     continue
-                now = perf_counter()
-                if now < due:
-                    continue
-                picture = None
-                half = [name for name in pictured if 2 * len(tokens[name]) >= pipe.info.tokens]
-                oldest = min(half, key=lambda name: pictured[name], default=None)
-                if previews and oldest is not None and (not pictured[oldest] or now >= preview_due):
-                    data = _preview(pipe, tokens[oldest])
-                    picture = None if data is None else (oldest, data)
-                    pictured[oldest] = perf_counter()
-                    preview_due = pictured[oldest] + PREVIEW_SHARE * (pictured[oldest] - now)
-                yield Frame(changed, picture, method if event is None else None)
-                changed, due = {}, perf_counter() + FRAME_SECONDS
+                if frames.due:
+                    yield frames.take(method if event is None else None)
 
-    def _note(self, model: str, done: Generation) -> None:
+    def _note(self, model: str, done: Result) -> None:
         """Keep a run's duration, here, since the leased process forgets."""
-        s = done.stats
-        took = s.text_seconds + s.capture_seconds + s.decode_seconds + s.image_seconds
+        took = sum(done.seconds.values())
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
@@ -437,14 +376,3 @@ def on_zero_gpu() -> bool:
 def on_space() -> bool:
     """Return whether strangers may send requests, which must then start no large download."""
     return bool(os.environ.get("SPACE_ID"))
-
-
-def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
-    """Return a preview (JPEG), or None if it fails: the run goes on without one."""
-    buffer = io.BytesIO()
-    try:
-        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
-    except Exception as error:
-        _LOG.warning("no preview: %s", sentence(error))
-        return None
-    return buffer.getvalue()

@@ -12,9 +12,9 @@ import gradio as gr
 from PIL import Image, ImageDraw
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import twin_settings
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.stats import MethodFailed
+from lantern_demo.runs.record import twin_settings
+from lantern_demo.runs.result import MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, answer, asked, outcomes, status_html
 from lantern_demo.ui.run_state import Shown
@@ -80,11 +80,11 @@ def compare_twins(
     if isinstance(twin, MethodFailed):
         yield {t.told: status_html(twin.message, "error")}
         return
-    own, grid = picture_of(shown.pictures[method]), isqrt(twin.stats.tokens)
+    own, grid = picture_of(shown.pictures[method]), isqrt(len(twin.tokens))
     entry = record["methods"][method]
     alike = [cell for cell, kind in enumerate(entry["events"]["kinds"]) if kind == "r"]
     facts = {"method": METHODS[method].label, "count": len(alike), "of": entry["tokens"]}
-    facts |= {"steps": entry["steps"], "twin": twin.stats.steps}
+    facts |= {"steps": entry["steps"], "twin": twin.steps}
     pictures = twin.image.resize(own.size), outlined(own, alike, grid)
     yield {
         t.told: status_html(texts.TWIN_TOLD.format(**facts)),

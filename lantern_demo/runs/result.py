@@ -1,0 +1,194 @@
+"""Define the outcome of a method's run, and the run record that is written of one or several."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Literal
+
+import torch
+import transformers
+from PIL import Image
+
+from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.results import Judged
+from lantern_demo.runs.metrics import of_steps
+from lantern_demo.version import __version__
+
+BUSY_SHARE = 0.1  # of the decode seconds: a run that waited longer for a processor was disturbed
+
+Schedule = Literal["alone", "race", "in turn"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a pipeline computes, and how."""
+
+    device: str
+    dtype: str
+    products: str  # how matmuls with the weights are computed
+    threads: int | None  # of the processor; None: on a GPU
+    threads_reason: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """What was drawn: the same for all methods of a comparison."""
+
+    created: str  # date and time
+    model: dict[str, Any]  # id, `trained`, and `sources`: repository, file, commit of each part
+    prompt: str
+    unknown_words: list[str]
+    completed: str | None  # the prompt that was drawn, if it is another
+    warning: str | None  # why the picture does not show all of the prompt
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(Decoded):
+    """A finished picture, its measurements, and the record that reproduces it.
+
+    Seconds are of synchronised device work. `decoding.graphs` tells how the parts of captured steps
+    are timed.
+    """
+
+    method: str
+    image: Image.Image
+    history: list[Step]
+    tree: str  # the draft tree, and why
+    tree_settings: dict[str, Any]  # the settings that define this tree
+    noise: Literal["shared", "independent", "none"]  # none at temperature 0
+    schedule: Schedule  # how the methods of the comparison shared the device
+    schedule_reason: str  # why they did not race; empty if they did
+    machine: Machine
+    task: Task
+
+    @property
+    def changed(self) -> float:
+        """The share of the tokens that only the relaxation accepted."""
+        kinds = [kind for step in self.history for kind in step.kinds]
+        return kinds.count("relaxed") / len(kinds)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the run waited for a processor for more than `BUSY_SHARE` of its seconds."""
+        waited = self.waited_seconds
+        return waited is not None and waited > BUSY_SHARE * self.decode_seconds
+
+    @property
+    def warning(self) -> str | None:
+        """Why the picture does not show all of the prompt; None if it does."""
+        return self.task.warning
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The run record, JSON-able: all that is needed to draw the picture again."""
+        return record_of([self])
+
+    def __repr__(self) -> str:
+        ran = f"{self.steps} steps, {self.decode_seconds:.2f} s"
+        seed = self.task.settings["seed"]
+        return f"<Result of {self.method}: {self.task.prompt!r}, seed {seed}, {ran}>"
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture, which a notebook shows."""
+        with BytesIO() as file:
+            self.image.save(file, "png")
+            return file.getvalue()
+
+
+@dataclass(frozen=True)
+class MethodFailed:
+    """A method of a comparison that raised an error; the others go on."""
+
+    method: str
+    message: str
+
+
+def record_of(results: Iterable[Result]) -> dict[str, Any]:
+    """Return the record of a comparison, with its methods in the order of METHODS."""
+    ran = {result.method: result for result in results}
+    first = next(iter(ran.values()))
+    vanilla = ran.get("vanilla")
+    entries = {name: entry_of(ran[name]) for name in METHODS if name in ran}
+    for name, entry in entries.items():
+        if vanilla is not None:
+            entry["speedup"] = vanilla.decode_seconds / ran[name].decode_seconds
+    versions = platform.python_version(), torch.__version__, transformers.__version__
+    return {
+        "lantern_demo": __version__,
+        "versions": dict(zip(("python", "torch", "transformers"), versions, strict=True)),
+        "device": first.machine.device,
+        **vars(first.task),
+        "order": list(entries),
+        "methods": entries,
+    }
+
+
+def entry_of(result: Result) -> dict[str, Any]:
+    """Return a method's part of a record. `image_sha256` is the `image_hash` of its picture."""
+    measured = ("steps", "mean_accepted_length", "accepted_lengths", "decode_seconds")
+    shared = ("nodes", "tree", "tree_settings", "noise", "schedule", "schedule_reason")
+    counted = ("changed", "waited_seconds", "disturbed", "tokens_per_second")
+    return {
+        "method": result.method,
+        "tokens": len(result.tokens),
+        **{name: getattr(result, name) for name in (*measured, *shared, *counted)},
+        **{f"{part}_seconds": spent for part, spent in result.seconds.items()},
+        **vars(result.machine),
+        "engine": result.runner,
+        "engine_reason": result.runner_reason,
+        "token_ids": result.tokens,
+        "image_sha256": image_hash(result.image),
+        "events": events_of(result.history),
+        "speculative_decoding": of_steps(result.history),
+    }
+
+
+def events_of(steps: list[Step]) -> dict[str, Any]:
+    """Return the steps of a run as a record has them. Step 0 is the prefill, whose token the target
+    draws alone.
+
+    `committed` and `milliseconds` are totals after each step. `kinds` has a letter per token: e for
+    a draft that the exact rule accepts, r for one that only the relaxation accepts, t for the
+    target's own. `trees` are the draft trees, parents before children, with the path that was
+    taken. `trials` are the tried drafts: node, the target's probability, the rule's score, and the
+    threshold that the score had to exceed (greedy: reach). With shared noise there are none: drafts
+    are compared with the tokens that follow.
+    """
+    return {
+        "committed": [step.committed for step in steps],
+        "milliseconds": [round(1000 * step.seconds, 3) for step in steps],
+        "kinds": "".join(kind[0] for step in steps for kind in step.kinds),
+        "trees": [
+            {"tokens": step.tree_tokens, "parents": step.parents, "path": step.path}
+            for step in steps
+        ],
+        "trials": [[trial_of(judged) for judged in step.judged] for step in steps],
+    }
+
+
+def trial_of(judged: Judged) -> list[float]:
+    """Return a trial as records keep it: with five digits, or nine where the score needs them.
+
+    Two float32 numbers differ within nine digits, so the score stays apart from its threshold.
+    """
+    node, *values = judged
+    for digits in (5, 9):
+        p, score, limit = (float(f"{value:.{digits}g}") for value in values)
+        if score != limit:
+            break
+    return [node, p, score, limit]
+
+
+def image_hash(image: Image.Image) -> str:
+    """Return the SHA-256 of the size and the RGB bytes, independent of the file format.
+
+    Machines are not comparable by it: the same tokens may decode to a picture that differs by a
+    level or two of 255.
+    """
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
