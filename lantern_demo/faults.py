@@ -68,8 +68,3 @@ def unreadable(text: str) -> str | None:
     """
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     return None if bad is None else f"U+{ord(bad):04X}"
-
-
-def writable(text: str) -> str:
-    """Replace half surrogates, which no text that is sent can hold, by question marks."""
-    return text.encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
 from lantern_demo.decoding.drafting import DraftConfig, DynamicTree
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.window import Window
 from lantern_demo.settings.trees import DEFAULT, DEFAULTS, TREES
@@ -85,8 +85,6 @@ class Knob:
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # allows None, the value of the draft tree
     reads: Callable[[Method], bool] = lambda _: True  # whether a method reads it
-    explored: tuple[float, ...] = ()  # values that the page's explorer tries
-    symbol: str = ""  # before a value that the explorer tried
     short: str = ""  # its name among the knobs of its method; empty: the whole name
     bounds: bool = False  # it bounds the relaxation: its lowest value is the exact rule
 
@@ -169,9 +167,7 @@ class Knobs:
         "How many neighbours in the codebook may lend their probability to a guess.",
         Limit(0, MAX_LANTERN_K, whole=True),
         reads=_accepts_by(Lantern),
-        explored=(0, 10, 30, 100, 300),
         sets="k",
-        symbol="k",
         short="k",
     )
     lantern_delta: float = knob(
@@ -183,8 +179,6 @@ class Knobs:
         step=0.01,
         sets="bound",
         reads=_accepts_by(Lantern),
-        explored=(0.0, 0.05, 0.1, 0.2, 0.4),
-        symbol="\u03b4",
         short="delta",
         bounds=True,
     )
@@ -206,8 +200,6 @@ class Knobs:
         step=0.1,
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
-        explored=(1.0, 2.0, 4.0, 10.0, 30.0),
-        symbol="\u03bb",
         short="lambda",
         bounds=True,
     )
@@ -257,8 +249,6 @@ class Knobs:
 
 KNOBS: dict[str, Knob] = {one.name: one.metadata["knob"] for one in fields(Knobs)}
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # the page shows the seed elsewhere
-# those that determine a draft tree or a window
-OF_TREES = ("tree", "window", *(name for name, knob in KNOBS.items() if knob.of_tree))
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -269,15 +259,6 @@ def lists_settings(function: F) -> F:
     head = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has"
     function.__doc__ = "\n".join([f"{head} another default:", *lines])
     return function
-
-
-def by_readers() -> dict[tuple[str, ...], list[str]]:
-    """Return the form's knobs by the methods that read them, the most shared knobs first."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name in ON_THE_FORM:
-        readers = tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method))
-        found.setdefault(readers, []).append(name)
-    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 
 def short_name(name: str) -> str:

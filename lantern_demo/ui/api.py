@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 import gradio as gr
 
@@ -163,8 +163,8 @@ def _documented(endpoint: Callable[..., Any], service: Service, **words: str) ->
 
     Gradio reads the sentence of a parameter from one line.
     """
-    if get_origin(streams := endpoint.__annotations__["return"]) is Iterator:
-        (endpoint.__annotations__["return"],) = get_args(streams)
+    returned = endpoint.__annotations__["return"]
+    endpoint.__annotations__["return"] = next(iter(get_args(returned)), returned)
     words["seed"] = _told(service, "seed")
     words["others"] = "; ".join(f"{name} ({_told(service, name)})" for name in ON_THE_FORM)
     told = re.sub(r"\n {16}", " ", endpoint.__doc__ or "")

@@ -40,7 +40,14 @@ from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
 from lantern_demo.ui.recorded import Recorded, recorded_runs, thumbnails
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, picture_address, preset_of, table
+from lantern_demo.ui.run_view import (
+    LABELS,
+    lane_view,
+    picture_address,
+    preset_of,
+    table,
+    table_html,
+)
 from lantern_demo.ui.service import PROMPT, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
@@ -147,14 +154,22 @@ def again(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterato
         yield updates
 
 
-def begin(w: Widgets, told: gr.HTML, waits: bool, shown: Shown) -> Updates:
+def begin(
+    service: Service,
+    queued: Callable[[], int],
+    w: Widgets,
+    told: gr.HTML,
+    waits: bool,
+    shown: Shown,
+) -> Updates:
     """Show in `told` that the run waits for the device, or that the visitor has one that waits.
 
-    During a run, when Enter starts nothing, its status stays.
+    `queued` returns how many runs wait. During a run, when Enter starts nothing, its status stays.
     """
     if shown.running:
         return w.busy(True)
-    sentence = texts.WAITS_ALREADY if waits else texts.WAITS
+    ahead = queued() + service.busy
+    sentence = texts.WAITS_ALREADY if waits else texts.waits(ahead, service.last_seconds)
     return {told: status_html(sentence, "busy"), w.waits: True, **w.busy(True)}
 
 
@@ -193,7 +208,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is None:  # the results are not left to look like this run's
-        updates |= {w.result: Shown(), w.table: [], w.record: None, w.sheet: None}
+        updates |= {w.result: Shown(), w.table: table_html([]), w.record: None, w.sheet: None}
     else:
         updates |= results_of(w, service, shown, "live", True)
         runs = [Recorded(shown.record, shown.pictures), *visited][:VISITED]
@@ -404,7 +419,7 @@ def repeat(service: Service, w: Widgets, told: gr.HTML, result: Shown) -> Iterat
         found = yield from outcomes(service, told, request)
         done = [one for one in found.values() if isinstance(one, Result)]
         races.append({one.method: one.decode_seconds for one in done})
-        yield {w.table: table(record, summary_of(races))}
+        yield {w.table: table_html(table(record, summary_of(races)))}
     yield {told: status_html(texts.REPEATED.format(of=REPEATS))}
 
 

@@ -23,7 +23,7 @@ from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
 from lantern_demo.ui.run_state import Shown
-from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table
+from lantern_demo.ui.run_view import lane_view, picture_of, results_view, table, table_html
 from lantern_demo.ui.service import Service
 
 Made = TypeVar("Made")
@@ -90,7 +90,7 @@ class Widgets:
     stop: gr.Button
     others: tuple[gr.Button, ...]  # that use the device too
     stage: gr.HTML  # the lanes
-    table: gr.Dataframe
+    table: gr.HTML
     record: gr.DownloadButton
     sheet: gr.DownloadButton
     runs: gr.Gallery  # recorded ones and the visitor's
@@ -176,7 +176,7 @@ def results_of(
     return {
         w.result: shown,
         w.stage: pack(view),
-        w.table: table(record),
+        w.table: table_html(table(record)),
         w.record: record_file,
         w.sheet: sheet_file,
     }

@@ -18,6 +18,7 @@ from lantern_demo.ui.ask import Sentence, filled
 from lantern_demo.ui.components import Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, thumbnails
+from lantern_demo.ui.run_view import table_html
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import Twins, add_twins
 
@@ -150,7 +151,7 @@ class Tabs:
 
     runs: gr.Gallery  # recorded ones and the visitor's
     sheet: gr.DownloadButton
-    table: gr.Dataframe
+    table: gr.HTML
     repeat: gr.Button
     again: gr.Button
     told: gr.HTML  # the answer of Repeat and Run again
@@ -175,13 +176,7 @@ def add_strip() -> tuple[gr.Gallery, gr.DownloadButton]:
 
 def add_numbers(runs: gr.Gallery, sheet: gr.DownloadButton) -> Tabs:
     """Add the table, what draws the run again, and the twin."""
-    table = gr.Dataframe(
-        headers=list(texts.TABLE_HEAD),
-        interactive=False,
-        wrap=True,
-        pinned_columns=1,
-        elem_id="table",
-    )
+    table = gr.HTML(table_html([]), elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
     size: dict[str, Any] = {"size": "md", "min_width": 150}
     with gr.Row():

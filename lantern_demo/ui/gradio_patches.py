@@ -41,6 +41,16 @@ def calm_queue(page: gr.Blocks) -> None:
     queue.progress_update_sleep_when_free = 0.5
 
 
+def waiting(page: gr.Blocks, concurrency_id: str) -> int:
+    """Return how many events of a concurrency id wait in the queue of a page.
+
+    Gradio 6.31 tells it in no documented way before an event joins. It reads the `queue` of an
+    `EventQueue`.
+    """
+    queues = page._queue.event_queue_per_concurrency_id
+    return len(queues[concurrency_id].queue) if concurrency_id in queues else 0
+
+
 def drop_lost_messages(page: gr.Blocks) -> None:
     """Drop a message for a session that has no message queue.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -35,6 +35,7 @@ from lantern_demo.ui.gradio_patches import (
     calm_queue,
     close_what_is_left,
     drop_lost_messages,
+    waiting,
 )
 from lantern_demo.ui.limits import AT_ONCE, ON_DEVICE, QUIET, SESSIONS, WAITING, SmallRequests
 from lantern_demo.ui.look_alikes import LookAlikes
@@ -124,7 +125,8 @@ def build(
         )
         to_settings.then(None, js=TO_THE_SETTINGS, **QUIET)
         wire_prompt(service, sentence, offers)
-        _wire_runs(service, w, form, tabs)
+        queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
+        _wire_runs(service, queued, w, form, tabs)
         _wire_restoring(service, w, form)
         _wire_arrival(page, service, w, form, arriving)
         add_endpoints(service)
@@ -225,7 +227,9 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
+def _wire_runs(
+    service: Service, queued: Callable[[], int], w: Widgets, form: Form, tabs: Tabs
+) -> None:
     """Wire Draw, Run again, Repeat, the twin and Stop."""
     s, knobs = form.sentence, list(form.knobs.values())
     started = []
@@ -241,7 +245,7 @@ def _wire_runs(service: Service, w: Widgets, form: Form, tabs: Tabs) -> None:
         """Wire one run, whose words go to `told`. `outputs` are the components that it changes."""
         pressed = gr.on(
             triggers,
-            partial(begin, w, told),
+            partial(begin, service, queued, w, told),
             [w.waits, w.shown],
             [told, w.waits, *w.buttons()],
             **AT_ONCE,

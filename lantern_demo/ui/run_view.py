@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from html import escape
 from itertools import cycle, pairwise
 from math import isqrt
 from statistics import median
@@ -221,6 +222,19 @@ def table(
     ]
 
 
+def table_html(rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows as HTML, below the head of the table."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in texts.TABLE_HEAD)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    about = f'class="table" role="region" tabindex="0" aria-label="{escape(texts.NUMBERS_TAB)}"'
+    return f"<div {about}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
 def _parts(entry: dict[str, Any]) -> list[float]:
     """Return the milliseconds of a step: draft, check and keep."""
     steps = max(1, entry["steps"])
@@ -233,7 +247,7 @@ def _row(
     alone: float | None,
     repeated: dict[str, Any] | None,
 ) -> list[Any]:
-    rule, parts = rule_values(entry, settings), _parts(entry)
+    parts = _parts(entry)
     seconds = entry["decode_seconds"]
     gain = texts.times(entry["speedup"]) if "speedup" in entry else texts.NOT_YET
     if repeated:
@@ -241,20 +255,16 @@ def _row(
     if repeated and (gains := repeated["speedup"]):
         spread = f"{gains['lowest']:.2f}\u2013{gains['highest']:.2f}"
         gain = f"{texts.times(gains['median'])} ({spread})"
-    bounds = [f"{rule[name]:g}" for name in ("delta", "lambda") if name in rule]
+    cost = f" (c {sum(parts) / alone:.2f})" if alone else ""
+    values = [f"{name} {value:g}" for name, value in rule_values(entry, settings).items()]
     return [
         LABELS[entry["method"]],
-        entry["steps"],
+        f"{entry['steps']} ({entry['mean_accepted_length']:.2f})",
         f"{seconds:.2f}",
-        f"{entry['mean_accepted_length']:.2f}",
-        f"{sum(parts) / alone:.2f}" if alone else texts.NOT_YET,
         gain,
         texts.changed_of(entry),
-        *(f"{part:.2f}" for part in parts),
-        f"{rule['k']:g}" if "k" in rule else "",
-        "".join(bounds),
-        entry["noise"],
-        tree_of(entry, settings),
+        " + ".join(f"{part:.2f}" for part in parts) + cost,
+        ", ".join([tree_of(entry, settings), *values, f"{entry['noise']} noise"]),
     ]
 
 

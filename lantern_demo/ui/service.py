@@ -75,6 +75,7 @@ class Service:
         self.unused_gpu = unused_gpu() if device == "auto" else None
         self.loaded: dict[str, Pipeline] = {}  # by id
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
+        self.last_seconds = 0.0  # that the last finished comparison kept the device
         # On a CPU every thread that computes keeps a pool of helpers. With more helpers than cores
         # OpenMP lets them sleep between operations: steps took 1.9 times as long. So one thread
         # does all timed work, and no other long-lived thread computes.
@@ -261,6 +262,7 @@ class Service:
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = f"failed ({item.message})"
                     yield item
+                self.last_seconds = perf_counter() - start
             finally:
                 self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)

@@ -6,7 +6,7 @@ The sentences about accepted and refused drafts are in `evidence`.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
@@ -61,14 +61,14 @@ PAPERS = {
 REPOSITORY = "Code, docs and licence"
 
 TABLE_NOTE = (
-    "Guess, check and keep are milliseconds a step. The first piece comes with the prompt, so "
-    "vanilla takes one step less than there are pieces. c is a method's step over vanilla's, so "
-    "that speedup is about pieces a step over c. Look-alikes are the guesses that only the relaxed "
+    "The first piece comes with the prompt, so vanilla takes one step less than there are pieces. "
+    "c is a method's step over vanilla's, so that speedup is about pieces a step over c. "
+    "Look-alikes are the guesses that only the relaxed "
     "rule accepted."
 )
 TABLE_HEAD = (
-    *("Method", "Steps", "Seconds", "Pieces a step", "c", "Speedup", "Look-alikes"),
-    *("Guess ms", "Check ms", "Keep ms", "k", "delta or lambda", "Random numbers", "Tree"),
+    *("Method", "Steps (pieces a step)", "Seconds", "Speedup", "Look-alikes"),
+    *("Milliseconds of a step: guess + check + keep", "Tree, rule and noise"),
 )
 REPEAT = "Repeat 5 times"
 REPEATING = "Run {number} of {of}."
@@ -107,7 +107,6 @@ LEFT_OUT = "Left out:"
 DRAWN = "Drawn: {prompt}."
 
 NOT_YET = "\u2013"  # stands where a number will be
-READY = "Type a prompt and press Draw."
 READY_LINK = "Filled in from the link."
 RELOADED = (
     "The page was loaded anew. A run that was not done is stopped; Draw begins it from the start."
@@ -135,7 +134,6 @@ SOURCES = {
     "kept": "Drawn in this visit on {device}, with seed {seed}: {prompt}.",
     "recorded": "Recorded on {date} on {device}. Draw runs it live.",
 }
-WAITS = "Waiting until the device is free."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started; the queue may be full. Try again in a moment."
 WAITS_ALREADY = "You wait for the device already; your run starts when it is free."
@@ -148,7 +146,6 @@ NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
-UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
 WAITED = "It waited for a processor for {share:.0%} of its seconds."
 MOST_WORDS = 8  # unknown words that are named
@@ -361,6 +358,15 @@ def loading(title: str, fetched: bool) -> str:
     return f"Loading {title}.{more}"
 
 
+def waits(ahead: int, seconds: float) -> str:
+    """Tell a run's place in the queue. `seconds`: how long another takes; 0: not known."""
+    if not ahead:
+        return "Waiting until the device is free."
+    before = "1 run is" if ahead == 1 else f"{ahead} runs are"
+    about = f", about {max(1, round(ahead * seconds))} s" if seconds else ""
+    return f"Waiting: {before} before yours{about}."
+
+
 def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
 
@@ -402,14 +408,6 @@ def load_failed(model: str, error: BaseException) -> str:
         f"model {model} could not be loaded: {sentence(error)} Other models still work; "
         "choose one of them, or try again later."
     )
-
-
-def knobs_of(methods: Sequence[Method]) -> str:
-    """Name the methods that read a group of knobs."""
-    if len(methods) == len(METHODS):
-        return "All methods"
-    *others, last = (method.label for method in methods)
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
