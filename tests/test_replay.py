@@ -167,7 +167,7 @@ def test_the_numbers_are_those_of_the_record(shown: Page) -> None:
     scrub(shown, 500)
     expect(pill).to_be_hidden()
     expect(shown.locator("#lane-vanilla .big")).to_have_text("128 pieces")
-    expect(shown.locator(HEADLINE)).to_contain_text(". Vanilla: 128 of 256 pieces.")
+    expect(shown.locator(HEADLINE)).to_contain_text(". Vanilla: 128 of 256.")
     scrub(shown, 1000)
 
 

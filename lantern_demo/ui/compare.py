@@ -38,7 +38,7 @@ from lantern_demo.ui.form import Form
 from lantern_demo.ui.frames import Frame, Token
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query_of
-from lantern_demo.ui.recorded import Recorded, recorded_runs, thumbnails
+from lantern_demo.ui.recorded import Recorded, recorded_runs, strip_of
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import (
     LABELS,
@@ -212,7 +212,7 @@ def settle(service: Service, w: Widgets, shown: Shown, visited: list[Recorded]) 
     else:
         updates |= results_of(w, service, shown, "live", True)
         runs = [Recorded(shown.record, shown.pictures), *visited][:VISITED]
-        updates |= {w.visited: runs, w.runs: thumbnails([*runs, *recorded_runs()])}
+        updates |= {w.visited: runs, w.runs: strip_of([*runs, *recorded_runs()])}
     return updates
 
 

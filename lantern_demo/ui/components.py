@@ -93,7 +93,7 @@ class Widgets:
     table: gr.HTML
     record: gr.DownloadButton
     sheet: gr.DownloadButton
-    runs: gr.Gallery  # recorded ones and the visitor's
+    runs: gr.HTML  # recorded ones and the visitor's
     offers: gr.Radio  # prompts, after a refusal
     go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it

@@ -17,7 +17,7 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
 from lantern_demo.ui.components import Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
-from lantern_demo.ui.recorded import recorded_runs, thumbnails
+from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.run_view import table_html
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.twin import Twins, add_twins
@@ -25,6 +25,13 @@ from lantern_demo.ui.twin import Twins, add_twins
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
 OTHERS = tuple(name for name in ON_THE_FORM if name not in FIELDS)
+
+
+# A click on a picture of the strip.
+CHOSEN = """element.addEventListener("click", ({ target }) => {
+  const button = target.closest("button");
+  if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
+});"""
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def _knob(name: str, value: Any) -> Any:
 class Tabs:
     """The components below the stage, but for the settings."""
 
-    runs: gr.Gallery  # recorded ones and the visitor's
+    runs: gr.HTML  # recorded ones and the visitor's
     sheet: gr.DownloadButton
     table: gr.HTML
     repeat: gr.Button
@@ -159,22 +166,16 @@ class Tabs:
     twins: Twins
 
 
-def add_strip() -> tuple[gr.Gallery, gr.DownloadButton]:
+def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     """Add the strip of runs, and the picture of all lanes."""
     with gr.Row(elem_id="strip"):
-        runs = gr.Gallery(
-            thumbnails(recorded_runs()),
-            show_label=False,
-            columns=12,
-            allow_preview=False,
-            buttons=[],
-            elem_id="runs",
-        )
+        # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
+        runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
         sheet = gr.DownloadButton(texts.SHEET, elem_id="sheet", size="md", min_width=120, scale=0)
     return runs, sheet
 
 
-def add_numbers(runs: gr.Gallery, sheet: gr.DownloadButton) -> Tabs:
+def add_numbers(runs: gr.HTML, sheet: gr.DownloadButton) -> Tabs:
     """Add the table, what draws the run again, and the twin."""
     table = gr.HTML(table_html([]), elem_id="table")
     gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')

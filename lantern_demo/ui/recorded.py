@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from lantern_demo.models.tensors import check_fetched
-from lantern_demo.ui.run_view import picture_address, picture_of
+from lantern_demo.ui.run_view import picture_address, picture_of, webp_address
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 96  # pixels a side of an example's picture, twice its size on the page
@@ -60,10 +61,14 @@ def unpack(data: bytes) -> Recorded:
     return Recorded(whole["record"], whole["pictures"])
 
 
-def thumbnails(runs: Iterable[Recorded]) -> list[tuple[Image.Image, str]]:
-    """Return a small picture and the prompt of each run."""
+def strip_of(runs: Iterable[Recorded]) -> str:
+    """Return a row of buttons as HTML, with a small picture of each run."""
     found = []
-    for run in runs:
-        picture = picture_of(next(iter(run.pictures.values())))
-        found.append((picture.resize((THUMBNAIL, THUMBNAIL)), run.record["prompt"]))
-    return found
+    for index, run in enumerate(runs):
+        picture = picture_of(next(iter(run.pictures.values()))).resize((THUMBNAIL, THUMBNAIL))
+        prompt = escape(run.record["prompt"])
+        found.append(
+            f'<button type="button" data-index="{index}" title="{prompt}" aria-label="{prompt}">'
+            f'<img src="{webp_address(picture)}" alt=""></button>'
+        )
+    return f'<div class="runs">{"".join(found)}</div>'

@@ -245,7 +245,7 @@ WEB: dict[str, Any] = {
         "leads": "{method} leads: ",
         "of": " of {total} pieces.",
         "arrived": "{method} is done in ",
-        "behind": ". Vanilla: {committed} of {total} pieces.",
+        "behind": ". Vanilla: {committed} of {total}.",
     },
     "oneStep": "1 step",
     "someSteps": "{steps} steps",
