@@ -171,7 +171,7 @@ def add_strip() -> tuple[gr.HTML, gr.DownloadButton]:
     with gr.Row(elem_id="strip"):
         # Gradio's gallery would bring a player of films, of 150 KB, to every visit.
         runs = gr.HTML(strip_of(recorded_runs()), js_on_load=CHOSEN, elem_id="runs")
-        sheet = gr.DownloadButton(texts.SHEET, elem_id="sheet", size="md", min_width=120, scale=0)
+        sheet = gr.DownloadButton(texts.SHEET, elem_id="sheet", size="md", min_width=180, scale=0)
     return runs, sheet
 
 
