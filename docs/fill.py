@@ -42,7 +42,7 @@ def speed(report: Numbers) -> Numbers:
         kept = (
             "nodes",
             "tree",
-            "passes",
+            "steps",
             "mean_accepted_length",
             "c",
             "ms_draft",
@@ -221,14 +221,14 @@ def speed_table(numbers: Numbers) -> str:
         "rule",
         "lossless",
         "nodes",
-        "tokens per pass",
-        "changed",
+        "tokens a step",
+        "look-alikes",
         "speedup (95 %)",
     ]
     vanilla = found["rows"]["vanilla"]["step_ms"]
     where = (
         f"{found['model']} on {found['device']}, PyTorch {found['torch']}, {found['date']}; "
-        f"{found['rounds']} prompts. Speedups are medians, tokens per pass and changed are means"
+        f"{found['rounds']} prompts. Speedups are medians, tokens a step and look-alikes are means"
     )
     return f"{table(head, rows, 4)}\n{where}. Vanilla takes {vanilla:.1f} ms per token.\n"
 
@@ -252,7 +252,7 @@ def columns_table(numbers: Numbers) -> str:
     head = [
         "method",
         "nodes",
-        "tokens per pass",
+        "tokens a step",
         "ms / step",
         "draft",
         "verify",
@@ -280,11 +280,11 @@ def outside_table(numbers: Numbers) -> str:
         ]
         for name, (script, row) in found.items()
     ]
-    return table(["method", "command", "tokens per pass", "changed", "speedup (95 %)"], rows, 2)
+    return table(["method", "command", "tokens a step", "look-alikes", "speedup (95 %)"], rows, 2)
 
 
 def front_table(numbers: Numbers) -> str:
-    """Show tokens per pass, and the loss of the pictures. `speed` has the speedups."""
+    """Show tokens a step, and the loss of the pictures. `speed` has the speedups."""
     rows = []
     for point in numbers["front"]["points"]:
         drawn = ["", ""]
@@ -300,7 +300,7 @@ def front_table(numbers: Numbers) -> str:
                 nats if point["less"] else "",
             ]
         )
-    head = ["pictures by", "tokens per pass", "changed", "prompt found"]
+    head = ["pictures by", "tokens a step", "look-alikes", "prompt found"]
     head += ["less vanilla's, points (99 %)", "nats a token, less vanilla's (99 %)"]
     return table(head, rows)
 
@@ -405,7 +405,7 @@ def inline(numbers: Numbers, path: str) -> str:
         "seconds": "{:.1f} s",
         "ms": "{:.1f} ms",
         "changed": "{:.0%}",
-        "passes": "{:.0f}",
+        "steps": "{:.0f}",
     }
     form = next((form for end, form in forms.items() if last.endswith(end)), "{:.2f}")
     return form.format(value).replace("%", " %")

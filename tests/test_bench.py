@@ -55,7 +55,7 @@ def test_gains_are_ratios_within_a_round() -> None:
     )
     assert (
         row["seconds"]["median"],
-        row["passes"],
+        row["steps"],
         row["mean_accepted_length"],
         row["changed"],
     ) == (2.0, 5, 3.0, 0.25)
@@ -105,7 +105,7 @@ def test_the_report_of_speed(
     assert {"created", "version", "machine", "threads"} <= set(report)
     assert report["settings"]["temperature"] == 0.9
     for row in report["methods"].values():
-        assert row["seconds"]["median"] > 0 and row["passes"] <= TOKENS - 1
+        assert row["seconds"]["median"] > 0 and row["steps"] <= TOKENS - 1
     vanilla = report["methods"]["vanilla"]
     assert vanilla["gain"]["median"] == 1 and vanilla["changed"] == 0
     run = report["rounds"][0]["runs"]["lantern++"]

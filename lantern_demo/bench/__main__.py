@@ -1,6 +1,6 @@
 """Measure: `python -m lantern_demo.bench COMMAND`, where COMMAND is one of
 
-    speed  Seconds, passes and changed tokens of every method on this machine. The default.
+    speed  Seconds, steps and look-alikes of every method on this machine. The default.
     audit  The distribution of every method against the exact one.
 
 `python -m lantern_demo.bench COMMAND --help` lists the options.

@@ -19,8 +19,8 @@ RESAMPLES = 5000
 # 100: 1 - 2^(1-n).
 FEWEST = 6
 PARTS = ("draft", "verify", "commit")
-HEAD = ["method", "nodes", "passes", "tokens per pass", "ms / step", *PARTS, "c", "seconds"]
-HEAD += ["gain", "95 %", "changed", "peak MiB"]
+HEAD = ["method", "nodes", "steps", "tokens a step", "ms / step", *PARTS, "c", "seconds"]
+HEAD += ["gain", "95 %", "look-alikes", "peak MiB"]
 HOW = (
     "Every round draws one prompt with one seed by all methods in turn, in every other round "
     "backwards, after a whole round that is thrown away. Seconds are synchronised device work from "
@@ -28,8 +28,8 @@ HOW = (
     "ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a "
     "round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
     "interval is the bootstrap's for the median, rounds taken as independent, and needs "
-    f"{FEWEST} rounds. Passes, the forward passes of the target after the prefill, tokens "
-    "per pass, and changed, the share of tokens that only the relaxation accepted, are means."
+    f"{FEWEST} rounds. Steps are the forward passes of the target after the prefill. They, tokens a "
+    "step, and look-alikes, the share of tokens that only the relaxation accepted, are means."
 )
 
 
@@ -82,7 +82,7 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "method": runs[0]["method"],
         "seconds": spread([run["decode_seconds"] for run in runs]),
         "tokens_per_second": spread([run["tokens_per_second"] for run in runs]),
-        "passes": mean(run["steps"] for run in runs),
+        "steps": mean(run["steps"] for run in runs),
         "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
         "changed": mean(run["changed"] for run in runs),
         "nodes": sorted({run["nodes"] for run in runs}),
@@ -117,7 +117,7 @@ def _line(row: dict[str, Any]) -> list[str]:
     return [
         row["label"],
         ", ".join(map(str, row["nodes"])),
-        number(row["passes"], 1),
+        number(row["steps"], 1),
         number(row["mean_accepted_length"], 2),
         number(row["ms_per_step"]["median"], 2),
         *(number(row[f"ms_{part}"], 2) for part in PARTS),
