@@ -208,6 +208,24 @@ def gpu_table(numbers: Numbers) -> str:
     return f"{table(head, lines)}\n{found['device']}, PyTorch {found['torch']}, {found['date']}.\n"
 
 
+def papers_code_table(numbers: Numbers) -> str:
+    """Show a step of the papers' own code and of ours, in milliseconds."""
+    found = numbers["papers-code"]
+    rows = [
+        [
+            row["method"],
+            row["code"],
+            str(row["nodes"]),
+            f"{row['theirs']:.1f}",
+            f"{row['ours']:.2f}",
+        ]
+        for row in found["rows"].values()
+    ]
+    head = ["method", "repository", "nodes", "its step, ms", "our step, ms"]
+    where = f"{found['device']}, PyTorch {found['torch']}, {found['date']}"
+    return f"{table(head, rows)}\n{where}.\n"
+
+
 def speed_table(numbers: Numbers) -> str:
     """Show the methods in short."""
     found = numbers["speed"]
@@ -343,6 +361,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "premise": premise_table,
     "audit": audit_table,
     "gpu": gpu_table,
+    "papers-code": papers_code_table,
 }
 
 

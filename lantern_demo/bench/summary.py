@@ -28,8 +28,8 @@ HOW = (
     "ms / step over vanilla's, gain is vanilla's seconds over the method's, both taken within a "
     "round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
     "interval is the bootstrap's for the median, rounds taken as independent, and needs "
-    f"{FEWEST} rounds. Steps are the forward passes of the target after the prefill. They, tokens a "
-    "step, and look-alikes, the share of tokens that only the relaxation accepted, are means."
+    f"{FEWEST} rounds. Steps are the forward passes of the target after the prefill. They, tokens "
+    "a step, and look-alikes, the share of tokens that only the relaxation accepted, are means."
 )
 
 
