@@ -30,7 +30,7 @@ Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
 STAGE = ("mosaic", "clock", "lanes", "stage")
-PANEL = ("steps", "panel")  # loaded when a step is first told
+PANEL = ("steps", "pieces", "panel")  # loaded when a step is first told
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 

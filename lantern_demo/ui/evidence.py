@@ -20,31 +20,31 @@ class Words(NamedTuple):
     """When a guess is kept, and what became of one without numbers."""
 
     decides: str
-    kept: str = "kept"
-    dropped: str = "dropped"
+    kept: str = "Kept."
+    dropped: str = "Dropped."
 
 
 DECISIONS = {
     "drawn": Words(
         "A guess is kept if the model drew the same piece, with the same random numbers.",
-        "the model drew the same piece: kept",
-        "the model drew another piece: dropped",
+        "The model drew the same piece: kept.",
+        "The model drew another piece: dropped.",
     ),
     "likeliest": Words(
         "A guess is kept if it is the model's likeliest piece in its place.",
-        "the model's likeliest piece: kept",
-        "the model likes another piece best: dropped",
+        "It is the model's likeliest piece: kept.",
+        "The model likes another piece best: dropped.",
     ),
     "chance": Words(
         "A guess is kept if p, the model's probability of it, reaches a number drawn at random."
     ),
     "lent": Words(
-        "A guess is kept if its probability p, plus {most} of its look-alikes, reaches a number "
-        "drawn at random."
+        "A guess is kept if its probability p, plus what its look-alikes lend ({most}), reaches a "
+        "number drawn at random."
     ),
     "lent, greedy": Words(
-        "A guess is kept if its probability p, plus {most} of its look-alikes, reaches that of "
-        "the likeliest piece."
+        "A guess is kept if its probability p, plus what its look-alikes lend ({most}), reaches "
+        "that of the likeliest piece."
     ),
     "relaxed": Words("A rule more relaxed than the exact one decides which guesses are kept."),
 }
@@ -70,25 +70,22 @@ class Evidence:
         rows = events["trials"]
         for after, tree, counted in zip(events["committed"], events["trees"], rows, strict=True):
             tried = tried_drafts(tree["parents"], tree["path"])
-            nodes = [node for _, drafts in zip(range(before, after), tried) for node in drafts]
-            if counted:
-                kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-                nodes = [self.row(*row, kept.get(row[0])) for row in counted if row[0] in nodes]
-            else:
-                nodes = [[node] for node in nodes]
-            found.append(nodes)
+            told = zip(range(before, after), tried, strict=False)
+            nodes = [node for _, drafts in told for node in drafts]
+            kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
+            numbers = [self._row(row, kept) for row in counted if row[0] in nodes]
+            found.append(numbers if counted else [[node] for node in nodes])
             before = after
         return found
 
-    def row(
-        self, node: int, own: float, counted: float, limit: float, kept: str | None
-    ) -> list[Any]:
-        """Return a guess's row. `kept`: the letter that records have for a kept one.
+    def _row(self, counted: list[Any], kept: dict[int, str]) -> list[Any]:
+        """Return a guess's row. `kept`: by node, the letters that records have for kept guesses.
 
         Where the exact rule keeps a guess, too, it needs nothing of its look-alikes.
         """
-        alone = kept == "e" and isinstance(self.rule, Lantern)
-        return [node, own, own if alone else counted, limit]
+        node, own, score, limit = counted
+        alone = kept.get(node) == "e" and isinstance(self.rule, Lantern)
+        return [node, own, own if alone else score, limit]
 
 
 def most_lent(rule: Rule) -> str:

@@ -150,7 +150,6 @@ NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 UNMET = "**It cannot run here:** {reason}"
 WARMING_UP = "Getting {label} ready; this is not timed."
-WAITED = "It waited for a processor for {share:.0%} of its seconds."
 MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
@@ -193,22 +192,25 @@ PANEL: dict[str, Any] = {
         "check": "One step of the model checks all guesses at once.",
         "keep": "{kept} of {made} guesses stay, and the model adds one piece itself: {added}.",
         "keepLast": "{kept} of {made} guesses stay, and the picture is full.",
-        "alike": "Orange is a look-alike; beside it stands what the model likes best.",
+        "alike": (
+            "Orange is a look-alike: the exact rule refuses it. Beside it stands another piece "
+            "that the model likes."
+        ),
     },
     "verdicts": {
-        "kept": "p {own}{more} reaches {limit}: kept",
-        "dropped": "p {own}{more} does not reach {limit}: dropped",
+        "kept": "p {own}{more} reaches {limit}: kept.",
+        "dropped": "p {own}{more} does not reach {limit}: dropped.",
         "lent": " + look-alikes {extra}",
         "counted": ", counted as {counted},",
         "overOne": "more than 1",
-        "lost": "dropped with the guess before it",
-        "unneeded": "not tried: another guess was kept, or none could be",
+        "lost": "Dropped with the guess before it.",
+        "unneeded": "Not tried: another guess was kept first.",
     },
-    "guessed": "token {token}",
-    "own": "drawn by the model itself",
+    "guessed": "a guess, token {token}",
+    "own": "the model drew it itself.",
     "alike": "look-alike",
-    "wanted": "liked best",
-    "likes": "The model likes another one best here: p {p}.",
+    "likesBest": "likeliest, p {p}",
+    "likesNext": "second, p {p}",
     "piece": "Piece {place}:",
     "patch": "Token {token} as piece {place}",
 }
@@ -326,12 +328,6 @@ def loading(title: str, fetched: bool) -> str:
 
 def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
-
-
-def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """Report that single steps took far longer than the rest, and the seconds without them."""
-    gain = "" if speedup is None else f" ({times(speedup)})"
-    return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
 
 def in_turn(labels: list[str], reason: str) -> str:

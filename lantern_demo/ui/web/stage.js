@@ -291,7 +291,10 @@ function withPanel() {
     document.head.append(el("script", { src: "panel.js", onload: done, onerror: failed }));
   coming ??= new Promise(loaded).then(
     () => {
-      panel = stepPanel({ ask: (asked) => server.look(asked), goTo, cover, closed });
+      const ask = (asked) => server.look(asked);
+      const palette = () => paletteOf(state.model, () => panel.repaint());
+      const colour = (token, lane) => colourOf(palette(), token, lane.colour);
+      panel = stepPanel({ ask, goTo, cover, colour, closed });
       panel.set(state.whole);
       grid.before(panel.root);
       return true;

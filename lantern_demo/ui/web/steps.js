@@ -32,8 +32,9 @@ const phasesOf = (lane, step) =>
   step > 0 && lane.trees[step].tokens.length > 1 ? ["guess", "check", "keep"] : ["keep"];
 
 /** The nodes of a step's draft tree that are shown, each behind its parent; 0 is the root. */
-function shownNodes({ tokens, path }, trials) {
-  const wanted = [...path, ...trials.map(([node]) => node), ...tokens.keys()];
+function shownNodes({ trees, trials }, step) {
+  const { tokens, path } = trees[step];
+  const wanted = [...path, ...trials[step].map(([node]) => node), ...tokens.keys()];
   return [...new Set(wanted)].slice(0, MOST_GUESSES + 1).sort((a, b) => a - b);
 }
 
@@ -51,7 +52,7 @@ function guessesOf(lane, step) {
       return lane.kinds[places[node]] === "r" ? "alike" : "kept";
     return trials.has(node) ? "dropped" : "untried";
   };
-  return shownNodes(lane.trees[step], lane.trials[step])
+  return shownNodes(lane, step)
     .slice(1)
     .map((node) => {
       const parent = parents[node];
@@ -122,7 +123,7 @@ const counting = (count, [one, several]) => say(count === 1 ? one : several, { c
 /** What the server is asked for a step: its draft tree, and where look-alikes were kept. */
 function askedFor(lane, step, guesses) {
   const { tokens, parents } = lane.trees[step];
-  const nodes = shownNodes(lane.trees[step], lane.trials[step]);
+  const nodes = shownNodes(lane, step);
   const tree = {
     tokens: nodes.map((node) => tokens[node]),
     parents: nodes.map((node) => nodes.indexOf(parents[node])),
