@@ -141,21 +141,6 @@ def fits(page: Page) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def lit(page: Page, lane: str, cell: int) -> bool:
-    """Whether a cell of a lane's picture has the light edge of the chosen one."""
-    return page.locator(f"#lane-{lane} canvas").evaluate(
-        """(canvas, cell) => {
-          const size = canvas.width / 16;
-          const [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
-          const pen = canvas.getContext("2d");
-          const { data } = pen.getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
-          const least = (at) => Math.min(data[at], data[at + 1], data[at + 2]);
-          return [0, 4, 8, 12, 16, 20].some((at) => least(at) > 190);
-        }""",
-        cell,
-    )
-
-
 def shifts(page: Page) -> list[tuple[float, list[str]]]:
     """How much what is seen has moved by itself, and what did."""
     return page.evaluate(
@@ -218,12 +203,6 @@ def tab_of(page: Page, title: str) -> None:
     """Open one of the tabs below the stage, all of which a wide window shows."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#tabs").get_by_role("tab", name=title, exact=True).click()
-
-
-def look_at(page: Page, method: str) -> None:
-    """Open the look at a lane's pieces, or turn it to that lane."""
-    page.get_by_role("button", name=f"{method}: look at its pieces").press("Enter")
-    expect(page.locator("#stage .look-columns")).to_be_visible()
 
 
 def save(page: Page, button: str, path: Path) -> Path:

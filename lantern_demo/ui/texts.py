@@ -192,10 +192,7 @@ PANEL: dict[str, Any] = {
         "check": "One step of the model checks all guesses at once.",
         "keep": "{kept} of {made} guesses stay, and the model adds one piece itself: {added}.",
         "keepLast": "{kept} of {made} guesses stay, and the picture is full.",
-        "alike": (
-            "Orange is a look-alike: the exact rule refuses it. Beside it stands another piece "
-            "that the model likes."
-        ),
+        "alike": "Orange is a look-alike: the exact rule refuses it.",
     },
     "verdicts": {
         "kept": "p {own}{more} reaches {limit}: kept.",
@@ -209,8 +206,8 @@ PANEL: dict[str, Any] = {
     "guessed": "a guess, token {token}",
     "own": "the model drew it itself.",
     "alike": "look-alike",
-    "likesBest": "likeliest, p {p}",
-    "likesNext": "second, p {p}",
+    "likesBest": "likeliest: p {p}",
+    "likesNext": "second: p {p}",
     "piece": "Piece {place}:",
     "patch": "Token {token} as piece {place}",
 }

@@ -22,9 +22,11 @@ function stepPanel(hooks) {
   const note = el("p", { class: "note" });
   const shut = button("close", "\u00d7", close);
   shut.setAttribute("aria-label", WORDS.close);
+  // A click anywhere in it leaves it the keys.
+  const keys = { tabindex: "-1", onkeydown: steer };
   const root = el(
     "section",
-    { class: "panel", "aria-label": WORDS.panel, hidden: true, onkeydown: steer },
+    { class: "panel", "aria-label": WORDS.panel, hidden: true, ...keys },
     el("header", {}, title, shut),
     large,
     el("div", { class: "moves" }, back, next),

@@ -72,6 +72,6 @@ function patch(piece, source, colour, below) {
   const shape = { width: size, height: size, role: "img", "aria-label": label };
   const canvas = el("canvas", shape);
   const g = canvas.getContext("2d");
-  outline(g, paintPiece(g, size, piece, source), { colour });
+  outline(g, paintPiece(g, size, piece, source), { colour, width: 4 });
   return el("figure", {}, canvas, below ? el("figcaption", {}, below) : null);
 }
