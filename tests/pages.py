@@ -141,6 +141,21 @@ def fits(page: Page) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def lit(page: Page, lane: str, cell: int) -> bool:
+    """Whether a cell of a lane's picture has the light edge of the one that is pointed at."""
+    return page.locator(f"#lane-{lane} canvas").evaluate(
+        """(canvas, cell) => {
+          const size = canvas.width / 16;
+          const [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
+          const pen = canvas.getContext("2d");
+          const { data } = pen.getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
+          const least = (at) => Math.min(data[at], data[at + 1], data[at + 2]);
+          return [0, 4, 8, 12, 16, 20].some((at) => least(at) > 190);
+        }""",
+        cell,
+    )
+
+
 def shifts(page: Page) -> list[tuple[float, list[str]]]:
     """How much what is seen has moved by itself, and what did."""
     return page.evaluate(

@@ -20,6 +20,7 @@ from pages import (
     draw,
     expect,
     faults_of,
+    lit,
     new_tab,
     open_page,
     scripts,
@@ -270,6 +271,14 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
         expect(title).to_have_text(step("vanilla", cell))
     shown.keyboard.press("Escape")
     expect(shown.locator("#lane-vanilla .picture")).to_be_focused()
+
+
+def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
+    shown.locator("#lane-vanilla canvas").hover(position={"x": 5, "y": 20})
+    assert all(lit(shown, lane, 16) for lane in LANES)
+    assert not any(lit(shown, lane, 1) for lane in LANES)
+    shown.mouse.move(0, 0)
+    assert not any(lit(shown, lane, 16) for lane in LANES)
 
 
 # What the panel says of every guess, by step: [fate, words], and each phase's sentence.
