@@ -34,7 +34,7 @@ LANES = """lanternRun.lanes.map(({ id, steps, milliseconds }) =>
   ({ id, steps, seconds: milliseconds.at(-1) / 1000 }))"""
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-TABS = ("Numbers", "Settings")  # shown on the phone after the race and the look at a piece
+TABS = ("Numbers", "Settings")  # shown on the phone after the race and a step in detail
 
 
 def main() -> None:
@@ -72,11 +72,13 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
     sheet = Image.new("RGB", (4 * 406 - 16, 844), "white")
     sheet.paste(picture(page.screenshot()), (0, 0))
-    page.get_by_role("button", name="LANTERN++: look at its pieces").click()
-    page.locator("#stage .patch").first.wait_for()
-    page.wait_for_timeout(500)
+    page.get_by_role("button", name="How it works").click()
+    page.locator(".panel li").first.wait_for()
+    for _ in ("check", "keep"):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(3000)  # until the guesses are decoded
     sheet.paste(picture(page.screenshot()), (406, 0))
-    page.locator("#stage canvas.big").press("Escape")
+    page.keyboard.press("Escape")
     for place, title in enumerate(TABS, 2):
         page.get_by_role("tab", name=title).click()
         page.wait_for_timeout(1500)  # a tab's content loads when it is opened

@@ -142,7 +142,7 @@ def fits(page: Page) -> bool:
 
 
 def lit(page: Page, lane: str, cell: int) -> bool:
-    """Whether a cell of a lane's picture has the light edge of the chosen one."""
+    """Whether a cell of a lane's picture has the light edge of the one that is pointed at."""
     return page.locator(f"#lane-{lane} canvas").evaluate(
         """(canvas, cell) => {
           const size = canvas.width / 16;
@@ -218,12 +218,6 @@ def tab_of(page: Page, title: str) -> None:
     """Open one of the tabs below the stage, all of which a wide window shows."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#tabs").get_by_role("tab", name=title, exact=True).click()
-
-
-def look_at(page: Page, method: str) -> None:
-    """Open the look at a lane's pieces, or turn it to that lane."""
-    page.get_by_role("button", name=f"{method}: look at its pieces").press("Enter")
-    expect(page.locator("#stage .look-columns")).to_be_visible()
 
 
 def save(page: Page, button: str, path: Path) -> Path:

@@ -22,12 +22,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import trial_of
 from lantern_demo.settings.settings import Settings, choice_of
-from lantern_demo.ui.evidence import (
-    Evidence,
-    Explained,
-    evidence_of,
-    explained,
-)
+from lantern_demo.ui.evidence import DECISIONS, Evidence, evidence_of
 from lantern_demo.ui.recorded import recorded_runs
 
 SMALL: dict[str, Any] = {"tree": "small", "window": 4, "lantern_k": 10, "seed": 3}
@@ -96,7 +91,7 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
     entry, words = drawn(pipe, method, asked, OWN)
-    events, greedy = entry["events"], words.greedy
+    events, greedy = entry["events"], "greedy" in asked
     found = 0
     for tree, tried in zip(events["trees"], events["trials"], strict=True):
         for node, p, counted, limit in tried:
@@ -104,20 +99,15 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_draft_was_accep
             assert limit > 0, "what was not tried is no trial"
             found += 1
     assert found
-    cases = words.cases()
     before = 0
     for after, tree, rows in zip(
         events["committed"], events["trees"], words.trials(entry), strict=True
     ):
         kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-        for node, case, own, counted, limit in rows:
-            assert agree(case != "refused", counted, limit, greedy) and own >= 0 and case in cases
-            assert {"exact": "e", "alone": "e", "relaxed": "r", "refused": None}[case] == kept.get(
-                node
-            )
-        if found:
-            told = {row[0] for row in rows}
-            assert set(kept) - {0} <= told, "every accepted draft has its trial"
+        for node, own, counted, limit in rows:
+            assert agree(node in kept, counted, limit, greedy) and own >= 0
+            assert counted == own or kept.get(node) != "e" or not words.told()["lends"]
+        assert set(kept) - {0} <= {row[0] for row in rows}, "every accepted draft has its trial"
         before = after
 
 
@@ -126,20 +116,19 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
     entry, words = drawn(pipe, method, asked, SAME)
-    events, cases = entry["events"], words.cases()
+    assert words.decision == ("likeliest" if "greedy" in asked else "drawn")
+    events, tokens = entry["events"], entry["token_ids"]
     before, found = 0, 0
     for after, tree, rows in zip(
         events["committed"], events["trees"], words.trials(entry), strict=True
     ):
-        kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
-        for node, case, token in rows:
-            assert {"exact": "e", "refused": None}[case] == kept.get(node)
-            assert (case == "exact") == (token == tree["tokens"][node]) == (node in tree["path"])
-            said = cases[case]["said"].format(token)
-            assert ("this very piece" in said) == (case == "exact")
-            assert (str(token) in said) == (case != "exact")
+        place = {node: before + i for i, node in enumerate(tree["path"])}
+        for (node,) in rows:
+            drawn_here = tokens[place[tree["parents"][node]]]
+            assert (tree["tokens"][node] == drawn_here) == (node in tree["path"])
             found += 1
-        assert set(kept) <= {row[0] for row in rows}, "every accepted draft was compared"
+        kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
+        assert set(kept) <= {node for (node,) in rows}, "every accepted draft was compared"
         before = after
     assert found and not any(events["trials"])
 
@@ -192,53 +181,38 @@ def test_a_run_works_out_no_evidence_until_it_is_asked() -> None:
             assert with_evidence(asked) is asked and asked == replace(step, judged=asked.judged)
 
 
-def test_a_rule_names_the_drafters_share_only_where_drafts_were_drawn_from_it() -> None:
-    """A dynamic tree takes the likeliest drafts, so that q is 1."""
-    settings = Settings(noise="independent")
-    told = {name: evidence_of(settings, METHODS[name]).sentence() for name in METHODS}
-    assert {name for name, sentence in told.items() if "p/q" in sentence} >= {"eagle1", "lantern++"}
-    for name in ("eagle2", "lantern"):
-        assert "p/q" not in told[name] and "the probability that the model gives it" in told[name]
-    assert "no more than 0.2 (delta)" in told["lantern"]
-
-
 def test_the_recorded_examples_agree_with_themselves() -> None:
-    """Where noise is shared, with the model's own draw; else up to their five digits behind the
-    point.
-    """
+    """Up to their five digits behind the point."""
     told = 0
     for run in recorded_runs():
         settings = Settings(**run.record["settings"])
         for name, entry in run.record["methods"].items():
-            events = entry["events"]
             trials = evidence_of(settings, METHODS[name], entry).trials(entry)
-            for tree, rows in zip(events["trees"], trials, strict=True):
-                for node, case, *found in rows:
+            for tree, rows in zip(entry["events"]["trees"], trials, strict=True):
+                for node, *numbers in rows:
                     told += 1
-                    if entry["noise"] == "shared":
-                        assert (found[0] == tree["tokens"][node]) == (case == "exact"), name
-                        assert (node in tree["path"]) == (case != "refused"), name
-                    else:
-                        _, counted, limit = found
-                        assert (counted - limit) * (-1 if case == "refused" else 1) > -3e-5, name
+                    assert bool(numbers) == (entry["noise"] == "independent")
+                    if numbers:
+                        _, counted, limit = numbers
+                        assert (counted - limit) * (1 if node in tree["path"] else -1) > -3e-5
     assert told > 1000
 
 
 def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
+    """Without numbers the rows follow from the tree, as on a GPU."""
     tree = {"tokens": [1, 2, 3], "parents": [0, 0, 1], "path": [0, 1, 2]}
+    rows = [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]
     events = {
         "committed": [1, 2],
         "kinds": "te",
         "trees": [{"tokens": [], "parents": [], "path": []}, tree],
-        "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
+        "trials": [[], rows],
     }
-    entry = {"noise": "shared", "events": events, "token_ids": [1, 2]}
-    assert evidence_of(Settings(), METHODS["eagle1"]).trials(entry) == [
-        [],
-        [[1, "exact", 0.5, 0.5, 0.4]],
-    ]
-    shared = evidence_of(Settings(), METHODS["eagle1"], entry)
-    assert shared.trials(entry) == [[], [[1, "exact", 2]]]
+    entry = {"noise": "independent", "events": events, "token_ids": [1, 2]}
+    told = evidence_of(Settings(), METHODS["eagle1"], entry)
+    assert told.trials(entry) == [[], [rows[0]]]
+    events["trials"] = [[], []]
+    assert told.trials(entry) == [[], [[1]]]
 
 
 def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
@@ -254,7 +228,17 @@ class New(Rule):
     """A rule that says nothing for itself."""
 
 
-def test_every_rule_has_words_and_a_new_one_has_general_ones() -> None:
-    own = {type(method.rule): explained(Settings().rule(method)) for method in METHODS.values()}
-    assert len(own) == 3 and Explained() not in own.values() and len(set(own.values())) == len(own)
-    assert explained(New()) == Explained()
+def test_every_rule_has_a_sentence_and_a_new_one_a_general_one() -> None:
+    told = {name: evidence_of(Settings(noise="independent"), METHODS[name]) for name in METHODS}
+    decisions = {name: evidence.decision for name, evidence in told.items()}
+    assert decisions.pop("lantern") == decisions.pop("lantern++") == "lent"
+    assert set(decisions.values()) == {"chance"}
+    assert "(at most 0.2)" in told["lantern"].told()["decides"]
+    assert (
+        "(at most 3 times p)"
+        in evidence_of(Settings(lanternpp_lambda=4.0), METHODS["lantern++"]).told()["decides"]
+    )
+    greedy = evidence_of(Settings(temperature=0.0), METHODS["lantern"])
+    assert "that of the likeliest piece" in greedy.told()["decides"]
+    method = replace(METHODS["eagle1"], rule=New())
+    assert evidence_of(Settings(), method).told()["decides"] == DECISIONS["relaxed"].decides

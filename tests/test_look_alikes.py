@@ -1,6 +1,4 @@
-"""What anybody can send to look at a token, and the names of finished runs that anybody can ask
-for.
-"""
+"""What anybody can send to look at a step, and the pictures that come back."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from PIL import Image
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.look_alikes import AROUND, DRAFTS, LIKED, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, CELLS, LIKED, LookAlikes
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
@@ -24,14 +22,17 @@ def alikes(tiny_service: Service) -> LookAlikes:
     return LookAlikes(tiny_service)
 
 
-def place(**changes: Any) -> dict[str, Any]:
+TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 100}
+
+
+def step(**changes: Any) -> dict[str, Any]:
     asked = {
         "model": "tiny",
         "prompt": "a red lantern",
         "settings": Settings().as_dict(),
         "tokens": [3] * TOKENS,
-        "cell": 40,
-        "drafts": [1, 2],
+        "tree": TREE,
+        "cells": [40],
     }
     return asked | changes
 
@@ -47,65 +48,22 @@ def shows(
     return strip.crop((square * side, 0, (square + 1) * side, side)).tobytes() == part.tobytes()
 
 
-def test_a_place_is_shown(alikes: LookAlikes) -> None:
-    found = alikes.look(place(drafts=[1, 2, 4, 5, 6]))
-    assert "error" not in found, found
-    assert [row[0] for row in found["drafts"]] == [1, 2, 4][:DRAFTS], (
-        "no more than are shown, however many are sent"
-    )
-    strip = picture_of(found["picture"])
-    assert strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
-    assert found["squares"] == len(found["tokens"]) and found["tree"] is None
-    assert all(0 <= p <= 1 for _, p in found["liked"])
-
-
-def test_a_token_that_is_no_draft_is_shown_beside_without_its_neighbours(
-    alikes: LookAlikes,
-) -> None:
-    alone, found = alikes.look(place(drafts=[])), alikes.look(place(drafts=[], beside=[9, 10]))
-    liked = [token for token, _ in alone["liked"]]
-    assert not {9, 10} & {3, *liked}
-    assert found["tokens"] == [3, 9, *liked] and found["drafts"] == [], (
-        "one at most, however many are sent"
-    )
-    assert found["squares"] == alone["squares"] + 1
-    assert alikes.look(place(drafts=[], beside=[3])) == alone, "what is there is not shown twice"
-
-
-def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
-    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def liked(**changes: Any) -> list[int]:
-        return [token for token, _ in alikes.look(place(**changes))["liked"]]
-
-    assert len(liked()) == LIKED and liked(cell=0) == [], "nothing is before the first"
-    before = [3] * 39
-    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), (
-        "the distribution given the tokens before"
-    )
-    assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
-    strips: list[Image.Image] = []
+@pytest.fixture
+def strips(monkeypatch: pytest.MonkeyPatch) -> list[Image.Image]:
+    """The strips of pictures that are sent."""
+    sent: list[Image.Image] = []
     monkeypatch.setattr(
-        "lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or ""
+        "lantern_demo.ui.look_alikes.webp_address", lambda strip: sent.append(strip) or ""
     )
-    found = alikes.look(place())
-    for square, token in enumerate(found["tokens"]):
-        assert shows(alikes, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
+    return sent
 
 
-TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 254}
-
-
-def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(
-    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
+def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(
+    alikes: LookAlikes, strips: list[Image.Image]
 ) -> None:
-    strips: list[Image.Image] = []
-    monkeypatch.setattr(
-        "lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or ""
-    )
-    found = alikes.look(place(tree=TREE | {"at": 100}))
+    found = alikes.look(step(cells=[]))
     (strip,) = strips
-    assert strip.width == strip.height * found["squares"] and len(found["tree"]) == 5
+    assert strip.width == strip.height * 5 and len(found["tree"]) == 5 and found["liked"] == []
     before, behind = [3] * 101, [3] * 155
     for square, drawn, cell in zip(
         found["tree"],
@@ -114,31 +72,52 @@ def test_the_nodes_of_a_tree_are_shown_with_the_drafts_above_them(
         strict=True,
     ):
         assert shows(alikes, strip, square, [*before, *drawn, *behind][:TOKENS], cell), cell
-    beyond = [square is None for square in alikes.look(place(tree=TREE))["tree"]]
-    assert beyond == [False, False, False, True, True]
+    ends = alikes.look(step(tree=TREE | {"at": 254}))["tree"]
+    assert [square is None for square in ends] == [False, False, False, True, True]
+
+
+def test_what_the_model_likes_in_a_place_follows_from_the_tokens_before(
+    alikes: LookAlikes, strips: list[Image.Image]
+) -> None:
+    def liked(**changes: Any) -> list[int]:
+        return [token for token, *_ in alikes.look(step(**changes))["liked"][0]]
+
+    found = alikes.look(step())
+    assert len(found["liked"][0]) == LIKED and liked(cells=[0]) == [], "nothing is before the first"
+    for token, p, square in found["liked"][0]:
+        assert 0 < p <= 1
+        assert shows(alikes, strips[0], square, [*[3] * 40, token, *[3] * 215], 40)
+    before = [3] * 39
+    assert liked(tokens=[*before, 5, *[3] * 216]) != liked()
+    assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
+    many = alikes.look(step(cells=list(range(1, 40))))["liked"]
+    assert len(many) == CELLS, "no more than are shown, however many are sent"
+
+
+def test_a_picture_is_sent(alikes: LookAlikes) -> None:
+    strip = picture_of(alikes.look(step())["picture"])
+    assert strip.width == strip.height * (len(TREE["tokens"]) + LIKED)
 
 
 def test_nothing_is_decoded_outside_a_lease(
     alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
-    assert alikes.look(place()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
+    assert alikes.look(step()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
 
 
 WRONG: dict[str, list[Any]] = {
-    "cell": [TOKENS, -1, True, None, "0"],
+    "cells": [None, 3, [TOKENS], [-1], [True], ["0"]],
     "tokens": [
         None,
         "3" * TOKENS,
         [3] * 1_000_000,
         *([v] * TOKENS for v in (10**9, -1, True, 3.0)),
     ],
-    "drafts": [None, [10**9], ["1"], [False]],
-    "beside": [None, [-1]],
     "settings": [None, {"seeds": 1}, {"seed": [1]}, {"tree": ["0"] * 100_000}],
     "prompt": [None, "", "x" * 100_000, "\x00"],
     "tree": [
-        *([], {}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
+        *(None, [], {}, {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}),
         *(TREE | changed for changed in ({"at": TOKENS}, {"parents": [0, 0, 0, 1, 4]})),
         TREE | {"tokens": [10**9] * 5},
     ],
@@ -147,17 +126,17 @@ WRONG: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_place_is_refused_by_a_sentence(alikes: LookAlikes, name: str) -> None:
+def test_what_is_no_step_is_refused_by_a_sentence(alikes: LookAlikes, name: str) -> None:
     for value in WRONG[name]:
-        found = alikes.look(place(**{name: value}))
+        found = alikes.look(step(**{name: value}))
         assert set(found) == {"error"}, str(value)[:100]
         assert len(found["error"]) < 400
 
 
 def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
     with alikes._service._turn:
-        assert alikes.look(place()) == {"error": texts.LOOK_LATER}
-    assert "error" not in alikes.look(place())
+        assert alikes.look(step()) == {"error": texts.LOOK_LATER}
+    assert "error" not in alikes.look(step())
 
 
 def test_looking_over_http(server: str) -> None:
@@ -167,11 +146,11 @@ def test_looking_over_http(server: str) -> None:
 
     def post(**changes: Any) -> httpx.Response:
         body = {"session_hash": "by-hand", "component_id": stage, "fn_name": "look"}
-        body |= {"data": place()} | changes
+        body |= {"data": step()} | changes
         return httpx.post(f"{server}gradio_api/component_server", json=body, timeout=60)
 
     assert "picture" in post().json()
     assert set(post(data=None).json()) == {"error"}
-    assert post(data=place(cell=TOKENS)).json()["error"].startswith("The place must have")
+    assert post(data=step(cells=[TOKENS])).json()["error"].startswith("The step must have")
     for name in ("__init__", "postprocess", "", "look.__globals__"):
         assert post(fn_name=name).status_code == 404

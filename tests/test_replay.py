@@ -1,6 +1,4 @@
-"""The stage in a real browser: the replay and its clocks, and what it explains of a step and of a
-piece.
-"""
+"""The stage in a real browser: the replay and its clocks, and the panel that tells a step."""
 
 from __future__ import annotations
 
@@ -18,12 +16,11 @@ from pages import (
     DEFAULT,
     IN_A_BROWSER,
     LANES,
+    check_for_axe,
     draw,
     expect,
     faults_of,
-    fits,
     lit,
-    look_at,
     new_tab,
     open_page,
     scripts,
@@ -80,24 +77,6 @@ def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dic
     lanes = page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
     assert [lane["id"] for lane in lanes] == methods
     return lanes
-
-
-# The trials that are shown: the text, the classes and the figures of each.
-TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) => {
-  const figures = [...trial.querySelectorAll("dd")].map((one) => one.innerText);
-  return [trial.innerText, [...trial.classList], figures];
-})"""
-
-
-def click_cell(page: Page, cell: int) -> None:
-    grid = page.locator("#stage canvas.big")
-    box = grid.bounding_box()
-    grid.click(
-        position={
-            "x": (cell % 16 + 0.5) * box["width"] / 16,
-            "y": (cell // 16 + 0.5) * box["height"] / 16,
-        }
-    )
 
 
 # -- the race
@@ -203,300 +182,211 @@ def test_what_is_slower_than_vanilla_is_said_in_words(browser: Browser) -> None:
         assert disturbed.endswith(f"faster. {texts.WEB['disturbed']}"), "ratios stay"
 
 
-def test_how_it_works_is_told_on_the_lanes_own_picture(shown: Page) -> None:
-    """Bubble by bubble to the last, and Escape ends it at once; the page is as it was before."""
+# -- the panel that tells a step
+
+
+def told(page: Page, begins: str) -> None:
+    """Wait for a phase of the panel."""
+    expect(page.locator(".panel .told")).to_contain_text(begins)
+
+
+def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
+    """By keys alone, to the next step and back; Escape leaves the page as it was before."""
     before = shown.locator(HEADLINE).inner_text()
-    opener = shown.get_by_role("button", name=texts.WEB["explain"]["open"])
-    bubble = shown.locator("#stage .lane .bubble")
+    opener = shown.get_by_role("button", name=texts.WEB["explain"])
+    panel, title = shown.locator(".panel"), shown.locator(".panel h3")
     opener.press("Enter")
-    expect(bubble).to_contain_text("1. Guess.")
-    assert shown.locator(".explaining").evaluate(
-        """layer => {
-          const [a, b] = [layer, layer.previousElementSibling.querySelector("canvas")]
-            .map((one) => one.getBoundingClientRect());
-          return Math.abs(a.x - b.x) < 2 && Math.abs(a.y - b.y) < 2;
-        }"""
-    ), "it lies on the picture"
-    picture, words = (
-        shown.locator(one).bounding_box() for one in (".explaining", ".explaining .bubble")
-    )
-    assert words["y"] >= picture["y"] + picture["height"], "and its words below the picture"
-    faults_of(shown, "a bubble")
-    for begins in ("2. Check.", "3. Keep.", "Orange: a look-alike."):
-        assert shown.evaluate("document.activeElement.closest('.bubble') !== null")
-        shown.keyboard.press("Enter")
-        expect(bubble).to_contain_text(begins)
+    told(shown, "1. Guess. A small drafter makes 3 guesses for the next 3 places.")
+    expect(title).to_contain_text("LANTERN++, step ")
+    first = title.inner_text()
+    faults_of(shown, "the panel")
+    for begins, key in (("2. Check.", "Enter"), ("3. Keep.", "ArrowRight")):
+        expect(panel.locator(".next")).to_be_focused()
+        shown.keyboard.press(key)
+        told(shown, begins)
+    told(shown, texts.PANEL["phases"]["alike"])
+    numbers = r"Piece \d+: p [\d.]+ \+ look-alikes [\d.]+ reaches [\d.]+: kept\."
+    expect(panel.locator("li.alike").first).to_have_text(re.compile(numbers))
+    expect(panel.locator("li.own")).to_have_count(1)
+    expect(shown.locator(HEADLINE)).not_to_have_text(before)
     shown.keyboard.press("Enter")
-    expect(bubble).to_have_count(0)
-    expect(opener).to_be_focused()
-    opener.press("Enter")
-    bubble.wait_for()
+    expect(title).not_to_have_text(first)
+    shown.keyboard.press("ArrowLeft")
+    expect(title).to_have_text(first)
+    told(shown, "3. Keep.")
+    check_for_axe(shown, "the panel")
+    shown.set_viewport_size({"width": 1280, "height": 900})
     shown.keyboard.press("Escape")
-    expect(bubble).to_have_count(0)
+    expect(panel).to_be_hidden()
     expect(opener).to_be_focused()
     expect(shown.locator(HEADLINE)).to_have_text(before)
 
 
-def test_how_it_works_shows_its_pieces_on_a_phone(tab: Page, server: str) -> None:
-    """The small picture of a lane becomes as wide as the page meanwhile."""
+def test_on_a_phone_a_step_is_on_one_screen(tab: Page, server: str) -> None:
+    """Picture, sentence and Next, wherever the page was scrolled to."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
-    picture = tab.locator("#lane-lanternpp .picture")
-    assert picture.bounding_box()["width"] < 80  # type: ignore[index]
-    tab.get_by_role("button", name=texts.WEB["explain"]["open"]).click()
-    expect(tab.locator("#lane-lanternpp .piece").first).to_be_visible()
-    assert picture.bounding_box()["width"] > 300  # type: ignore[index]
-    tab.keyboard.press("Escape")
-    expect(tab.locator(".explaining")).to_have_count(0)
-    assert picture.bounding_box()["width"] < 80  # type: ignore[index]
+    for opener in (".explain", "#lane-lanternpp .picture"):
+        tab.locator(opener).click()
+        for part in (".large", ".told", ".next"):
+            box = tab.locator(f".panel {part}").bounding_box()
+            assert box and box["y"] >= 0 and box["y"] + box["height"] <= 844, (opener, part)
+        assert tab.locator(".panel .large").bounding_box()["width"] > 300  # type: ignore[index]
+        tab.locator(".panel .close").click()
+        expect(tab.locator(".panel")).to_be_hidden()
 
 
-def test_how_it_works_says_that_a_model_guesses_for_itself(tab: Page, server: str) -> None:
-    """SJD has no drafter: its guesses are those of the model's own step before."""
-    (lane,) = drawn(tab, server, ["sjd"])
-    tab.get_by_role("button", name=texts.WEB["explain"]["open"]).click()
-    guesses = len(lane["trees"][1]["tokens"]) - 1
-    own = texts.WEB["explain"]["guessOwn"].format(guesses=guesses)
-    expect(tab.locator("#lane-sjd .bubble")).to_contain_text(own)
+def click_piece(page: Page, canvas: str, cell: int) -> None:
+    box = page.locator(canvas).bounding_box()
+    assert box is not None
+    x, y = ((at + 0.5) * box["width"] / 16 for at in (cell % 16, cell // 16))
+    page.locator(canvas).click(position={"x": x, "y": y})
 
 
-# -- the look at a piece
-
-
-def test_one_piece_is_looked_at_in_all_lanes(shown: Page) -> None:
-    """By keys and by clicks, on a screen and a phone. It begins with what changed most."""
+def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
+    """In a lane, and in the panel's large picture. At its ends the stepper stays where it is."""
     run = recorded_runs()[0].record["methods"]
-    changed = {name: entry["events"]["kinds"].count("r") for name, entry in run.items()}
-    most = METHODS[max(changed, key=lambda name: changed[name])].label
-    shown.get_by_text(texts.WEB["lookTitle"], exact=True).click()
-    chosen = shown.get_by_label(texts.LOOK["pick"]).locator("option:checked")
-    expect(chosen).to_have_text(most)
-    details, grid = shown.locator("#stage .look"), shown.locator("#stage canvas.big")
-    expect(details.locator(".about .kind")).to_have_text(texts.WEB["kinds"]["r"])
-    shown.get_by_label(texts.LOOK["pick"]).select_option(label="EAGLE-1")
-    grid.focus()
-    grid.press("Home")
-    for key, place in (
-        ("ArrowRight", "row 1, column 2"),
-        ("ArrowDown", "row 2, column 2"),
-        ("ArrowLeft", "row 2, column 1"),
-    ):
-        grid.press(key)
-        expect(details.locator(".spoken")).to_contain_text(place)
-    assert all(lit(shown, lane, 16) for lane in LANES), "the same piece in all lanes"
+    title = shown.locator(".panel h3")
+
+    def step(name: str, cell: int) -> str:
+        committed = run[name]["events"]["committed"]
+        number = bisect_right(committed, cell)
+        return f"{METHODS[name].label}, step {number} of {len(committed) - 1}"
+
+    click_piece(shown, "#lane-eagle2 canvas", 40)
+    expect(title).to_have_text(step("eagle2", 40))
+    told(shown, "1. Guess.")
+    click_piece(shown, ".panel .large", 255)
+    expect(title).to_have_text(step("eagle2", 255))
+    click_piece(shown, "#lane-vanilla canvas", 0)
+    expect(title).to_have_text(step("vanilla", 0))
+    told(shown, texts.PANEL["phases"]["first"])
+    shown.keyboard.press("ArrowLeft")
+    expect(title).to_have_text(step("vanilla", 0))
+    shown.keyboard.press("ArrowRight")
+    told(shown, texts.PANEL["phases"]["alone"])
+    click_piece(shown, ".panel .large", 255)
+    for key, cell in (("ArrowLeft", 254), ("ArrowRight", 255), ("ArrowRight", 255)):
+        shown.keyboard.press(key)
+        expect(title).to_have_text(step("vanilla", cell))
+    shown.keyboard.press("Escape")
+    expect(shown.locator("#lane-vanilla .picture")).to_be_focused()
+
+
+def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:
+    shown.locator("#lane-vanilla canvas").hover(position={"x": 5, "y": 20})
+    assert all(lit(shown, lane, 16) for lane in LANES)
     assert not any(lit(shown, lane, 1) for lane in LANES)
-    click_cell(shown, 255)
-    expect(details.locator(".spoken")).to_contain_text("row 16, column 16")
-    for width in (390, 1280):
-        shown.set_viewport_size({"width": width, "height": 900})
-        shown.wait_for_timeout(200)
-        assert fits(shown), f"the page is wider than {width} px"
-        faults_of(shown, f"the look, {width} px wide")
-    grid.press("Escape")
-    expect(grid).to_be_hidden()
+    shown.mouse.move(0, 0)
+    assert not any(lit(shown, lane, 16) for lane in LANES)
 
 
-def holds(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
-    """Check what is shown of a trial that was decided by chances: [own, counted, limit]."""
-    _, counted, limit = facts
-    assert (case != "refused") == (counted > limit)
-    assert f"{limit:.3f}" in told if limit >= 0.001 else "e-" in told
-
-
-def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
-    """Check what is shown of a trial that the model's own draw decided: [the token]."""
-    said = words["cases"][case]["said"]
-    assert said.format(*facts) in told
-    assert (f"drew {facts[0]}" in told) == ("drew {0}" in said) and (
-        "drew {0}" in said or case != "refused"
-    )
+# What the panel says of every guess, by step: [fate, words], and each phase's sentence.
+SAID = """lane => lane.committed.map((_, step) => {
+  const phases = phasesOf(lane, step);
+  const guesses = phases.length > 1 ? guessesOf(lane, step) : [];
+  return {
+    guesses: guesses.map((guess) => [guess.node, guess.fate, verdictOf(guess, lane.evidence)]),
+    sentences: phases.map((phase) => sentenceOf(lane, step, phase, guesses)),
+  };
+})"""
 
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])
-def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, noise: str) -> None:
-    """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    sharing = {
-        name
-        for name, method in METHODS.items()
-        if not method.alone and held_against_draws(method, "shared", "sampled")
-    }
-    # Those that do not share say with the same noise what they say with their own.
-    lanes = drawn(
-        tab,
-        server,
-        [name for name in METHODS if noise == "independent" or name in sharing],
-        noise=noise,
+def test_every_method_says_what_became_of_its_guesses(tab: Page, server: str, noise: str) -> None:
+    """Of all steps of all methods; also of one that is added to the table."""
+    lanes = drawn(tab, server, list(METHODS), noise=noise)
+    tab.get_by_role("button", name=texts.WEB["explain"]).click()
+    tab.locator(".panel li").first.wait_for()
+    seen = set()
+    for number, lane in enumerate(lanes):
+        compared = held_against_draws(METHODS[lane["id"]], noise, "sampled")
+        steps = tab.evaluate(f"({SAID})(lanternRun.lanes[{number}])")
+        text = json.dumps(steps)
+        assert not any(broken in text for broken in ("NaN", "undefined", "{}", "null")), lane["id"]
+        if lane["window"]:
+            assert any("The model itself made" in step["sentences"][0] for step in steps)
+        for step, (tree, trials) in enumerate(zip(lane["trees"], lane["trials"], strict=True)):
+            for node, fate, words in steps[step]["guesses"]:
+                seen.add(fate)
+                row = next((row for row in trials if row[0] == node), None)
+                assert (fate == "untried") == (row is None)
+                assert (fate in ("kept", "alike")) <= (node in tree["path"])
+                if row:
+                    assert words.endswith("dropped." if fate == "dropped" else "kept.")
+                    assert (len(row) == 1) == compared == ("reach" not in words)
+                assert ("look-alikes" in words) <= ("lantern" in lane["id"])
+    assert seen == {"kept", "alike", "dropped", "untried"}
+
+
+def test_a_look_alike_stands_beside_what_the_model_likes(tab: Page, server: str) -> None:
+    """Of a live run, whose guesses are decoded."""
+    drawn(tab, server, ["vanilla", "lantern++"])
+    tab.get_by_role("button", name=texts.WEB["explain"]).click()
+    tab.locator(".panel li").first.wait_for()
+    colours = """() => [...document.querySelectorAll(".panel li canvas")].map((canvas) => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, 40, 40);
+      return new Set(new Uint32Array(data.buffer)).size;
+    })"""
+    tab.wait_for_function(f"({colours})().every((count) => count > 10)")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    alike = tab.locator(".panel li.alike").first
+    expect(alike.locator("figure")).to_have_count(2)
+    expect(alike.locator("figcaption").last).to_have_text(
+        re.compile(r"(likeliest|second): p 0\.\d+")
     )
-    compared = {name for name in METHODS if held_against_draws(METHODS[name], noise, "sampled")}
-    look = tab.locator("#stage .look")
-    for lane in lanes:
-        method, words = METHODS[lane["id"]], lane["evidence"]
-        assert method.lossless or method.alone or "r" in lane["kinds"], method.id
-        check, bars = (names, 0) if method.id in compared else (holds, 1)
-        look_at(tab, method.label)
-        if not look.locator(".trials, .record .note").first.is_visible():
-            look.locator(".record summary").click()
-        for kind in sorted(set(lane["kinds"])):
-            cell = max(cell for cell, other in enumerate(lane["kinds"]) if other == kind)
-            click_cell(tab, cell)
-            expect(look.locator("h3").first).to_have_text(
-                f"This piece (token): {words['headings'][kind]}"
-            )
-            expect(look.locator(".about .kind")).to_have_text(texts.WEB["kinds"][kind])
-            why = look.locator(".about p").nth(1).inner_text()
-            assert why in words["because"].values()
-            rows = lane["trials"][bisect_right(lane["committed"], cell)]
-            expect(look.locator(".trial")).to_have_count(len(rows))
-            assert len(rows) > 0 or kind == "t"
-            expect(look.locator(".trial .balance")).to_have_count(bars * len(rows))
-            for (_, case, *facts), (told, classes, values) in zip(
-                rows, tab.evaluate(TRIALS), strict=True
-            ):
-                assert words["cases"][case]["said"].format(*facts) in told
-                assert case in classes
-                check(words, case, facts, told)
-                assert "NaN" not in told and "undefined" not in told and "{" not in told
-                assert all(
-                    float(value) <= 1 for value in values if value[0].isdigit() and " " not in value
-                )
+    expect(tab.locator(".panel .note")).to_be_empty()
 
 
-def test_tokens_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: str) -> None:
-    """What vanilla drew stands beside what a method drew, and the tree shows what its drafts look
-    like, step by step.
-    """
-    vanilla, other = drawn(tab, server, ["vanilla", "lantern++"])
-    differs = next(
-        at
-        for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True))
-        if a != b
-    )
-    same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
-    row = tab.locator("#stage .alike .patch-row").filter(has_text=texts.LOOK["patchVanilla"])
-    look_at(tab, "LANTERN++")
-    for cell in (differs, same):
-        click_cell(tab, cell)
-        expect(
-            row.get_by_role("img", name=f"Piece {vanilla['tokens'][cell]} in this place")
-        ).to_be_visible()
-        expect(row.locator(".patch")).to_have_count(1)
-        expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
-        style = row.locator(".patch span").get_attribute("style") or ""
-        assert "data:image/webp" in style and "background-position: -" not in style, (
-            "its token is in the strip"
-        )
-    tab.get_by_label("Method to look at").select_option("Vanilla")
-    expect(tab.locator("#stage .alike .patch").first).to_be_visible()
-    expect(row).to_have_count(0)
-
-    look_at(tab, "LANTERN++")
-    tree = tab.locator("#stage .tree-box > svg.tree")
-    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.LOOK["treePictures"])
-    nodes = tree.locator(".node")
-    assert nodes.count() >= 8, "the tree's eight nodes, and the model's own token"
-    fills = nodes.evaluate_all("all => all.map((node) => node.querySelector('.shape').style.fill)")
-    assert all("#tree-square-" in one for one in fills) and tree.locator("text").count() == 0
-    assert tree.locator("pattern").count() == len(set(fills))
-    squares = tab.evaluate("""async () => {
-      const image = new Image();
-      image.src = document.querySelector("#tree-strip").getAttribute("href");
-      await image.decode();
-      return image.width / image.height;
-    }""")
-    used = [int(one.split("#tree-square-")[1].split('"')[0].rstrip(")")) for one in fills]
-    assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
-    for meaning in texts.LOOK["treeSigns"].values():
-        expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
-    onward, before = tab.locator("#stage .next"), tab.locator(HEADLINE).inner_text()
-    for phase in ("draft", "verify", "accept", "draft"):
-        expect(onward).to_have_text(texts.LOOK["next"][phase])
-        onward.click()
-        expect(tree).to_have_attribute("data-phase", phase)
-        expect(onward).to_be_focused()
-    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.LOOK["treePictures"])
-    expect(tab.locator(HEADLINE)).not_to_have_text(before)
-    tab.locator("#stage canvas.big").press("Escape")
-    expect(tab.locator(HEADLINE)).to_have_text(before)
-
-    drawn(tab, server, ["eagle1", "lantern++"])
-    look_at(tab, "LANTERN++")
-    expect(tab.locator("#stage .alike")).to_contain_text(texts.LOOK["patchModel"])
-    assert tab.locator("#stage .alike .patch").count() >= 5
-    expect(tab.locator("#stage .alike")).not_to_contain_text(texts.LOOK["patchVanilla"])
-
-
-def test_the_bars_of_a_step_have_one_scale(browser: Browser) -> None:
-    """Which ends at 1, where a limit is larger."""
-    lane = {
-        "trees": [{"tokens": [5, 6, 7]}],
-        "trials": [[[1, "exact", 0.2, 0.2, 0.1], [2, "refused", 0.05, 0.05, 0.4]]],
-        "evidence": {
-            "cases": {
-                case: {"said": "", "numbers": [["own", "{own}"]]} for case in ("exact", "refused")
-            }
-        },
-    }
-    widths = """lane => {
-      const list = trialsOf(lane, 0, -1);
-      const parts = (row) => [row.querySelector(".own"), row.querySelector(".height")];
-      const [[a, low], [b, high]] = [...list.children].map(parts);
-      return [a.style.width, b.style.width, low.style.left, high.style.left].map(parseFloat);
-    }"""
-    with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("words => { window.WORDS = words; }", texts.LOOK)
-        found = page.evaluate(widths, lane)
-        assert [width / found[0] for width in found] == pytest.approx([1, 1 / 4, 1 / 2, 2], 1e-4)
-        lane["trials"][0][1][-1] = 900
-        found = page.evaluate(widths, lane)
-        assert [width / found[0] for width in found] == pytest.approx([1, 1 / 4, 1 / 2, 5], 1e-4)
-
-
-# A window of three drafts. Places 0 to 7; 99 lies behind the picture.
-WINDOW = {
-    "window": True,
-    "tokens": [1, 11, 12, 13, 21, 31, 41, 51],
-    "committed": [1, 2, 5, 6, 8],
-    "kinds": "tteettet",
+# Of four places. In the first step 7 is refused, then 8 kept with 5 below it; the model draws 9.
+TREE = {
+    "id": "lantern++",
+    "window": False,
+    "tokens": [1, 8, 5, 9],
+    "committed": [1, 4],
+    "kinds": list("tert"),
     "trees": [
-        {"tokens": []},
-        {"tokens": [1, 10, 20, 30]},  # places 1 to 3; 10 is refused, 11 drawn
-        # places 2 to 4; 12 and 13 are accepted, 20 is refused, 21 drawn
-        {"tokens": [11, 12, 13, 20]},
-        {"tokens": [21, 30, 41, 50]},  # places 5 to 7; 30 is refused, 31 drawn
-        {"tokens": [31, 41, 52, 99]},  # places 6 to 8; 41 is accepted, 52 refused, 51 drawn
+        {"tokens": [], "parents": [], "path": []},
+        {"tokens": [1, 7, 8, 6, 5, 4], "parents": [0, 0, 0, 1, 2, 4], "path": [0, 2, 4]},
     ],
-}
-DRAFTED = {
-    0: [],
-    1: [(10, 1)],
-    2: [(20, 1), (12, 1)],
-    3: [(30, 1), (13, 1)],
-    4: [(20, 1)],
-    5: [(30, 1)],
-    6: [(41, 2)],
-    7: [(50, 1), (52, 1)],
+    "trials": [[], [[1, 0.1, 0.1, 0.4], [2, 0.5, 0.5, 0.4], [4, 0.001, 0.003, 0.002]]],
+    "evidence": {"lends": True, "decides": "", "kept": "", "dropped": ""},
 }
 
 
-def test_how_often_a_token_was_drafted(browser: Browser) -> None:
-    """By hand for a short run."""
-    with scripts(browser, "dom", "grid", "cells") as page:
-        page.evaluate("given => { [window.lane, window.WORDS] = given; }", [WINDOW, texts.LOOK])
-        found = {token: page.evaluate(f"draftsOf(lane, {token})") for token in DRAFTED}
-        told = {token: page.evaluate(f"draftHistory(lane, {token})") for token in DRAFTED}
-        steps = page.evaluate("lane.tokens.map((_, token) => stepOf(lane, token))")
-    assert {
-        token: [(draft["token"], draft["passes"]) for draft in drafts]
-        for token, drafts in found.items()
-    } == DRAFTED
-    assert told[6] == "Guessed once; the guess stood for 2 steps and was accepted."
-    assert (
-        told[3]
-        == "Guessed 2 times (30 \u2192 13); the last guess stood for 1 step and was accepted."
+def test_a_step_is_read_from_tree_path_and_trials(browser: Browser) -> None:
+    """By hand for a tree with branches."""
+    with scripts(browser, "dom", "grid", "steps") as page:
+        page.evaluate("given => { [window.lane, window.WORDS] = given; }", [TREE, texts.PANEL])
+        found = page.evaluate("guessesOf(lane, 1).map((one) => [one.node, one.place, one.fate])")
+        inside = page.evaluate("drawnInPlace(guessesOf(lane, 1)).map(({ node }) => node)")
+        words = page.evaluate("guessesOf(lane, 1).map((one) => verdictOf(one, lane.evidence))")
+        asked = page.evaluate("askedFor(lane, 1, guessesOf(lane, 1))")
+        keep = page.evaluate("sentenceOf(lane, 1, 'keep', guessesOf(lane, 1))")
+    assert found == [
+        *([1, 1, "dropped"], [2, 1, "kept"], [3, 2, "untried"], [4, 2, "alike"]),
+        [5, 3, "untried"],
+    ]
+    assert inside == [2, 4, 5]
+    assert words == [
+        "p 0.100 does not reach 0.400: dropped.",
+        "p 0.500 reaches 0.400: kept.",
+        "Dropped with the guess before it.",
+        "p 0.001 + look-alikes 0.002 reaches 0.002: kept.",
+        "Not tried: another guess was kept first.",
+    ]
+    assert asked["cells"] == [2] and asked["tree"]["at"] == 0
+    assert asked["tree"]["parents"] == [0, 0, 0, 1, 2, 4]
+    assert keep.startswith(
+        "2 of 5 guesses stay, and the model adds one piece itself: 3 new pieces."
     )
-    assert (
-        told[7] == "Guessed 2 times (50 \u2192 52); the last guess stood for 1 step "
-        "and was refused: the model drew 51 itself."
-    )
-    assert told[0] == texts.LOOK["neverDrafted"]
-    assert steps == [0, 1, 2, 2, 2, 3, 4, 4]
+
+
+def test_of_a_large_tree_a_part_is_shown(browser: Browser) -> None:
+    """With what was kept and tried, and each behind its parent."""
+    wide = {"tokens": list(range(100)), "parents": [0] * 99 + [90], "path": [0, 90, 99]}
+    large = {"trees": [None, wide], "trials": [None, [[n] for n in (*range(1, 91), 99)]]}
+    with scripts(browser, "dom", "grid", "steps") as page:
+        nodes = page.evaluate("lane => shownNodes(lane, 1)", large)
+    assert len(nodes) == 17 and {0, 90, 99} <= set(nodes) and nodes == sorted(nodes)

@@ -30,8 +30,8 @@ Made = TypeVar("Made")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
-STAGE = ("mosaic", "clock", "lanes", "explain", "stage")
-LOOK = ("cells", "look")  # loaded at the first look at a piece
+STAGE = ("mosaic", "clock", "lanes", "stage")
+PANEL = ("steps", "pieces", "panel")  # loaded when a step is first told
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 

@@ -1,10 +1,7 @@
-"""Pictures of drafts: one cell of a finished picture, decoded with other tokens in it.
+"""Pictures of a step's guesses: the finished picture, decoded with the guesses in their places.
 
-A draft and its neighbours in the codebook look similar, which is why a relaxed rule may take one
-for the other.
-
-Nothing of a run is kept for this: the page sends the picture's tokens, and cells are decoded when a
-visitor looks at them.
+Nothing of a run is kept for this: the page sends the picture's tokens and a draft tree, and they
+are decoded when a visitor looks at the step.
 """
 
 from __future__ import annotations
@@ -26,40 +23,36 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import around, webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
-# at most so many drafts, neighbours of each, and likeliest tokens of the model
-DRAFTS, NEAR, LIKED = 3, 4, 4
-BESIDE = 1  # at most so many tokens that are no drafts, shown without neighbours
-# of a draft tree with the model's own token below it; the page draws larger ones without pictures
-NODES = 17
+NODES = 17  # at most so many of a draft tree, with the root
+CELLS = 4  # at most so many places of which the model's likeliest tokens are shown
+LIKED = 2  # of these tokens: the page shows the likeliest that is not the kept one
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
 # pictures whose distributions are kept: each costs a pass over the picture, of which a visitor
-# looks at many cells
+# looks at many steps
 KEPT = 8
 
 
 class Node(NamedTuple):
-    """A node of a draft tree: its cell, also past the end, and its path's tokens by cell."""
+    """A token to show: its cell, also past the end, and the tokens up to it by cell."""
 
     cell: int
     tokens: dict[int, int]
 
 
-class Place(NamedTuple):
-    """A cell that a visitor looks at."""
+class Step(NamedTuple):
+    """A step that a visitor looks at."""
 
     pipe: Pipeline
     settings: Settings
     prompt: str
     tokens: list[int]
-    cell: int
-    drafts: list[int]
-    beside: list[int]
-    tree: list[Node] | None
+    tree: list[Node]
+    cells: list[int]
 
 
 class LookAlikes:
-    """Decodes cells on request, while nothing runs on the device."""
+    """Decodes guesses on request, while nothing runs on the device."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -67,76 +60,63 @@ class LookAlikes:
         self._one = Lock()  # one look at a time: the next one waits for it, but not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """Return the pictures of a cell, or {"error": a sentence}.
+        """Return the pictures of a step's guesses, or {"error": a sentence}.
 
         `asked` is checked here: anybody can send anything.
 
-        "picture": a strip of squares; "squares": how many; "tokens": the cell's token in each of
-        the first ones; "drafts": [[draft, its neighbours...]]; "liked": [[token, probability]];
-        "tree": the square of each node of a draft tree, None past the picture's end, or None if no
-        tree was sent.
+        "picture": a strip of squares; "tree": the square of each node, None past the picture's end;
+        "liked": for each of `cells` [[token, probability, square]], the likeliest first.
         """
         try:
-            place = self._checked(asked)
+            step = self._checked(asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
             if not self._one.acquire(timeout=PATIENCE):
                 return {"error": texts.LOOK_LATER}
             try:
-                found = self._service.at_once(self._decoded, place)
+                found = self._service.at_once(self._decoded, step)
             finally:
                 self._one.release()
         except ValueError as error:
             return {"error": texts.to_visitor(str(error))}
         return {"error": texts.LOOK_LATER} if found is None else found
 
-    def _checked(self, asked: Any) -> Place:
+    def _checked(self, asked: Any) -> Step:
         if not isinstance(asked, dict):
-            raise ValueError("the place must be an object")
+            raise ValueError("the step must be an object")
         pipe = self._service.loaded.get(str(asked.get("model")))
         if pipe is None:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
-        tokens, cell, drafts = (asked.get(name) for name in ("tokens", "cell", "drafts"))
-        beside = asked.get("beside", [])
-        if (
-            not _ids(tokens, codes)
-            or len(tokens) != places
-            or not _is_id(cell, places)
-            or not _ids(drafts, codes)
-            or not _ids(beside, codes)
-        ):
-            raise ValueError(
-                "the place must have the tokens of a picture, one of its cells, and drafts"
-            )
+        tokens, cells = asked.get("tokens"), asked.get("cells")
+        if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places):
+            raise ValueError("the step must have the tokens of a picture, and some of its cells")
         given = asked.get("settings")
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
-        tree = None if asked.get("tree") is None else _tree(asked["tree"], codes, places)
+        tree = _tree(asked.get("tree"), codes, places)
         settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
-        return Place(pipe, settings, prompt, tokens, cell, drafts[:DRAFTS], beside[:BESIDE], tree)
+        return Step(pipe, settings, prompt, tokens, tree, cells[:CELLS])
 
-    def _decoded(self, place: Place) -> dict[str, Any]:
-        pipe, cell, tree = place.pipe, place.cell, place.tree
-        with torch.inference_mode():
-            table = pipe.neighbours(place.settings.neighbours)
-            rows = [[draft, *table[draft, :NEAR].tolist()] for draft in place.drafts]
-            sampling = place.settings.sampling()
-            liked = self._liked(pipe, place.prompt, sampling, tuple(place.tokens))[cell]
-        drafted = [token for row in rows for token in row]
-        shown = [place.tokens[cell], *place.beside, *drafted, *(token for token, _ in liked)]
-        wanted = list(dict.fromkeys(shown))
-        nodes = [Node(cell, {cell: token}) for token in wanted] + (tree or [])
-        inside = [node for node in nodes if node.cell < len(place.tokens)]
-        numbers = iter(range(len(wanted), len(inside)))
+    def _decoded(self, step: Step) -> dict[str, Any]:
+        pipe, places = step.pipe, len(step.tokens)
+        liked: list[list[tuple[int, float]]] = []
+        if step.cells:
+            with torch.inference_mode():
+                sampling = step.settings.sampling()
+                by_cell = self._liked(pipe, step.prompt, sampling, tuple(step.tokens))
+            liked = [by_cell[cell] for cell in step.cells]
+        wanted = [
+            Node(cell, {cell: token})
+            for cell, tokens in zip(step.cells, liked, strict=True)
+            for token, _ in tokens
+        ]
+        inside = [node for node in step.tree if node.cell < places]
+        square = iter(range(len(inside) + len(wanted)))
         return {
-            "picture": webp_address(_strip(pipe, place.tokens, inside)),
-            "squares": len(inside),
-            "tokens": wanted,
-            "drafts": rows,
-            "liked": liked,
-            "tree": tree
-            and [next(numbers) if node.cell < len(place.tokens) else None for node in tree],
+            "picture": webp_address(_strip(pipe, step.tokens, inside + wanted)),
+            "tree": [next(square) if node.cell < places else None for node in step.tree],
+            "liked": [[[token, p, next(square)] for token, p in tokens] for tokens in liked],
         }
 
 

@@ -88,7 +88,7 @@ def build(
             settings_button = gr.Button(
                 texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
             )
-        first, page.lantern_look = first_view()
+        first, page.lantern_panel = first_view()
         words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
         status = answer("status", status_html(words))
         offers = add_offers()

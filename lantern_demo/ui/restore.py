@@ -9,7 +9,15 @@ from lantern_demo.runs.record import drawn_with
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.compare import not_drawn
-from lantern_demo.ui.components import LOOK, Updates, Widgets, pack, results_of, script, status_html
+from lantern_demo.ui.components import (
+    PANEL,
+    Updates,
+    Widgets,
+    pack,
+    results_of,
+    script,
+    status_html,
+)
 from lantern_demo.ui.form import Form, choose, chosen_methods
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.run_state import Shown
@@ -39,7 +47,7 @@ def show_run(
 
 
 def first_view() -> tuple[dict[str, Any], str]:
-    """Return the stage's first value, of the first recorded run, and the scripts of a look.
+    """Return the stage's first value, of the first recorded run, and the scripts of the panel.
 
     Every visit downloads its pictures, so they are compressed more.
     """
@@ -50,11 +58,10 @@ def first_view() -> tuple[dict[str, Any], str]:
     }
     view = results_view(run.record, pictures, "recorded")
     apart = [
-        {name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")}
-        for lane in view["lanes"]
+        {name: lane.pop(name) for name in ("trees", "trials", "evidence")} for lane in view["lanes"]
     ]
-    words = f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});"
-    return view, "\n".join([words, *map(script, LOOK)])
+    words = f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.PANEL)});"
+    return view, "\n".join([words, *map(script, PANEL)])
 
 
 def show_first(service: Service, w: Widgets) -> Updates:

@@ -1,7 +1,7 @@
 """Addresses in addition to those of the page and its API.
 
 GET /healthz: whether the program is up and its model loaded, for uptime checks. The page's scripts
-get the others when they need them: /palettes/{model} and /look.js.
+get the others when they need them: /palettes/{model} and /panel.js.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def routes(page: gr.Blocks, service: Service) -> list[Route]:
             return Response(status_code=404)
         return Response(colours, media_type="application/octet-stream", headers=FOR_AN_HOUR)
 
-    def look(_: Request) -> Response:
-        """Answer with the scripts of a look at a token."""
-        return Response(page.lantern_look, media_type="text/javascript")
+    def panel(_: Request) -> Response:
+        """Answer with the scripts of the panel that tells a step."""
+        return Response(page.lantern_panel, media_type="text/javascript")
 
     return [
         Route("/healthz", health),
         Route("/palettes/{model}", palette),
-        Route("/look.js", look),
+        Route("/panel.js", panel),
     ]
 
 

@@ -67,37 +67,6 @@ def lane_view(
     }
 
 
-STALL = 10  # times the median step: a longer step counts as a stall
-
-
-def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of steps that took over STALL times the median step, and of the others.
-
-    The prompt's own pass is never a stall.
-    """
-    ends = entry["events"]["milliseconds"]
-    steps = [(end - start) / 1000 for start, end in pairwise(ends)]
-    most = STALL * median(steps) if steps else 0.0
-    long = sum(step for step in steps if step > most)
-    return long, entry["decode_seconds"] - long
-
-
-def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
-    """Describe the disturbances of a method's time, if any.
-
-    `vanilla` is the entry that its speedup is relative to.
-    """
-    told = []
-    long, usual = stalls(entry)
-    if long:
-        told.append(
-            texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual)
-        )
-    if entry["disturbed"]:
-        told.append(texts.WAITED.format(share=entry["waited_seconds"] / entry["decode_seconds"]))
-    return " ".join(told)
-
-
 def around(image: Image.Image, cell: int, grid: int, cells: int) -> Image.Image:
     """Return a cell with `cells` on each side; at the picture's edge it is not in the middle."""
     size, wide = image.width // grid, min(grid, 2 * cells + 1)
@@ -192,7 +161,6 @@ def _result(
             for part, spent in zip(("draft", "check", "keep"), _parts(entry), strict=True)
         },
         "disturbed": entry["disturbed"],
-        "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,

@@ -147,7 +147,6 @@ STOPPED = "Stopped. The pieces drawn so far stay; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes show why."
 
 WARMING_UP = "Getting {label} ready; this is not timed."
-WAITED = "It waited for a processor for {share:.0%} of its seconds."
 MOST_WORDS = 8  # unknown words that are named
 RESET_TO = "All of these are again as {title} has them."
 TOO_LARGE = "The request is too large; at most {megabytes} MB are read."
@@ -168,68 +167,46 @@ KINDS = {
     "sjd": "exact",
 }
 
-# The texts of a look at a token, which are sent with its scripts.
-LOOK: dict[str, Any] = {
-    "heading": "This piece (token): {what}",
-    "lookNote": (
-        "Click a piece of the picture, or use the arrow keys. Every lane lights the same piece."
-    ),
-    "patchesTitle": "The picture with other pieces in this place",
-    "patchDraft": "refused guess",
-    "patchBoth": "the kept guess",
-    "patchKept": "the piece drawn",
-    "patchVanilla": "vanilla's piece",
-    "patchNear": "its neighbours in the codebook",
-    "patchModel": "the model's likeliest pieces",
-    "patchWait": "Decoding the other pieces\u2026",
-    "patchAlt": "Piece {token} in this place",
-    "chance": "{percent} %",
-    "next": {
-        "draft": "Next: guess \u203a",
-        "verify": "Next: check \u203a",
-        "accept": "Next: keep \u203a",
-    },
+# The texts of the panel that tells a step, which are sent with its scripts. In a list the first is
+# of one, the second of several.
+PANEL: dict[str, Any] = {
+    "panel": "How a step works",
+    "close": "Close",
+    "back": "Back",
+    "next": {"check": "Next: check", "keep": "Next: keep", "step": "Next step"},
+    "stepTitle": "{method}, step {step} of {steps}",
+    "names": {"guess": "1. Guess.", "check": "2. Check.", "keep": "3. Keep."},
     "phases": {
-        "draft": "1. Guess (draft). Number of guesses: {count}.",
-        "verify": "2. Check (verify): one step of the model checks all of them at once.",
-        "refused": "Refused: {refused}.",
-        "accept": "3. Keep (commit): adds {count} pieces.",
-        "acceptOne": "3. Keep (commit): adds 1 piece.",
+        "first": "The first piece: the model draws it itself after reading the prompt.",
+        "alone": "Vanilla makes no guesses: in each step the model draws one piece itself.",
+        "nothing": "Nothing was guessed in this step: the model draws the piece itself.",
+        "guess": "A small drafter makes {guesses} for {places}.",
+        "guessOwn": "The model itself made {guesses} for {places} in the step before.",
+        "guesses": ["1 guess", "{count} guesses"],
+        "places": ["the next place", "the next {count} places"],
+        "pieces": ["1 new piece", "{count} new pieces"],
+        "some": " A part of them is shown.",
+        "check": "One step of the model checks all guesses at once.",
+        "keep": "{kept} of {made} guesses stay, and the model adds one piece itself: {added}.",
+        "keepLast": "{kept} of {made} guesses stay, and the picture is full.",
+        "alike": "Orange is a look-alike: the exact rule refuses it.",
     },
-    "record": "For the record",
-    "pick": "Method to look at",
-    "gridRole": "grid of pieces",
-    "gridLabel": "Pieces of {method}: arrow keys move from one to the next",
-    "tokenAt": "Piece {token}: row {row}, column {column}",
-    "prefill": "The model drew it after reading the prompt, in {ms} ms.",
-    "step": "Step {step} of {steps} took {ms} ms and added {tokens} pieces.",
-    "stepOne": "Step {step} of {steps} took {ms} ms and added 1 piece.",
-    "neverDrafted": "This piece was never guessed: it lay beyond the window of every step before.",
-    "draftedOnce": "Guessed once; the",
-    "draftedOften": "Guessed {count} times ({chain}); the last",
-    "stoodOnce": "guess stood for 1 step",
-    "stood": "guess stood for {passes} steps",
-    "draftAccepted": "and was accepted.",
-    "draftRefused": "and was refused: the model drew {token} itself.",
-    "noDrafts": "Nothing was guessed in this step; the model drew the piece itself.",
-    "notKept": "On a GPU the record does not name the guesses that were tried.",
-    "draft": "Guess",
-    "none": "none",
-    "overOne": "more than 1",
-    "treeTold": "The guesses of this step (draft tree): {nodes} nodes with the root. Kept: {path}.",
-    "treeNote": "All guesses of this step (draft tree); the last piece before it is at the top.",
-    "treePictures": (
-        "Each node shows the picture in its place with that guess and those above it."
-    ),
-    "treeSigns": {
-        "root": "the last piece before",
-        "accepted": "kept guess",
-        "refused": "refused guess",
-        "untried": "guess not tried",
-        "target": "drawn by the model itself",
-        "chosen": "the piece that you look at",
+    "verdicts": {
+        "kept": "p {own}{more} reaches {limit}: kept.",
+        "dropped": "p {own}{more} does not reach {limit}: dropped.",
+        "lent": " + look-alikes {extra}",
+        "counted": ", counted as {counted},",
+        "overOne": "more than 1",
+        "lost": "Dropped with the guess before it.",
+        "unneeded": "Not tried: another guess was kept first.",
     },
-    "treeNode": "Piece {token}: {state}",
+    "guessed": "a guess, token {token}",
+    "own": "the model drew it itself.",
+    "alike": "look-alike",
+    "likesBest": "likeliest: p {p}",
+    "likesNext": "second: p {p}",
+    "piece": "Piece {place}:",
+    "patch": "Token {token} as piece {place}",
 }
 
 # The texts of the page's other scripts, which fill in {names}.
@@ -284,23 +261,8 @@ WEB: dict[str, Any] = {
     "copy": "Copy link",
     "copied": "Copied",
     "download": "Download the picture drawn with {method} (PNG)",
-    "explain": {
-        "open": "How it works",
-        "guess": "1. Guess. A small drafter makes {guesses} guesses for the next {depth} places.",
-        "guessOwn": "1. Guess. The model itself made {guesses} guesses in the step before.",
-        "check": "2. Check. One step of the model checks all guesses at once.",
-        "keep": "3. Keep. Guesses kept: {kept}. The model adds one piece: {added} in one step.",
-        "alike": "Orange: a look-alike. It is similar to the piece that the model wanted.",
-        "next": "Next",
-        "done": "Done",
-    },
-    "lookTitle": "Look at one piece",
-    "open": "{method}: look at its pieces",
-    "kinds": {
-        "e": "guess that exact decoding accepts",
-        "r": "look-alike",
-        "t": "drawn by the model itself",
-    },
+    "explain": "How it works",
+    "open": "{method}: how its steps work",
 }
 
 
@@ -369,12 +331,6 @@ def waits(ahead: int, seconds: float) -> str:
 
 def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
-
-
-def stalled(long: float, usual: float, speedup: float | None) -> str:
-    """Report that single steps took far longer than the rest, and the seconds without them."""
-    gain = "" if speedup is None else f" ({times(speedup)})"
-    return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
 
 def in_turn(labels: list[str], reason: str) -> str:

@@ -1,8 +1,8 @@
 // Small tools of the page's own components. Text gets into the page as text only, never as markup.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function fill(node, attributes, children) {
+/** An HTML element: attributes, `onevent` listeners, children that are nodes or text. */
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false)
@@ -12,22 +12,11 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** An HTML element: attributes, `onevent` listeners, children that are nodes or text. */
-function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-/** The same for SVG. */
-function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-}
-
 /** A sentence with {names} replaced. */
 function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
 const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)} s`;
 /** A probability with as many digits as say something. */
 const mass = (p) => (p === 0 ? "0" : p < 0.001 ? p.toExponential(1) : p.toFixed(3));

@@ -11,15 +11,6 @@ function tokensAt(lane, time) {
   return steps ? lane.committed[steps - 1] : 0;
 }
 
-/** The changed tokens of a lane, the nearest to the middle of the picture first. */
-function changedTokens(lane, grid) {
-  const away = (token) =>
-    Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
-  return lane.kinds
-    .flatMap((kind, token) => (kind === "r" ? [token] : []))
-    .sort((a, b) => away(a) - away(b));
-}
-
 /** The cell of a picture that an event points at. */
 function cellAt(canvas, grid, event) {
   const box = canvas.getBoundingClientRect();
@@ -61,8 +52,7 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: marks (of all tokens),
- * fresh (tokens from this one on, in the order they came, show their marks), edge (whether the last step's tokens are outlined),
+/** Paint a lane's first `count` tokens in the order they came. options: fresh (tokens from this one on, in the order they came, show their marks), edge (whether the last step's tokens are outlined),
  * cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
@@ -77,7 +67,7 @@ function paint(canvas, lane, count, grid, options) {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  const marked = options.marks ? there : there.filter((token) => token >= (options.fresh ?? count));
+  const marked = there.filter((token) => token >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
@@ -113,31 +103,4 @@ function paint(canvas, lane, count, grid, options) {
       g.strokeRect(x, y, cell, cell);
     });
   }
-}
-
-/** The sign of a kind of token, as it is drawn on the pictures. */
-function sign(kind) {
-  const canvas = el("canvas", { class: "sign", width: 36, height: 36, "aria-hidden": "true" });
-  const g = canvas.getContext("2d");
-  g.fillStyle = "#6b7687";
-  g.fillRect(0, 0, 36, 36);
-  drawMark(g, kind, 18, 18, 36);
-  return canvas;
-}
-
-/** How many tokens of each kind a run has, with their shares. */
-function legend(lane) {
-  const total = lane.kinds.length;
-  const items = Object.entries(WORDS.kinds).map(([kind, what]) => {
-    const count = lane.kinds.filter((k) => k === kind).length;
-    return el(
-      "li",
-      {},
-      sign(kind),
-      el("span", { class: "what" }, what),
-      el("b", {}, String(count)),
-      el("span", {}, `(${percent(count / total)})`),
-    );
-  });
-  return el("ul", { class: "legend" }, ...items);
 }

@@ -19,6 +19,10 @@ function paletteOf(model, then) {
   return palettes.get(model);
 }
 
+/** The mean colour of a token, or another one where there is no palette. */
+const colourOf = (palette, token, otherwise) =>
+  palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : otherwise;
+
 /** What is known of a lane that draws: `cells` by place, [kind, token]; a decoded `image`, and `sharp`, the places that it shows; the `old` picture, which stays until the first row is there. */
 const drawnSoFar = (old) => ({ cells: new Map(), image: null, sharp: new Set(), fresh: [], old });
 
@@ -38,7 +42,7 @@ function paintMosaic(canvas, drawn, grid, { palette, cover, colour }) {
   }
   for (const [place, [, token]] of drawn.cells) {
     if (drawn.sharp.has(place)) continue;
-    g.fillStyle = palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : colour;
+    g.fillStyle = colourOf(palette, token, colour);
     const [x, y] = at(place);
     g.fillRect(x, y, cell + 0.5, cell + 0.5);
   }

@@ -7,7 +7,6 @@ const FLASH = 280; // ms that a fresh piece shows its mark
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
 Object.assign(state, { playing: false, last: 0, ranks: new Map(), here: false });
-state.led = false; // whether the look took the replay to one of its steps
 
 const headline = document.querySelector("#headline h1");
 const button = (name, text, onclick) =>
@@ -27,12 +26,11 @@ const scrub = el("input", {
     go(to);
   },
 });
-const explainButton = button("explain", words.explain.open, () => explain());
+const explainButton = button("explain", words.explain, explain);
 const linkButton = button("link", words.copy, copyLink);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
-const fold = el("details", { class: "fold look" }, el("summary", {}, words.lookTitle));
-let [look, coming, opener] = [null, null, null];
+let [panel, coming] = [null, null];
 
 place.append(
   el("h2", { class: "spoken" }, words.stage),
@@ -51,10 +49,7 @@ place.append(
   ),
   grid,
   why,
-  fold,
 );
-fold.addEventListener("toggle", () => (fold.open ? unfolded() : closed()));
-fold.addEventListener("keydown", (event) => event.key === "Escape" && (fold.open = false));
 
 const played = () => state.lanes.filter((one) => one.data);
 const finished = () => played().map((one) => one.data);
@@ -62,7 +57,7 @@ const vanillaData = () => finished().find((data) => data.id === "vanilla") ?? nu
 
 /** Light the cell that a mouse points at in a lane's picture; without an event none. */
 function hover(one, event) {
-  if (fold.open || (event && (event.pointerType !== "mouse" || !one.data))) return;
+  if (event && (event.pointerType !== "mouse" || !one.data)) return;
   light(event ? cellAt(one.canvas, state.grid, event) : -1);
 }
 
@@ -73,6 +68,7 @@ function setHeadline([before, number, after, more]) {
 
 function show() {
   const view = JSON.parse(props.value);
+  panel?.close();
   const views = [...view.lanes, ...(view.rest ?? [])];
   const racing =
     Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
@@ -85,8 +81,6 @@ function show() {
     grid.style.setProperty("--count", views.length);
     state.run = view.run;
     state.ranks = new Map();
-    fold.open = false;
-    endExplaining();
   }
   if (view.own) setAddress(view.link);
   state.link = view.link ?? state.link;
@@ -195,14 +189,13 @@ function over(view) {
       ? el("b", {}, words.ownNumbers)
       : "",
   );
-  explainButton.disabled = !explainable();
+  explainButton.disabled = !known.length;
   state.here = view.source.kind === "live";
   state.total = Math.max(...finished().map((data) => data.steps));
   const arrived = finished().sort((a, b) => a.steps - b.steps);
   const rank = (data) => arrived.findIndex((other) => other.steps === data.steps); // equals share it
   state.ranks = new Map(arrived.map((data) => [data.id, rank(data)]));
-  look?.set(view, finished());
-  if (fold.open) unfolded();
+  panel?.set(view);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.source.kind === "recorded" && !calm.matches;
@@ -223,14 +216,14 @@ function repaint() {
     if (!one.data && one.drawn.cells.size) mosaic(one);
   }
   draw();
-  look?.repaint();
+  panel?.repaint();
 }
 
 function draw() {
   const known = played();
   if (!known.length) return;
   const now = state.time;
-  const common = { cell: state.cell, cover: cover(), edge: !explaining };
+  const common = { cell: state.cell, cover: cover(), edge: true };
   const at = { now, ranks: state.ranks, here: state.here };
   for (const one of known) {
     const { data } = one;
@@ -267,7 +260,7 @@ function pause() {
 }
 
 function play() {
-  endExplaining();
+  panel?.close();
   if (state.time >= state.total) state.time = 0;
   state.playing = true;
   state.last = performance.now();
@@ -292,19 +285,18 @@ function light(cell) {
   draw();
 }
 
-/** The panel for a look comes when somebody first looks -> whether it is there. */
-function looks() {
+/** The panel that tells a step comes with its first use -> whether it is there. */
+function withPanel() {
   const loaded = (done, failed) =>
-    document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }));
+    document.head.append(el("script", { src: "panel.js", onload: done, onerror: failed }));
   coming ??= new Promise(loaded).then(
     () => {
-      const goTo = (data, step) => {
-        pause();
-        state.led = true;
-        go(data.times[step]);
-      };
-      look = lookPanel(fold, { ask: (asked) => server.look(asked), chosen, goTo });
-      look.set(state.whole, finished());
+      const ask = (asked) => server.look(asked);
+      const palette = () => paletteOf(state.model, () => panel.repaint());
+      const colour = (token, lane) => colourOf(palette(), token, lane.colour);
+      panel = stepPanel({ ask, goTo, cover, colour, closed });
+      panel.set(state.whole);
+      grid.before(panel.root);
       return true;
     },
     () => {
@@ -314,46 +306,34 @@ function looks() {
   return coming;
 }
 
+/** Tell a step of the lane that shows most. */
+async function explain() {
+  if (!(await withPanel())) return;
+  const lane = tellingLane(finished());
+  if (lane) panel.open(lane, tellingStep(lane, state.grid), explainButton);
+}
+
+/** Tell the step that drew the piece at which a click points, or without one a step that shows most. */
 async function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  const cell = pointed
-    ? cellAt(one.canvas, state.grid, event)
-    : state.cell >= 0
-      ? state.cell
-      : telling(one.data);
-  if (!(await looks()) || !played().includes(one)) return;
-  look.show(one.data, cell);
-  opener ??= one.picture;
+  const cell = pointed ? cellAt(one.canvas, state.grid, event) : null;
+  if (!(await withPanel()) || !played().includes(one)) return;
+  const { data } = one;
+  const step = cell === null ? tellingStep(data, state.grid) : stepOf(data, cell);
+  panel.open(data, step, one.picture);
 }
 
-/** Another lane or piece is looked at. */
-function chosen(data, cell) {
-  for (const other of state.lanes) other.root.toggleAttribute("data-chosen", other.data === data);
-  state.cell = -2; // whatever it was, all lanes light this one
-  light(cell);
-  look.repaint();
+/** The panel is at a step of a lane: all lanes show the pieces that they have then. */
+function goTo(data, step) {
+  pause();
+  for (const one of state.lanes) one.root.toggleAttribute("data-chosen", one.data === data);
+  go(data.times[step]);
 }
-
-/** The fold was opened by itself: it begins with the method that changed most. */
-function unfolded() {
-  if (opener) return;
-  const most = [...played()].sort((a, b) => b.data.changed - a.data.changed)[0];
-  if (!most) return;
-  opener = fold.querySelector("summary");
-  open(most, {});
-}
-
-/** The piece to begin with: a look-alike near the middle, or the middle. */
-const telling = (data) => changedTokens(data, state.grid)[0] ?? (state.grid * (state.grid + 1)) / 2;
 
 function closed() {
-  if (state.led) go(state.total);
-  state.led = false;
   for (const one of state.lanes) one.root.removeAttribute("data-chosen");
-  light(-1);
-  if (fold.contains(document.activeElement)) opener?.focus({ preventScroll: true });
-  opener = null;
+  if (state.lanes.some((one) => one.data)) go(state.total);
 }
 
 new ResizeObserver(repaint).observe(grid);

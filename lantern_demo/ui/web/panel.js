@@ -1,0 +1,215 @@
+// The panel that tells a step on the large picture of its lane: guesses, their check, what is kept.
+
+const EDGES = {
+  guess: "#ffffff",
+  own: "#ffffff",
+  kept: "#4ade80",
+  alike: "#f0a500",
+  dropped: "#f87171",
+  untried: "#cbd5e1",
+};
+
+/** Make the panel. hooks: ask(asked), goTo(lane, step), cover(), colour(token, lane), closed(). */
+function stepPanel(hooks) {
+  const button = (name, text, onclick) =>
+    el("button", { type: "button", class: name, onclick }, text);
+  const large = el("canvas", { class: "large", role: "img", onclick: pick });
+  const title = el("h3");
+  const text = el("p", { class: "told", "aria-live": "polite" });
+  const back = button("back", WORDS.back, () => move(-1));
+  const next = button("next", "", () => move(1));
+  const list = el("ol", { class: "guesses" });
+  const note = el("p", { class: "note" });
+  const shut = button("close", "\u00d7", close);
+  shut.setAttribute("aria-label", WORDS.close);
+  // A click anywhere in it leaves it the keys.
+  const keys = { tabindex: "-1", onkeydown: steer };
+  const root = el(
+    "section",
+    { class: "panel", "aria-label": WORDS.panel, hidden: true, ...keys },
+    el("header", {}, title, shut),
+    large,
+    el("div", { class: "moves" }, back, next),
+    text,
+    el("div", { class: "below" }, list, note),
+  );
+  let [view, lane, step, phase, opener] = [null, null, 0, "keep", null];
+  let guesses = [];
+  let decoded = null; // { strip, liked } of this step, once the server has decoded it
+
+  /** A run is over. Of the first one the steps come with this script. */
+  function set(whole) {
+    if (!whole.lanes[0].trees) whole.lanes.forEach((one, i) => Object.assign(one, FIRST[i]));
+    view = whole;
+  }
+
+  /** Open it at a step of a lane. from: the element that it was opened with. */
+  function open(one, at, from) {
+    const small = root.hidden && from.querySelector("canvas")?.getBoundingClientRect();
+    opener = from;
+    root.hidden = false;
+    turn(one, at, phasesOf(one, at)[0]);
+    const boxes = [root, large, text].map((part) => part.getBoundingClientRect());
+    const below = boxes.slice(1).some(({ bottom }) => bottom > innerHeight);
+    if (boxes[0].top < 0 || below) root.scrollIntoView({ block: "start" });
+    next.focus({ preventScroll: true });
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (small && !calm) growFrom(small);
+  }
+
+  /** The picture grows out of the lane's. */
+  function growFrom(small) {
+    const box = large.getBoundingClientRect();
+    const moved = `translate(${small.x - box.x}px, ${small.y - box.y}px)`;
+    const scaled = `scale(${small.width / box.width})`;
+    const transformOrigin = "0 0";
+    const start = { transform: `${moved} ${scaled}`, transformOrigin };
+    large.animate([start, { transform: "none", transformOrigin }], 300);
+  }
+
+  function close() {
+    if (root.hidden) return;
+    const held = root.contains(document.activeElement);
+    root.hidden = true;
+    lane = null;
+    hooks.closed();
+    if (held) opener.focus({ preventScroll: true });
+  }
+
+  /** Show a phase of a step. */
+  function turn(one, at, what) {
+    const same = one === lane && at === step;
+    [lane, step, phase] = [one, at, what];
+    const phases = phasesOf(lane, step);
+    if (!same) {
+      guesses = phases.length > 1 ? guessesOf(lane, step) : [];
+      decoded = null;
+      note.textContent = "";
+      if (guesses.length) ask();
+    }
+    title.textContent = say(WORDS.stepTitle, { method: lane.label, step, steps: lane.steps });
+    large.setAttribute("aria-label", title.textContent);
+    text.replaceChildren(
+      phases.length > 1 ? el("b", {}, `${WORDS.names[phase]} `) : "",
+      sentenceOf(lane, step, phase, guesses),
+    );
+    const onward = after(1);
+    next.textContent = WORDS.next[onward?.[0] === step ? onward[1] : "step"];
+    next.setAttribute("aria-disabled", !onward);
+    back.setAttribute("aria-disabled", !after(-1));
+    root.dataset.phase = phase;
+    hooks.goTo(lane, phase === "keep" ? step : step - 1);
+    repaint();
+  }
+
+  /** The phase before or after this one -> [step, phase], or null at an end. */
+  function after(by) {
+    const phases = phasesOf(lane, step);
+    const within = phases[phases.indexOf(phase) + by];
+    if (within) return [step, within];
+    const to = step + by;
+    if (to < 0 || to > lane.steps) return null;
+    return [to, phasesOf(lane, to).at(by > 0 ? 0 : -1)];
+  }
+
+  function move(by) {
+    const to = after(by);
+    if (to) turn(lane, ...to);
+  }
+
+  function steer(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") close();
+    else if (by) move(by);
+    else return;
+    event.preventDefault();
+  }
+
+  /** A click on a piece shows the step that drew it. */
+  function pick(event) {
+    const to = stepOf(lane, cellAt(large, view.grid, event));
+    turn(lane, to, phasesOf(lane, to)[0]);
+  }
+
+  /** Have the guesses decoded. Until then, and where nothing decodes, they are flat colours. */
+  async function ask() {
+    const [one, at] = [lane, step];
+    const { model, prompt, settings } = view;
+    const wanted = askedFor(lane, step, guesses);
+    const found = await hooks
+      .ask({ model, prompt, settings, ...wanted })
+      .catch((error) => ({ error: String(error.message ?? error) }));
+    if (one !== lane || at !== step) return;
+    if (found.error) {
+      note.textContent = found.error;
+      return;
+    }
+    const strip = new Image();
+    strip.src = found.picture;
+    await strip.decode();
+    if (one !== lane || at !== step) return;
+    const nodes = shownNodes(lane, step);
+    for (const guess of guesses) guess.square = found.tree[nodes.indexOf(guess.node)];
+    const liked = new Map(found.liked.map((tokens, i) => [wanted.cells[i], tokens]));
+    decoded = { strip, liked };
+    repaint();
+  }
+
+  const source = () => ({
+    lane,
+    grid: view.grid,
+    strip: decoded?.strip ?? null,
+    colour: (token) => hooks.colour(token, lane),
+  });
+
+  /** How a guess looks now: before its check all are alike. */
+  const lookOf = ({ fate }) => (phase === "guess" ? "guess" : fate);
+
+  function repaint() {
+    if (root.hidden) return;
+    const { grid } = view;
+    const [first, end, own] = addedBy(lane, step);
+    const keeping = phase === "keep";
+    paint(large, lane, keeping ? end : first, grid, { cover: hooks.cover(), cell: -1 });
+    const g = large.getContext("2d");
+    const cell = large.width / grid;
+    const width = Math.max(2, cell / 10);
+    const boxOf = (place) => [(place % grid) * cell, Math.floor(place / grid) * cell, cell];
+    for (const guess of drawnInPlace(guesses)) {
+      if (keeping && guess.place >= end) continue;
+      const [box, look] = [boxOf(guess.place), lookOf(guess)];
+      if (keeping && !["kept", "alike"].includes(look)) continue;
+      if (!keeping) paintInPlace(g, guess, box, source());
+      const dashed = ["guess", "untried"].includes(look);
+      outline(g, box, { colour: EDGES[look], width, dashed, crossed: look === "dropped" });
+    }
+    const drawn = keeping && own ? [{ place: end - 1, token: lane.tokens[end - 1] }] : [];
+    for (const { place } of drawn) outline(g, boxOf(place), { colour: EDGES.own, width });
+    list.replaceChildren(...guesses.map(guessRow), ...drawn.map(ownRow));
+  }
+
+  /** A guess, and what became of it; beside a kept look-alike what the model likes. */
+  function guessRow(guess) {
+    const look = lookOf(guess);
+    const liked = (phase === "keep" && decoded?.liked.get(guess.place)) || [];
+    const other = liked.findIndex(([token]) => token !== guess.token);
+    const pieces = [patch(guess, source(), EDGES[look], other < 0 ? "" : WORDS.alike)];
+    if (other >= 0) {
+      const [token, p, square] = liked[other];
+      const below = say(other ? WORDS.likesNext : WORDS.likesBest, { p: mass(p) });
+      pieces.push(patch({ place: guess.place, token, square }, source(), EDGES.own, below));
+    }
+    const told = phase === "guess" ? say(WORDS.guessed, guess) : verdictOf(guess, lane.evidence);
+    return row(look, guess.place, pieces, told);
+  }
+
+  const ownRow = (piece) =>
+    row("own", piece.place, [patch(piece, source(), EDGES.own, "")], WORDS.own);
+
+  function row(look, place, pieces, told) {
+    const name = el("b", {}, say(WORDS.piece, { place: place + 1 }));
+    return el("li", { class: look }, el("div", {}, ...pieces), el("p", {}, name, ` ${told}`));
+  }
+
+  return { root, set, open, close, repaint };
+}
