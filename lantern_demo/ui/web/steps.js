@@ -1,6 +1,8 @@
 // A step of a method as the panel tells it: its phases, its guesses, and what became of each.
 
-const MOST_GUESSES = 16; // that are shown of a step
+// Guesses that are shown of a step: kept and tried ones up to the first number, and others up to
+// the second.
+const [MOST, FEW] = [16, 8];
 
 /** The lane that shows most: the last of the relaxed methods, or the last that guesses. */
 const tellingLane = (lanes) =>
@@ -34,8 +36,9 @@ const phasesOf = (lane, step) =>
 /** The nodes of a step's draft tree that are shown, each behind its parent; 0 is the root. */
 function shownNodes({ trees, trials }, step) {
   const { tokens, path } = trees[step];
-  const wanted = [...path, ...trials[step].map(([node]) => node), ...tokens.keys()];
-  return [...new Set(wanted)].slice(0, MOST_GUESSES + 1).sort((a, b) => a - b);
+  const told = new Set([...path, ...trials[step].map(([node]) => node)]);
+  const count = Math.min(MOST, Math.max(FEW, told.size - 1));
+  return [...new Set([...told, ...tokens.keys()])].slice(0, 1 + count).sort((a, b) => a - b);
 }
 
 /**
@@ -103,11 +106,11 @@ function sentenceOf(lane, step, phase, guesses) {
   const [first, end, own] = addedBy(lane, step);
   if (step === 0) return told.first;
   if (phasesOf(lane, step).length === 1) return lane.id === "vanilla" ? told.alone : told.nothing;
-  const { tokens } = lane.trees[step];
+  const { tokens, parents } = lane.trees[step];
   const made = tokens.length - 1;
   if (phase === "guess") {
-    const depth = new Set(guesses.map(({ place }) => place)).size;
-    const more = guesses.length < made && made > MOST_GUESSES ? told.some : "";
+    const depth = Math.min(depthOf(parents), lane.tokens.length - first);
+    const more = shownNodes(lane, step).length < tokens.length ? told.some : "";
     const facts = { guesses: counting(made, told.guesses), places: counting(depth, told.places) };
     return say((lane.window ? told.guessOwn : told.guess) + more, facts);
   }
@@ -115,6 +118,13 @@ function sentenceOf(lane, step, phase, guesses) {
   const alike = lane.kinds.slice(first, end).includes("r") ? ` ${told.alike}` : "";
   const facts = { kept: end - first - own, made, added: counting(end - first, told.pieces) };
   return say(own ? told.keep : told.keepLast, facts) + alike;
+}
+
+/** How many places a tree guesses ahead. */
+function depthOf(parents) {
+  const depths = [0];
+  for (const parent of parents.slice(1)) depths.push(depths[parent] + 1);
+  return Math.max(...depths);
 }
 
 /** "1 guess", "3 guesses": words are [of one, of several]. */
