@@ -43,8 +43,8 @@ from examples.train_drafter.own import OwnPictures, encode_prompts
 from examples.train_drafter.teaching import Teacher, drafter_sizes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.families import network_of
-from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
+from lantern_demo.models.llamagen import Drafter
+from lantern_demo.models.registry import REGISTRY, DrafterConfig, LlamaGenConfig, ModelInfo
 from lantern_demo.paths import user_path
 from lantern_demo.settings.settings import Settings
 from lantern_demo.shutdown import stoppable
@@ -292,12 +292,12 @@ def command_line() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
+def begin(sizes: DrafterConfig, target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
     """Return the drafter of a run, new or from a model folder.
 
     End the program with a sentence if an existing run or drafter has other sizes.
     """
-    drafter: Any = network_of(sizes).to(opts.device)
+    drafter: Any = Drafter(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
     # Feature layers may be new, or others than before if they are as many.
     if before is not None and (

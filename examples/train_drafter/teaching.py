@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import interfaces
 from lantern_demo.models.llama import Condition
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, check_feature_layers
 
 
 class Teacher(interfaces.Target, Protocol):
@@ -47,5 +47,5 @@ def drafter_sizes(
         guided=guided,
         feature_layers=tuple(feature_layers),
     )
-    made.check_feature_layers(target.layers)
+    check_feature_layers(feature_layers, target.layers)
     return made

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,9 +35,6 @@ from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
     Shapes,
-    check_config,
-    eps_and_theta,
-    read_config,
     read_tokenizer_file,
     renaming,
 )
@@ -191,7 +187,7 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     return tokenizer
 
 
-def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> PromptIds:
+def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
     """Return the reader of a target's prompts, from its published tokenizer.json.
 
     The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
@@ -233,14 +229,3 @@ LAYOUTS = {
     # alone: names of others beside them are unknown.
     "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
 }
-
-
-def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its config.json sets.
-
-    Raise CheckpointError for another model's.
-    """
-    path = located.beside("config.json")
-    said = read_config(path)
-    check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)
-    return eps_and_theta(said, sizes)

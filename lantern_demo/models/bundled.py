@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
 
 from lantern_demo.models.llamagen import LAYOUTS, Drafter, LlamaGen
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, check_drafter
 from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
@@ -160,7 +160,7 @@ def _check_fit(path: Path, networks: Networks) -> None:
     """Raise ValueError if parts of a model folder do not fit: they would fail in a run."""
     target = networks.target.config
     try:
-        networks.drafter.config.check_target(target)
+        check_drafter(networks.drafter.config, target)
     except ValueError as error:
         raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:

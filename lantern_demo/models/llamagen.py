@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul, paired
-from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
     BEYOND,
     Attention,
@@ -35,14 +34,7 @@ from lantern_demo.models.llama import (
     with_features,
 )
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
-from lantern_demo.models.tensors import (
-    NOTHING,
-    Layout,
-    Shapes,
-    check_config,
-    read_config,
-    renaming,
-)
+from lantern_demo.models.tensors import NOTHING, Layout, Shapes, renaming
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
@@ -394,10 +386,6 @@ class LeanDrafter:
 
 # -- published files
 
-# Values of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
-TEMPLATE_EPS = 1e-6
-TEMPLATE_ROPE = 10000.0
-
 _QKV = re.compile(r"\.self_attn\.([qkv])_proj\.")
 
 _llamagen_names = renaming(
@@ -437,24 +425,3 @@ LAYOUTS = {
     # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it
     "vq": Layout(renaming(*_VQ_NAMES), re.compile(r"quantize\.codebook_used")),
 }
-
-
-def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its files set.
-
-    LlamaGen's own files set none. Raise CheckpointError when they belong to another model.
-    """
-    if located.source.format != "lantern":
-        return {}
-    path = located.beside("config.json")
-    said = read_config(path)
-    check_config(path, said, sizes.heads, block_size=sizes.tokens, cls_token_num=sizes.prefix)
-    return {
-        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
-        "rope_base": float(said.get("rope_base", TEMPLATE_ROPE)),
-    }
-
-
-def drafter_facts(said: dict[str, Any], _: DrafterConfig) -> dict[str, Any]:
-    """As `target_facts`, from the contents of a drafter's config.json."""
-    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS)}

@@ -21,8 +21,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import T5EncoderModel
 
-from lantern_demo.models.registry import NetworkSizes
-
 Network = TypeVar("Network", bound=nn.Module)
 
 # keys under which a .pt keeps its tensors; FSDP-trained ones have no such key
@@ -142,30 +140,17 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
         raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
 
 
-def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int | bool) -> None:
+def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
     """Check the values of a config.json: tensors of another model may have the same shapes.
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
-    wanted = {"num_attention_heads": heads, "num_key_value_heads": heads, **wanted}
     for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(
                 f"{path} says {key} {said[key]!r}, but this model has {value}: "
                 "it belongs to another model"
             )
-
-
-def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, float]:
-    """Read eps and the rotary base from a library's config.json.
-
-    Newer versions write the base one level down. The sizes have the values that it leaves out.
-    """
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {
-        "eps": float(said.get("rms_norm_eps", sizes.eps)),
-        "rope_base": float(said.get("rope_theta", theta)),
-    }
 
 
 def load_weights(

@@ -16,9 +16,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
-from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
-from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
@@ -271,16 +269,6 @@ class CaptionEncoder:
         """Return the words that the vocabulary lacks, and those that were cut off."""
         cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
         return unknown_words(self.tokenizer, text, encoding) + cut
-
-
-def caption_encoder(
-    target: LlamaGenConfig, located: Located, device: torch.device
-) -> CaptionEncoder:
-    """Return the encoder of a target's captions, in 16 bits, from published files.
-
-    Raise CheckpointError as in `load_text`.
-    """
-    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
 
 
 def load_text(
