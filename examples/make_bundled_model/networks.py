@@ -65,7 +65,7 @@ class Model(nn.Module):
                 feature_layers=taps,
             )
         )
-        self.drafter.learn_from(self.target)
+        self.drafter.embed_tokens.weight.data.copy_(self.target.embed_tokens.weight)
         self.classifier = AttributeClassifier(ATTRIBUTES)
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
         self.names_head = nn.Linear(sizes.dim, len(ATTRIBUTES["thing"]))

@@ -6,7 +6,7 @@ The loss is the total variation to the target's distribution: a sampled draft is
 chance of one minus that value. With smaller weights it adds the terms of EAGLE and LANTERN:
 cross-entropy to the distribution through the target's frozen head, and SmoothL1 to its next final
 state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
-also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With
+also learns from its own outputs, as in deep nodes of a draft tree (`teaching.train_passes`). With
 --guided the drafter works on guided states, one row instead of two. With --feature-layers it also
 reads some blocks of the target: see `registry.DrafterConfig`. Of published models it trains
 LlamaGen's.
@@ -40,10 +40,10 @@ from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from examples.train_drafter import run
 from examples.train_drafter.own import OwnPictures, encode_prompts
-from examples.train_drafter.teaching import Teacher, drafter_sizes
+from examples.train_drafter.teaching import drafter_sizes, train_hidden, train_passes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.llamagen import Drafter
+from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY, DrafterConfig, LlamaGenConfig, ModelInfo
 from lantern_demo.paths import user_path
 from lantern_demo.settings.settings import Settings
@@ -150,9 +150,10 @@ class Lesson:
         self.rows = own.rows
         self.held_out = own.shard("held-out")  # never trained on
         # the slot of image token 0, whose output stands for image token 1
-        self.first = drafter.lead
+        self.first = drafter.config.prefix - 1
         self.cast = run.cast(opts.device)
-        parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
+        self.drafter = drafter
+        parts: list[Any] = [self.score, train_passes, train_hidden]
         self.judge, self.passes, self.forward = [
             torch.compile(part) if opts.compile else part for part in parts
         ]
@@ -167,7 +168,7 @@ class Lesson:
                 *encode_prompts(self.own.encoder, captions, self.opts.device), self.rows == 2
             )
             ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
-            hidden = self.forward(ids, condition.features, condition.mask)
+            hidden = self.forward(self.target, ids, condition.features, condition.mask)
             return hidden[:, -(self.first + 1 + tokens.shape[1]) :]
 
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
@@ -202,7 +203,7 @@ class Lesson:
         # the token at position i + 1, for slot i
         following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)
         with self.cast:
-            outputs = self.passes(following, inputs, PASSES)
+            outputs = self.passes(self.drafter, following, inputs, PASSES)
             with torch.no_grad():
                 probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
             # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
@@ -292,7 +293,9 @@ def command_line() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def begin(sizes: DrafterConfig, target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
+def begin(
+    sizes: DrafterConfig, target: LlamaGen, opts: run.Options, start_from: Path | None
+) -> Any:
     """Return the drafter of a run, new or from a model folder.
 
     End the program with a sentence if an existing run or drafter has other sizes.
@@ -312,7 +315,7 @@ def begin(sizes: DrafterConfig, target: Teacher, opts: run.Options, start_from: 
         raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
     told.write_text(json.dumps(asdict(sizes)) + "\n", encoding="utf-8")
     if before is None:
-        drafter.learn_from(target)
+        drafter.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
     else:
         drafter.load_state_dict(drafter.state_dict() | before.state_dict())
     return drafter

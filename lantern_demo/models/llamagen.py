@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,7 @@ from lantern_demo.models.llama import (
     DecoderDrafter,
     DecoderTarget,
     Layer,
-    RMSNorm,
     prefix_mask,
-    wide,
     with_features,
 )
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
@@ -113,28 +111,17 @@ class CaptionEmbedding(nn.Module):
 class LlamaGen(DecoderTarget):
     """The target; implements `decoding.interfaces.Target`."""
 
+    layer_type = PairedLayer
     config: LlamaGenConfig
 
     def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.vocab_size = config.vocab
+        super().__init__(config, config.vocab)
         self.padding = config.padding
-        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.cls_embedding = CaptionEmbedding(config)
-        self.layers = nn.ModuleList(
-            PairedLayer(config.dim, config.heads, config.ffn, config.eps)
-            for _ in range(config.layers)
-        )
-        self.norm = RMSNorm(config.dim, config.eps)
-        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
-        self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def rope_table(self) -> Tensor:
         c = self.config
         return rope_table(c.prefix, c.grid, c.head_dim, c.rope_base)
-
-    # -- conditions
 
     def no_caption(self) -> Tensor:
         """The learnt features of "no caption" [T, C]."""
@@ -156,13 +143,6 @@ class LlamaGen(DecoderTarget):
     def read(self, condition: Condition) -> Tensor:
         nothing = self.no_caption()
         return self.cls_embedding(condition.features.to(nothing.device, nothing.dtype))
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return wide(self.lm_head, self.final(hidden))
-
-    def final(self, hidden: Tensor) -> Tensor:
-        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
-        return hidden[..., : self.config.dim] if self.feature_layers else hidden
 
 
 # -- the drafter
@@ -210,14 +190,12 @@ class Drafter(DecoderDrafter):
     others, as published.
     """
 
+    layer_type = PairedLayer
     config: DrafterConfig
 
     def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, config.vocab, norm_before=False)
         self.guided = config.guided
-        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
-        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
             # Terms added to fc's output at a stable slot and at a node. They start at zero, so that
             # training may continue from a drafter without them.
@@ -227,10 +205,6 @@ class Drafter(DecoderDrafter):
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)
             nn.init.zeros_(self.fc_own.weight)
-        # one layer, published under the name of a list
-        sizes = config.dim, config.heads, config.ffn, config.eps
-        self.layers = nn.ModuleList([PairedLayer(*sizes, norm_before=False)])
-        self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def rope_table(self) -> Tensor:
         """As `Decoder.rope_table`.
@@ -253,22 +227,11 @@ class Drafter(DecoderDrafter):
         """
         dim = self.config.dim
         if not self.config.feature_layers:
-            return self.fc(torch.cat((embedded, before), -1))
-        x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
+            return super().fuse(embedded, before)
+        x = super().fuse(embedded, before[..., :dim])
         if before.shape[-1] == dim:
             return x + self.fc_own(before)
         return x + self.fc_taps(normed_features(self.config, before))
-
-    # -- training: see `examples/train_drafter`
-
-    @property
-    def lead(self) -> int:
-        """The number of slots that it reads in front of the first image token's: the prefix."""
-        return self.config.prefix - 1
-
-    def learn_from(self, target: LlamaGen) -> None:
-        """Copy the embeddings, which start as the target's."""
-        self.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
 
 
 # -- on a CPU
@@ -286,17 +249,19 @@ class LeanTarget:
         self.original = target
         self.config = c
         self.vocab_size = c.vocab
-        self.layers = [self._layer(block, kind) for block in target.blocks]
+        self.layers = [
+            LeanLayer(
+                block,
+                kind,
+                Norm(block.input_layernorm.weight, c.eps),
+                Norm(block.post_attention_layernorm.weight, c.eps),
+            )
+            for block in cast(Any, target.layers)
+        ]
         self.norm = Norm(target.norm.weight, c.eps)
         self.rope = complex_rope(target.rope, c.heads)
         self.output = matmul(target.lm_head.weight, kind)
         self.embeddings = target.embed_tokens.weight.float()
-
-    def _layer(self, block: Layer, kind: str) -> LeanLayer:
-        assert block.input_layernorm is not None
-        before = Norm(block.input_layernorm.weight, self.config.eps)
-        after = Norm(block.post_attention_layernorm.weight, self.config.eps)
-        return LeanLayer(block, kind, before, after)
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         c = self.config
