@@ -25,6 +25,7 @@ from published import (
 from released import cases, lantern_drafter, lantern_target, llamagen, llamagen_tensors, vq_state
 from released import weights_of as files_of
 
+from examples.train_drafter.drafter import save_drafter
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS, blank_network
@@ -274,7 +275,7 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
 
 def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> None:
     drafter = Drafter(DRAFTER).requires_grad_(False).eval()
-    checkpoints.save_drafter(tmp_path / "mine", drafter)
+    save_drafter(tmp_path / "mine", drafter)
 
     def loaded(name: str) -> Pipeline:
         words = {"device": "cpu", "dtype": "float32", "folder": llamagen_model}
@@ -287,7 +288,7 @@ def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> No
     made = given.generate(PROMPT, "eagle1")
     assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
     assert made.tokens == given.generate(PROMPT, "vanilla").tokens
-    checkpoints.save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
+    save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
     with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another"):
         loaded("other")
     with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or"):

@@ -36,6 +36,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from examples.make_bundled_model import emoji
+from examples.make_bundled_model.folder import save
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, left_out, read
 from examples.make_bundled_model.scenes import (
     HELD_OUT,
@@ -52,7 +53,6 @@ from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.disk_cache import replacing
-from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
 
@@ -607,7 +607,7 @@ def race(run: Run, world: World) -> None:
 
     assert run.model is not None
     folder = run.args.out / "model"
-    bundled.save(folder, assemble(run.model, run.facts))
+    save(folder, assemble(run.model, run.facts))
     pipe = load(folder, str(run.device))
     shutil.rmtree(folder)
     scenes = sample(100, HELD_OUT - 1).attributes()

@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor
 
 from examples.make_bundled_model.scenes import sample
@@ -346,6 +347,18 @@ def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
     return drafter, lesson, published
 
 
+def save_drafter(folder: Path, drafter: Drafter) -> None:
+    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text(
+        json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8"
+    )
+
+
 def main() -> None:
     args = command_line()
     try:
@@ -355,7 +368,7 @@ def main() -> None:
     run.train(drafter, lesson.opts, lesson.batch_loss, lesson.validate)
     if published and lesson.opts.rank == 0:
         folder = lesson.opts.out / "drafter"
-        checkpoints.save_drafter(folder, drafter)
+        save_drafter(folder, drafter)
         print(f"Load it with load({published.id!r}, drafter={str(folder)!r}).")
 
 

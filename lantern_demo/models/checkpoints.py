@@ -21,17 +21,14 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take seconds
 
 import argparse
-import json
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
-from safetensors.torch import save_file
 
 from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks
@@ -177,9 +174,9 @@ def load(
 
     Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as
     in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
-    the files, mapped into memory. `drafter` is a folder from `save_drafter` or LANTERN's training,
-    which replaces the published one. The log says why there is no drafter. Raise CheckpointError (a
-    ValueError) for files that cannot be fetched, read or used.
+    the files, mapped into memory. `drafter` is a folder of `examples/train_drafter` or of LANTERN's
+    training, which replaces the published drafter. The log says why there is no drafter. Raise
+    CheckpointError (a ValueError) for files that cannot be fetched, read or used.
     """
     published = info.published
     assert published is not None
@@ -286,20 +283,8 @@ def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None)
 # -- drafters
 
 
-def save_drafter(folder: Path, drafter: Any) -> None:
-    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
-        folder / "model.safetensors",
-    )
-    (folder / "config.json").write_text(
-        json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8"
-    )
-
-
 def drafter_in(folder: Path) -> Located:
-    """Return the files of a drafter in a folder that `save_drafter` or LANTERN's training wrote.
+    """Return the files of a drafter, of `examples/train_drafter` or of LANTERN's training.
 
     Raise CheckpointError where there is none.
     """

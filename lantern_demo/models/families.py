@@ -111,7 +111,7 @@ def configured(sizes: Any, located: Located) -> Any:
     if form == "llamagen" or (form == "drafter" and not path.is_file()):
         return sizes
     said = read_config(path)
-    if "dim" in said:  # of `save_drafter`
+    if "dim" in said:  # of `examples/train_drafter`
         try:
             return type(sizes)(**said)
         except TypeError as error:

@@ -200,22 +200,8 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
     return found
 
 
-def in_eight_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with matrices as int8 and a float16 scale for each row, named NAME.scale."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor.dim() != 2 or not tensor.is_floating_point():
-            found[name] = tensor
-            continue
-        # the smallest normal number of float16, so that a row of zeros has a scale too
-        scale = (tensor.float().abs().amax(1) / 127).clamp(min=2**-14).half()
-        found[name] = (tensor.float() / scale.float()[:, None]).round().clamp(-127, 127).char()
-        found[name + SCALE] = scale
-    return found
-
-
 def _widen(tensors: dict[str, Tensor]) -> None:
-    """Replace tensors of `in_eight_bits` by float16."""
+    """Replace matrices in 8 bits, with a float16 scale for each row, by float16."""
     for name in [name for name in tensors if name + SCALE in tensors]:
         scale = tensors.pop(name + SCALE).float()
         tensors[name] = (tensors[name].float() * scale[:, None]).half()
@@ -224,18 +210,6 @@ def _widen(tensors: dict[str, Tensor]) -> None:
 def shapes_of(network: nn.Module) -> Shapes:
     """Return the shapes of a network's tensors, by name."""
     return {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-
-
-def published_tensors(network: nn.Module, layout: Layout) -> dict[str, Tensor]:
-    """Return a network's tensors under their published names.
-
-    Several of ours that are rows of one published tensor stand in the order of their rows.
-    """
-    shapes = shapes_of(network)
-    rows: dict[str, list[Tensor]] = {}
-    for ours, tensor in network.state_dict().items():
-        rows.setdefault(layout.published(ours, shapes), []).append(tensor)
-    return {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in rows.items()}
 
 
 def fill(

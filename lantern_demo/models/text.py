@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import WordLevel
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
@@ -52,18 +51,6 @@ class PromptEncoder(Protocol):
 
     def encode(self, prompt: str) -> Encoded:
         """Encode a prompt that passed `check`."""
-
-
-def word_tokenizer(words: list[str]) -> Tokenizer:
-    """Return a vocabulary of whole words; any other word is unknown.
-
-    Text is put in lower case, and split at white space and punctuation.
-    """
-    vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tokenizer
 
 
 def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[str]:
@@ -175,23 +162,6 @@ class TextEncoder(nn.Module):
         device = self.encoder.device
         features, mask = self(ids.to(device), mask.to(device))
         return Encoded(features, mask, unknown_words(self.tokenizer, prompt, encoding))
-
-
-def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
-    """Return the configuration of the bundled text encoder."""
-    return T5Config(
-        vocab_size=vocabulary,
-        d_model=width,
-        d_kv=64,
-        num_heads=width // 64,
-        d_ff=2 * width,
-        num_layers=layers,
-        dropout_rate=0.0,
-        feed_forward_proj="gated-gelu",
-        use_cache=False,
-        pad_token_id=0,
-        eos_token_id=2,
-    )
 
 
 # -- LlamaGen's captions: the published cleaning, and the features of a T5
