@@ -24,7 +24,7 @@ from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.checkpoints import load_text
+from lantern_demo.models.checkpoints import load_part
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -67,7 +67,7 @@ def test_a_published_model_gets_another_drafter(llamagen_model: Path, tmp_path: 
 def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
     """States of teacher forcing, and greedy pictures."""
     target, _, _ = networks_of_text()
-    reader = load_text(model_info(TEXT_ID), torch.device("cpu"), text_model)
+    reader = load_part("text", model_info(TEXT_ID), torch.device("cpu"), folder=text_model)
     prompts = ["a red lantern", "a red lantern at the lake at dusk", "the lake"]
     sampling = Sampling(temperature=1e-3, cfg_scale=5.0)  # all but greedy
     together = encode_prompts(reader, prompts, torch.device("cpu"))

@@ -214,7 +214,7 @@ def test_check_of_the_hub(
     monkeypatch.setattr(hub, "cached", lambda of: (file,) if of.format == "lantern" else ())
     monkeypatch.setattr(checkpoints, "free_memory", lambda _: 2**30)
     code, out = _check(capsys, "llamagen-t2i-512")
-    assert "LlamaGen-T2I-2, revision main; downloaded" in out and out.count("to download") == 3
+    assert f"target: {file}" in out and out.count("to download") == 3
     assert code == 1 and "Not enough: it needs about" in out
 
 

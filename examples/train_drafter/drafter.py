@@ -104,8 +104,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         raise ValueError(f"--target must be a LlamaGen, got {info.id}")
     drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers)
     choices = read_captions(info, args.captions)
-    target: Any = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
-    encoder = checkpoints.load_text(info, opts.device, args.folder)
+    target = checkpoints.load_part("target", info, opts.device, folder=args.folder)
+    encoder = checkpoints.load_part("text", info, opts.device, folder=args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale)
 
     def prompts(number: int, rng: random.Random) -> list[str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -26,9 +25,9 @@ from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
     Network,
-    check_fetched,
     load_weights,
     read_config,
+    reading,
 )
 from lantern_demo.models.text import TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
@@ -192,11 +191,8 @@ def _palette(folder: Path, codes: int) -> Tensor | None:
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None
-    check_fetched(path)
-    try:
+    with reading(path):
         colours = load_file(path)[PALETTE]
-    except (KeyError, OSError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read: {error!r}") from error
     if colours.shape != (codes, 3) or colours.dtype != torch.uint8:
         raise ValueError(
             f"{path} must hold {codes} colours as uint8 [{codes}, 3], got {list(colours.shape)}"

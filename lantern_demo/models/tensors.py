@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,24 +77,16 @@ def one_line(text: object) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:QUOTED]
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
-
-    Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
-    CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
-    """
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise CheckpointError with the name of a file, for any error of a library that reads it."""
     check_fetched(path)
     try:
-        tensors = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
+        yield
     except Exception as error:  # the libraries raise almost anything for bytes of something else
         # PyTorch goes on with advice to run the code in the file
         said = one_line(f"{type(error).__name__}: {error}").split(". ")[0]
-        raise CheckpointError(
-            f"{path} cannot be read ({said}); download it again: code beside tensors is never run"
-        ) from error
-    if not all(name.startswith(WRAPPER) for name in tensors):
-        return tensors
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+        raise CheckpointError(f"{path} cannot be read ({said}); download it again") from error
 
 
 def check_fetched(path: Path) -> None:
@@ -103,6 +95,19 @@ def check_fetched(path: Path) -> None:
         if file.read(len(POINTER)) == POINTER:
             what = f"{path} is a Git LFS pointer, not the file itself"
             raise CheckpointError(f"{what}; run `git lfs pull` in its folder")
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
+
+    Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
+    CheckpointError when it is damaged, no checkpoint, or holds more than data.
+    """
+    with reading(path):
+        tensors = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
+    if not all(name.startswith(WRAPPER) for name in tensors):
+        return tensors
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
@@ -121,23 +126,17 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
-    check_fetched(path)
-    try:
+    with reading(path):
         config = json.loads(path.read_bytes())
         if not isinstance(config, dict):
             raise ValueError("it is no JSON object")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     return config
 
 
 def read_tokenizer_file(path: Path) -> Tokenizer:
     """Read a tokenizer.json. Raise CheckpointError when it cannot be read."""
-    check_fetched(path)
-    try:
+    with reading(path):
         return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
 
 
 def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
@@ -232,13 +231,7 @@ def fill(
     state = {name: placed(name, weight) for name, weight in weights.items()}
     network.load_state_dict(state, strict=True, assign=True)
     network.requires_grad_(False).eval()
-    network.to(device)  # moves the buffers that are no weights
-    lost = [
-        name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta
-    ]
-    if lost:
-        raise RuntimeError(f"these tensors were never given a value: {', '.join(lost)}")
-    return network
+    return network.to(device)  # the buffers that are no weights too
 
 
 def _kept_in_float32(network: nn.Module, dtype: torch.dtype) -> set[str]:

@@ -22,6 +22,7 @@ from lantern_demo.models.tensors import (
     load_weights,
     read_config,
     read_tokenizer_file,
+    reading,
     renaming,
 )
 
@@ -249,10 +250,9 @@ def load_text(
     Raise CheckpointError when they are not a T5's of that width.
     """
     path = located.beside("config.json")
-    try:
-        config = T5Config.from_dict(read_config(path))
-    except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
+    said = read_config(path)
+    with reading(path):
+        config = T5Config.from_dict(said)
     if config.d_model != width:
         raise CheckpointError(
             f"{path} says d_model {config.d_model}, but this model reads features of width {width}"
