@@ -198,7 +198,7 @@ def test_check_of_a_folder(
     (folder / "vq_ds16_t2i.pt").unlink()
     code, out = _check(capsys, TEXT_ID, "--folder", folder)
     assert code == 1
-    assert f"tokenizer: {folder} lacks the tokenizer part of {TEXT_ID}: none of " in out
+    assert f"tokenizer: the folder m holds no tokenizer of {TEXT_ID}: none of " in out
     assert f"drafter: the folder m holds no drafter of {TEXT_ID}: none of " in out
 
 

@@ -32,7 +32,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
-from lantern_demo.models.hub import Located, looked_for
+from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import (
     DRAFTER_FILES,
     REGISTRY,
@@ -267,10 +267,11 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
         raise CheckpointError(f"{lacking}. From the Hub: {error}") from error
 
 
-def _lacks(part: Part, info: ModelInfo, folder: Path | None) -> str:
+def _lacks(part: Part, info: ModelInfo, folder: Path) -> str:
+    """Say that a folder lacks a part. The sentence has no whole path: visitors read it."""
     assert info.published is not None
-    looked = looked_for(info.published, part)
-    return f"{folder} lacks the {part} part of {info.id}: {looked} is there"
+    looked = hub.looked_for(info.published, part)
+    return f"the folder {folder.resolve().name} holds no {part} of {info.id}: {looked} is there"
 
 
 # -- drafters
@@ -290,12 +291,11 @@ def drafter_in(folder: Path) -> Located:
 
 
 def no_drafter(info: ModelInfo, folder: Path | None) -> str | None:
-    """Return why a model has no drafter, or None. The sentence has no path: visitors read it."""
+    """Return why a model has no drafter, or None."""
     published = info.published
     if published is None or folder is None or hub.find(published, "drafter", folder) is not None:
         return None
-    lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
-    return f"{lacking}: {looked_for(published, 'drafter')} is there"
+    return _lacks("drafter", info, folder)
 
 
 # -- the command
@@ -324,8 +324,8 @@ def check(
             revision = hub.revision_of(source)
             state = f"{source.weights} of {source.repo}, revision {revision}; to download"
         else:
-            missing = no_drafter(info, folder) if part == "drafter" else None
-            state = missing or _lacks(part, info, folder)
+            assert folder is not None
+            state = _lacks(part, info, folder)
             lacking = lacking or part != "drafter"
         lines.append(f"{part}: {state}")
     lines += filter(None, [unused_gpu() if device == "auto" else None])

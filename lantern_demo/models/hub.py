@@ -77,7 +77,7 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """Return the revision: LANTERN_REVISIONS's, else the registry's.
+    """Return the branch, tag or commit to take: LANTERN_REVISIONS's, else the branch main.
 
     Raise ValueError for a malformed variable.
     """
@@ -90,7 +90,7 @@ def revision_of(source: Source) -> str:
                 f"got {entry!r}"
             )
         pins[repo.strip()] = revision.strip()
-    return pins.get(source.repo, source.revision)
+    return pins.get(source.repo, "main")
 
 
 def download(source: Source) -> Located:

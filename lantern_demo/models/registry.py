@@ -154,8 +154,6 @@ class Source:
     weights: str  # a file name; for several files a pattern with one *
     format: str
     beside: tuple[str, ...] = ()  # further files, such as config.json
-    # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
-    revision: str = "main"
 
 
 @dataclass(frozen=True)

@@ -111,12 +111,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
-    with path.open("rb") as file:
-        # files of old torch versions are no zip files, and cannot be mapped
-        zipped = file.read(2) == b"PK"
     # Training checkpoints also hold their command line. It is data, like a dict.
     with torch.serialization.safe_globals([argparse.Namespace]):
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     if isinstance(found, dict):
         found = next((found[key] for key in CONTAINERS if isinstance(found.get(key), dict)), found)
         if found and all(isinstance(v, Tensor) for v in found.values()):

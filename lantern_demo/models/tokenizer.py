@@ -79,11 +79,8 @@ class ImageTokenizer(nn.Module):
 
     def decode_latent(self, z: Tensor) -> Tensor:
         """Map codebook vectors [B, e, G, G] to images [B, 3, H, W] float32 in [0, 1]."""
-        return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
-
-    def decode_raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], about -1 to 1, not clamped."""
-        return self.vq.decoder(self.vq.post_quant_conv(z))
+        pixels = self.vq.decoder(self.vq.post_quant_conv(z))
+        return (pixels.float().clamp(-1, 1) + 1) / 2
 
 
 class ChameleonTokenizer(ImageTokenizer):
