@@ -171,6 +171,7 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
     config = {
         **HEADS,
         "architectures": ["LlamaForCausalLM"],
+        "dim": DIM,
         "block_size": GRID**2,
         "cls_token_num": 120,
         "input_type": "t2i",

@@ -30,7 +30,6 @@ from lantern_demo.models.llama import (
     Decoder,
     DecoderDrafter,
     DecoderTarget,
-    Layer,
     angles,
 )
 from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
@@ -88,10 +87,6 @@ class AnoleAttention(Attention):
         return torch.cat((both, qkv[:, :, 2:]), 2)
 
 
-class AnoleLayer(Layer):
-    attention = AnoleAttention
-
-
 class PaddedCache(KVCache):
     """A cache whose rows may be padded on the left.
 
@@ -119,7 +114,7 @@ class AnoleDecoder(Decoder):
     Tokens are codebook indices, 0 to vocab - 1.
     """
 
-    layer_type = AnoleLayer
+    attention = AnoleAttention
     cache_type = PaddedCache
 
     def rope_table(self) -> Tensor:

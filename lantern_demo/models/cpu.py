@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.llama import Attention, Layer
@@ -31,15 +31,18 @@ KINDS = {
     "half": "float32 products, float16 weights (FBGEMM)",
 }
 FEW = 4  # rows of a matmul
-SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
+SMALL = 2**21  # numbers of a weight up to which `half`, on one thread, is as fast as several
 
 
 def exact_kind(weights: Iterable[Tensor]) -> str:
     """Return the kind that gives float32 results with these weights.
 
-    It is `half` where float16 holds them, else `packed`, else `plain`.
+    It is `half` where they are small and float16 holds them, else `packed`, else `plain`.
     """
-    held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
+    held = all(
+        weight.numel() <= SMALL and torch.equal(weight.half().to(weight.dtype), weight)
+        for weight in weights
+    )
     kinds = ("half", "packed") if held else ("packed",)
     return next(filter(supported, kinds), "plain")
 
@@ -83,19 +86,9 @@ def supported(kind: str) -> bool:
 def _half(weight: Tensor) -> Matmul:
     """Make a matmul with float16 weights, which are widened when read.
 
-    Large ones use `quantized.linear_dynamic_fp16`, which splits its columns among threads. Small
-    ones use functions that PyTorch means to drop for it: the same kernel on one thread, with the
-    same bits. Their calls take ten microseconds less, as much as a whole small matmul.
+    PyTorch means to drop its functions for `quantized.linear_dynamic_fp16`. That is the same kernel
+    on several threads, and its calls take ten microseconds more, as much as a whole small matmul.
     """
-    if weight.numel() > SMALL:
-        shared = torch.ops.quantized.linear_dynamic_fp16.default
-        before = torch.backends.quantized.engine
-        torch.backends.quantized.engine = "fbgemm"  # the engine that packs weights runs them
-        try:
-            columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
-        finally:
-            torch.backends.quantized.engine = before
-        return lambda x: shared(x, columns)
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -143,11 +136,6 @@ class Norm:
         return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
 
 
-def side_by_side(kind: str, *parts: nn.Linear) -> Matmul:
-    """Make one matmul of linear layers without biases, their outputs side by side."""
-    return matmul(torch.cat([part.weight for part in parts]), kind)
-
-
 def qkv(kind: str, attention: Attention) -> Matmul:
     """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
     q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))
@@ -179,7 +167,9 @@ class LeanLayer:
         self.qkv = qkv(kind, layer.self_attn)
         self.out = matmul(layer.self_attn.o_proj.weight, kind)
         self.after = after
-        self.gate_up = side_by_side(kind, layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.gate_up = matmul(
+            torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)), kind
+        )
         self.down = matmul(layer.mlp.down_proj.weight, kind)
 
     def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:

@@ -43,7 +43,6 @@ from lantern_demo.models.tokenizer import blank_tokenizer
 # bytes of a target's weights up to which one thread computes: at 87 MB two are slower by half
 CACHED = 2**27
 
-
 # Layouts of all published files by format. Drafters have this project's names in every family.
 LAYOUTS: dict[str, Layout] = {
     "drafter": AS_PUBLISHED,
@@ -111,7 +110,7 @@ def configured(sizes: Any, located: Located) -> Any:
     if form == "llamagen" or (form == "drafter" and not path.is_file()):
         return sizes
     said = read_config(path)
-    if "dim" in said:  # of `examples/train_drafter`
+    if form == "drafter" and "dim" in said:  # of `examples/train_drafter`
         try:
             return type(sizes)(**said)
         except TypeError as error:

@@ -243,10 +243,8 @@ class Layer(nn.Module):
     """A layer of linear layers, under the names that Hugging Face checkpoints use.
 
     It trains, runs on accelerators, and is the reference in tests; `cpu.LeanLayer` is the same of
-    fused matmuls. Drafters may have no norm before attention.
+    fused matmuls. Drafters may have no norm before attention, families their own attention.
     """
-
-    attention: type[Attention] = Attention
 
     def __init__(
         self,
@@ -255,10 +253,11 @@ class Layer(nn.Module):
         ffn: int,
         eps: float,
         norm_before: bool = True,
+        attention: type[Attention] = Attention,
     ) -> None:
         super().__init__()
         self.input_layernorm: nn.RMSNorm | None = RMSNorm(dim, eps) if norm_before else None
-        self.self_attn = self.attention(dim, heads)
+        self.self_attn = attention(dim, heads)
         self.post_attention_layernorm: nn.RMSNorm = RMSNorm(dim, eps)
         self.mlp = FeedForward(dim, ffn)
 
@@ -298,7 +297,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module, ABC):
     """LLaMA layers with a cache and a rotary table."""
 
-    layer_type: type[Layer] = Layer
+    attention: type[Attention] = Attention
     cache_type: type[KVCache] = KVCache
     rope: Tensor
     turns: Tensor | None = None  # `rotations` of the whole table, once joined
@@ -308,8 +307,8 @@ class Decoder(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(embeddings, config.dim)
-        sizes = config.dim, config.heads, config.ffn, config.eps, norm_before
-        self.layers = nn.ModuleList(self.layer_type(*sizes) for _ in range(config.layers))
+        sizes = config.dim, config.heads, config.ffn, config.eps, norm_before, self.attention
+        self.layers = nn.ModuleList(Layer(*sizes) for _ in range(config.layers))
         self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def join(self) -> None:

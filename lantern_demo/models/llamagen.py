@@ -27,7 +27,6 @@ from lantern_demo.models.llama import (
     Condition,
     DecoderDrafter,
     DecoderTarget,
-    Layer,
     prefix_mask,
     with_features,
 )
@@ -82,10 +81,6 @@ class PairedAttention(Attention):
         self.register_state_dict_post_hook(_write_pairs)
 
 
-class PairedLayer(Layer):
-    attention = PairedAttention
-
-
 # -- the target
 
 
@@ -111,7 +106,7 @@ class CaptionEmbedding(nn.Module):
 class LlamaGen(DecoderTarget):
     """The target; implements `decoding.interfaces.Target`."""
 
-    layer_type = PairedLayer
+    attention = PairedAttention
     config: LlamaGenConfig
 
     def __init__(self, config: LlamaGenConfig) -> None:
@@ -190,7 +185,7 @@ class Drafter(DecoderDrafter):
     others, as published.
     """
 
-    layer_type = PairedLayer
+    attention = PairedAttention
     config: DrafterConfig
 
     def __init__(self, config: DrafterConfig) -> None:
