@@ -24,15 +24,16 @@ from published import (
 )
 from released import cases, lantern_drafter, lantern_target, llamagen, llamagen_tensors, vq_state
 from released import weights_of as files_of
+from tiny import vq_config
 
 from examples.train_drafter.drafter import save_drafter
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import REGISTRY, TokenizerSizes
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import fill, weights_of
-from lantern_demo.models.tokenizer import blank_tokenizer, neighbour_table
+from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
 from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -192,8 +193,8 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
             )
             wanted = {f"vq.{name}": weight for name, weight in state.items()}
             names = ["num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size"]
-            sizes = TokenizerSizes(c["ch"], tuple(c["ch_mult"]), *(c[name] for name in names))
-            blank = blank_tokenizer(sizes, 4)
+            sizes = vq_config(c["ch"], c["ch_mult"], *(c[name] for name in names), num_patches=4)
+            blank = ImageTokenizer(sizes)
         found = weights_of(blank, [file.path for file in files], LAYOUTS[form])
         assert released is not None or found.keys() == wanted.keys()
         assert all(torch.equal(found[name], weight) for name, weight in wanted.items())

@@ -42,7 +42,7 @@ def vq_config(
     codebook: int,
     **more: int,
 ) -> JanusVQVAEConfig:
-    """The configuration of an image tokenizer of these sizes, in the order of `TokenizerSizes`."""
+    """The configuration of an image tokenizer of these sizes."""
     return JanusVQVAEConfig(
         base_channels=channels,
         channel_multiplier=list(multipliers),

@@ -89,7 +89,7 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
     """
     target = published.target
     if part == "tokenizer":
-        return blank_tokenizer(published.tokenizer, target.grid)
+        return blank_tokenizer(published)
     if part == "target":
         return blank_network(configured(target, located))
     drafter = configured(published.drafter, located)

@@ -127,19 +127,6 @@ def check_drafter(drafter: DrafterSizes, target: Sizes) -> None:
         raise ValueError(f"is another model's drafter: its {error}") from None
 
 
-@dataclass(frozen=True)
-class TokenizerSizes:
-    """Sizes of a VQ network; the defaults are those of LlamaGen's VQ-16."""
-
-    channels: int = 128
-    multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
-    blocks: int = 2
-    latent: int = 256
-    dim: int = 8  # of a codebook vector
-    codebook: int = VOCAB
-    kind: Literal["llamagen", "chameleon"] = "llamagen"
-
-
 # -- sources and needs of published models
 
 
@@ -178,7 +165,8 @@ class Published:
     drafter: DrafterSizes
     sources: Mapping[Part, tuple[Source, ...]]
     needs: Needs
-    tokenizer: TokenizerSizes = TokenizerSizes()
+    # fields of the image tokenizer's JanusVQVAEConfig that differ from LlamaGen's VQ-16
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -295,7 +283,7 @@ def _anole() -> ModelInfo:
         published=Published(
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
-            tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
+            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
             needs=Needs(download=16_182_345_478, memory=17_641_061_900),
             sources={
                 "target": (Source(hub, shards, "anole", ("config.json",)),),

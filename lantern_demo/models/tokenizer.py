@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE, JanusVQVAEDecoder
 
-from lantern_demo.models.registry import TokenizerSizes
+from lantern_demo.models.registry import AnoleConfig, Published
 
 
 def fit_groups(network: nn.Module) -> None:
@@ -100,19 +100,13 @@ class ChameleonTokenizer(ImageTokenizer):
         return vectors.float()
 
 
-def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
-    """Return an image tokenizer for pictures of grid x grid tokens, on the meta device."""
-    config = JanusVQVAEConfig(
-        base_channels=sizes.channels,
-        channel_multiplier=list(sizes.multipliers),
-        num_res_blocks=sizes.blocks,
-        latent_channels=sizes.latent,
-        embed_dim=sizes.dim,
-        num_embeddings=sizes.codebook,
-        num_patches=grid,
-    )
+def blank_tokenizer(published: Published) -> ImageTokenizer:
+    """Return the image tokenizer of a published model, on the meta device."""
+    kind = ChameleonTokenizer if isinstance(published.target, AnoleConfig) else ImageTokenizer
+    # the library's defaults are the sizes of LlamaGen's VQ-16
+    config = JanusVQVAEConfig(**published.tokenizer, num_patches=published.target.grid)
     with torch.device("meta"):
-        return ChameleonTokenizer(config) if sizes.kind == "chameleon" else ImageTokenizer(config)
+        return kind(config)
 
 
 class PictureDecoder(nn.Module):
