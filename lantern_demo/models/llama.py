@@ -83,7 +83,7 @@ def prefix_mask(
     return torch.where(padded_row, into_padding, causal & seen)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stored:
     """A `Store` at slots [n] int64 of a layer of a cache; a pass reads the first `end` slots."""
 
@@ -299,8 +299,9 @@ class Decoder(nn.Module, ABC):
 
     attention: type[Attention] = Attention
     cache_type: type[KVCache] = KVCache
+    layers: Any
     rope: Tensor
-    turns: Tensor | None = None  # `rotations` of the whole table, once joined
+    turns: Tensor | None = None  # the rotation at each place of the table, once prepared
     fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
 
     def __init__(self, config: Any, embeddings: int, norm_before: bool = True) -> None:
@@ -314,15 +315,14 @@ class Decoder(nn.Module, ABC):
     def join(self) -> None:
         """Prepare for an accelerator, once in place: fewer launches, and rotations at hand."""
         for layer in self.layers:
-            cast(Layer, layer).join()
+            layer.join()
         self.turns = rotations(self.rope)
 
-    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Sequence[Any]:
+    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Any:
         """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
         if not self.fused or mask is None or mask.dtype != x.dtype or not switch.on(x.device):
-            return cast(Sequence[Any], self.layers)
-        few = asked == x.shape[1] <= FUSED_NODES
-        return self.fused if few else cast(Sequence[Any], self.layers)
+            return self.layers
+        return self.fused if asked == x.shape[1] <= FUSED_NODES else self.layers
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -335,8 +335,8 @@ class Decoder(nn.Module, ABC):
     def new_cache(self, rows: int, length: int) -> Any:
         """Return an empty cache with slots for the prefix and `length` further positions."""
         c = self.config
-        weight = next(self.layers.parameters())
-        sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
+        weight = self.embed_tokens.weight
+        sizes = c.layers, rows, c.heads, c.prefix + length, c.head_dim
         return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
 
     def places(self, positions: Tensor, cache: Any) -> Tensor:
@@ -362,8 +362,8 @@ class DecoderTarget(Decoder):
     def __init__(self, config: Any, embeddings: int) -> None:
         super().__init__(config, embeddings)
         self.vocab_size: int = config.vocab
-        self.norm = RMSNorm(config.dim, config.eps)
-        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
+        self.norm: Any = RMSNorm(config.dim, config.eps)
+        self.lm_head: Any = nn.Linear(config.dim, config.vocab, bias=False)
 
     @abstractmethod
     def read(self, condition: Condition) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,15 +20,13 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
-from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul, paired
+from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope, matmul, paired
 from lantern_demo.models.llama import (
     BEYOND,
     Attention,
     Condition,
     DecoderDrafter,
     DecoderTarget,
-    prefix_mask,
-    with_features,
 )
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
 from lantern_demo.models.tensors import NOTHING, Layout, Shapes, renaming
@@ -143,27 +141,6 @@ class LlamaGen(DecoderTarget):
 # -- the drafter
 
 
-def read_prefix(
-    drafter: Drafter | LeanDrafter, hidden: Tensor, token: Tensor, cache: KVCache
-) -> None:
-    """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read.
-
-    Raise ValueError for hidden states [R, n, *] without the feature layers' outputs.
-    """
-    config = drafter.config
-    n, width = hidden.shape[1:]
-    wanted = (1 + len(config.feature_layers)) * config.dim
-    if width != wanted:
-        raise ValueError(
-            f"hidden states are {width} wide; "
-            f"a drafter with feature layers {list(config.feature_layers)} reads {wanted}: "
-            "the target's `feature_layers` must be its own"
-        )
-    cache.start(n)
-    slots = torch.arange(n, device=hidden.device)
-    drafter.forward(Pass(F.pad(token, (n - 1, 0)), slots, slots, None), hidden, cache)
-
-
 def normed_features(config: DrafterConfig, states: Tensor) -> Tensor:
     """Normalise the feature layers' outputs [..., F D] that states [..., (1 + F) D] end with."""
     features = states[..., config.dim :].unflatten(-1, (-1, config.dim))
@@ -212,7 +189,22 @@ class Drafter(DecoderDrafter):
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
     ) -> None:
-        read_prefix(self, hidden, token, cache)
+        """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read.
+
+        Raise ValueError for hidden states [R, n, *] without the feature layers' outputs.
+        """
+        config = self.config
+        n, width = hidden.shape[1:]
+        wanted = (1 + len(config.feature_layers)) * config.dim
+        if width != wanted:
+            raise ValueError(
+                f"hidden states are {width} wide; "
+                f"a drafter with feature layers {list(config.feature_layers)} reads {wanted}: "
+                "the target's `feature_layers` must be its own"
+            )
+        cache.start(n)
+        slots = torch.arange(n, device=hidden.device)
+        self.forward(Pass(F.pad(token, (n - 1, 0)), slots, slots, None), hidden, cache)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """As `DecoderDrafter.fuse`.
@@ -232,18 +224,15 @@ class Drafter(DecoderDrafter):
 # -- on a CPU
 
 
-class LeanTarget:
-    """A LlamaGen target on a CPU; implements `decoding.interfaces.Target`.
-
-    It keeps the original for its conditions. Positions count from the start of a row's padding:
-    attention depends on their differences alone.
-    """
+class LeanTarget(LlamaGen):
+    """A LlamaGen target on a CPU. It shares the original's prompts and vectors of tokens."""
 
     def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
+        nn.Module.__init__(self)  # without weights
         c = target.config
-        self.original = target
-        self.config = c
-        self.vocab_size = c.vocab
+        self.config, self.vocab_size, self.padding = c, c.vocab, c.padding
+        self.feature_layers = target.feature_layers
+        self.embed_tokens, self.cls_embedding = target.embed_tokens, target.cls_embedding
         self.layers = [
             LeanLayer(
                 block,
@@ -251,63 +240,26 @@ class LeanTarget:
                 Norm(block.input_layernorm.weight, c.eps),
                 Norm(block.post_attention_layernorm.weight, c.eps),
             )
-            for block in cast(Any, target.layers)
+            for block in target.layers
         ]
         self.norm = Norm(target.norm.weight, c.eps)
-        self.rope = complex_rope(target.rope, c.heads)
-        self.output = matmul(target.lm_head.weight, kind)
-        self.embeddings = target.embed_tokens.weight.float()
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c = self.config
-        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
-
-    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
-        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
-        x = self.original.read(condition).float()
-        n = x.shape[1]
-        cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, x.dtype)
-        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
-
-    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
-        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
-        x, end = self.embeddings[nodes.tokens].expand(cache.rows, -1, -1), nodes.end
-        mask = cache.bias(nodes.visible, end)
-        return self._run(x, self.rope[nodes.positions], nodes.slots, end, mask, cache)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        final = self.original.final(hidden)
-        return self.output(final.flatten(0, 1)).view(*hidden.shape[:2], -1)
-
-    def _run(
-        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
-        r, n, dim = x.shape
-        x = x.reshape(r * n, dim)
-        features: list[Tensor] = []
-        for i, layer in enumerate(self.layers):
-            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
-            if i + 1 in self.original.feature_layers:
-                features.append(x)
-        return with_features(self.norm(x), features).view(r, n, -1)
+        self.lm_head = matmul(target.lm_head.weight, kind)
+        self.rope = target.rope
+        self.turns = complex_rope(target.rope, c.heads)
 
 
-class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Norms are the library's.
-
-    The token half of its first layer is a table.
-    """
+class LeanDrafter(Drafter):
+    """A drafter on a CPU. Norms are the library's, and the token half of `fc` is a table."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
+        nn.Module.__init__(self)  # without weights
         c = drafter.config
-        self.config = c
-        self.guided = c.guided
+        self.config, self.guided = c, c.guided
         token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
         # Half of the first matmul only ever reads one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
-        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
+        table = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
+        self.embed_tokens = nn.Embedding.from_pretrained(table)
         # The terms of feature layers and of a node's own output share a matmul with the rest.
         if c.feature_layers:
             self.own = matmul(state_half + drafter.fc_own.weight.float(), kind)
@@ -316,32 +268,16 @@ class LeanDrafter:
             self.own = matmul(state_half, kind)
         weight = drafter.layer.post_attention_layernorm.weight.float()
         after = partial(F.rms_norm, normalized_shape=(c.dim,), weight=weight, eps=c.eps)
-        self.layer = LeanLayer(drafter.layer, kind, None, after)
-        self.rope = complex_rope(drafter.rope, c.heads)
+        self.layers = [LeanLayer(drafter.layer, kind, None, after)]
+        self.rope = drafter.rope
+        self.turns = complex_rope(drafter.rope, c.heads)
 
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c = self.config
-        return KVCache(1, rows, c.heads, c.prefix + length, c.head_dim)
-
-    def prefill(
-        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
-    ) -> None:
-        read_prefix(self, hidden, token, cache)
-
-    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
-        """As `decoding.interfaces.Drafter.forward`."""
-        r, n, width = hidden.shape
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         dim = self.config.dim
-        before = hidden.reshape(r * n, width)
-        if width == dim:
-            known = self.own(before)
-        else:
-            features = normed_features(self.config, before)
-            known = self.states(torch.cat((before[:, :dim], features), 1))
-        x = (known.view(r, n, dim) + F.embedding(nodes.tokens, self.embeddings)).view(r * n, dim)
-        end, asked = nodes.end, nodes.asked
-        where = Where(cache, 0, nodes.slots, end, cache.bias(nodes.visible, end), asked)
-        return self.layer.forward(x, self.rope[nodes.positions], where).view(r, asked, dim)
+        if before.shape[-1] == dim:
+            return self.own(before).add_(embedded)
+        features = normed_features(self.config, before)
+        return self.states(torch.cat((before[..., :dim], features), -1)).add_(embedded)
 
 
 # -- published files
