@@ -181,7 +181,7 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
             weights = tuple(path for path in found if path.parent == found[0].parent)
             if not weights:
                 continue
-            here = weights[0].parent
+            here = weights[0].parents[source.weights.count("/")]
             if not whole(weights):
                 names = ", ".join(path.name for path in weights)
                 raise CheckpointError(f"{here} must hold all files, and has only {names}")
