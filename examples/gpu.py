@@ -42,8 +42,8 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.models.device import half, pick_device
-from lantern_demo.models.families import blank_network, drafter_for, for_accelerator
-from lantern_demo.models.registry import AnoleConfig, LlamaGenConfig, TargetSizes, model_info
+from lantern_demo.models.families import blank_network, for_accelerator
+from lantern_demo.models.registry import AnoleConfig, LlamaGenConfig, Sizes, model_info
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.paths import user_path
@@ -73,12 +73,7 @@ PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are built from
 WORDS = 64  # tokens of a prompt that is part of the sequence, its marks included
 # sizes of tiny models
-SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}
-# Anole's marks keep their ids.
-SMALL_OF: dict[type, dict[str, int]] = {
-    AnoleConfig: {"embeddings": 8730},
-    LlamaGenConfig: {"caption_dim": 32},
-}
+SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "prefix": 24}
 
 
 # -- models
@@ -128,8 +123,7 @@ def timed_model(
 ) -> TimedModel:
     """Load a model of the registry.
 
-    The bundled one keeps its weights. Another has random weights in `dtype`, and `small` shrinks
-    it. Without a published drafter, its sizes are the target's.
+    The bundled one keeps its weights. Another has random weights in `dtype`; `small` shrinks it.
     """
     info = model_info(model)
     knobs = Settings(**info.preset)
@@ -144,13 +138,12 @@ def timed_model(
     else:
         assert info.published is not None
         torch.manual_seed(0)
-        sizes = info.published.target
-        own = info.published.drafter
+        sizes: Sizes = info.published.target
+        own: Sizes = info.published.drafter
         if small:
-            sizes = replace(sizes, **SMALL, **SMALL_OF[type(sizes)], prefix=min(sizes.prefix, 24))
-            own = None
+            sizes, own = replace(sizes, **SMALL, layers=2), replace(own, **SMALL)
         target = random_network(sizes, device, dtype)
-        drafter = random_network(own or drafter_for(sizes, ffn=sizes.ffn), device, dtype)
+        drafter = random_network(own, device, dtype)
         features, mask = prompt_of(sizes, device, dtype)
         # A table of the right shape: every token's neighbours are those that follow it.
         columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
@@ -182,7 +175,7 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def prompt_of(
-    sizes: TargetSizes, device: torch.device, dtype: torch.dtype
+    sizes: Sizes, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
     """Return features [1, n, H] and mask [1, n] of a random prompt, or Anole's ids [1, n]."""
     if isinstance(sizes, AnoleConfig):

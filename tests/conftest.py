@@ -120,8 +120,8 @@ def judged_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same with a classifier of random weights, by which its pictures can be judged."""
     import torch
 
+    from examples.make_bundled_model.folder import save_part
     from examples.quality.classifier import AttributeClassifier
-    from lantern_demo.models.bundled import save_part
 
     judged = shutil.copytree(folder, tmp_path_factory.mktemp("judged") / "tiny")
     torch.manual_seed(0)

@@ -26,7 +26,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import blank_network, joined_runners
-from lantern_demo.models.registry import REGISTRY, NetworkSizes
+from lantern_demo.models.registry import REGISTRY, Sizes
 from lantern_demo.settings.settings import Settings, choice_of
 
 META = torch.device("meta")
@@ -171,7 +171,7 @@ class Watch(TorchDispatchMode):
         return q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
 
 
-def _placed(sizes: NetworkSizes, dtype: torch.dtype) -> Any:
+def _placed(sizes: Sizes, dtype: torch.dtype) -> Any:
     """A network of this dtype on the meta device, its rotary table in float32 too."""
     part = blank_network(sizes).to(dtype).requires_grad_(False)
     part.rope = torch.empty_like(part.rope, dtype=torch.float32, device=META)

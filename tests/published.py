@@ -14,7 +14,6 @@ import torch
 import transformers
 from released import llamagen_tensors, with_levels_turned
 from safetensors.torch import save_file
-from tiny import vq_config
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
@@ -30,7 +29,6 @@ from lantern_demo.models.registry import (
     ModelInfo,
     Needs,
     Published,
-    TokenizerSizes,
 )
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
@@ -50,14 +48,18 @@ TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, paddin
 # as LlamaGen's own files are read, which say nothing of eps
 OWN = replace(TARGET, eps=1e-5)
 DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
-PICTURES = TokenizerSizes(
-    channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB
-)
+PICTURES: dict[str, Any] = {
+    "base_channels": 32,
+    "channel_multiplier": [1, 1, 1, 1, 1],
+    "num_res_blocks": 1,
+    "latent_channels": 32,
+    "num_embeddings": VOCAB,
+}
 # Anole's marks have the ids they have, so that its vocabulary is never small.
 ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
 ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
 ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
-ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
+ANOLE_PICTURES = PICTURES | {"embed_dim": 24}
 # ids from 8712
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")
 # What the registry knows of them: not what the files say of eps and theta.
@@ -84,19 +86,13 @@ def tiny_info(model: str) -> ModelInfo:
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
-def _pictures(sizes: TokenizerSizes, **more: int) -> transformers.JanusVQVAEConfig:
-    return vq_config(
-        sizes.channels, sizes.multipliers, sizes.blocks, sizes.latent, sizes.dim, VOCAB, **more
-    )
-
-
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
     """The same of Anole's family."""
     torch.manual_seed(0)
     return _ready(
         Anole(ANOLE),
         AnoleDrafter(ANOLE_DRAFTER),
-        ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID)),
+        ChameleonTokenizer(transformers.JanusVQVAEConfig(**ANOLE_PICTURES, num_patches=GRID)),
     )
 
 
@@ -104,7 +100,9 @@ def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageT
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
     return _ready(
-        LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID))
+        LlamaGen(config),
+        Drafter(DRAFTER),
+        ImageTokenizer(transformers.JanusVQVAEConfig(**PICTURES, num_patches=GRID)),
     )
 
 
@@ -171,6 +169,7 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
     config = {
         **HEADS,
         "architectures": ["LlamaForCausalLM"],
+        "dim": DIM,
         "block_size": GRID**2,
         "cls_token_num": 120,
         "input_type": "t2i",

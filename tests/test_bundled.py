@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from examples.make_bundled_model import emoji
+from examples.make_bundled_model.folder import save
 from examples.make_bundled_model.scenes import HELD_OUT, Renderer, sample
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
-from lantern_demo.models.bundled import PALETTE, save
+from lantern_demo.models.bundled import PALETTE
 from lantern_demo.runs.pipeline import Pipeline, Result
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def pipe() -> Pipeline:
 def test_a_model_folder_has_llamagens_names(tiny_model: Path, tmp_path: Path) -> None:
     """A target is written under the names of LlamaGen's own files, and read back as it was."""
     before = bundled.load(tiny_model, CPU)
-    bundled.save(tmp_path, before, torch.float32)
+    save(tmp_path, before, torch.float32)
     written = load_file(tmp_path / "target" / "model.safetensors")
     assert written.keys() == llamagen_tensors(before.target).keys()
     assert "layers.0.attention.wqkv.weight" in written
@@ -110,7 +111,7 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
 
 
 def test_a_target_in_eight_bits_is_within_half_a_step(tmp_path: Path, pipe: Pipeline) -> None:
-    bundled.save(tmp_path, pipe.networks, torch.float32, eight_bits=True)
+    save(tmp_path, pipe.networks, torch.float32, eight_bits=True)
     found = bundled.load(tmp_path, torch.device("cpu")).target.state_dict()
     for name, own in pipe.networks.target.state_dict().items():
         error = (found[name] - own).abs()
@@ -141,7 +142,7 @@ def test_a_folder_has_its_own_preset(tiny_model: Path, tmp_path: Path) -> None:
         if refusal is None:
             pipe = load(copy, "cpu")
             assert pipe.defaults.cfg_scale == 1.5
-            bundled.save(tmp_path / "saved", pipe.networks)
+            save(tmp_path / "saved", pipe.networks)
             assert load(tmp_path / "saved", "cpu").defaults == pipe.defaults
         else:
             with pytest.raises(ValueError, match=refusal):

@@ -24,14 +24,16 @@ from published import (
 )
 from released import cases, lantern_drafter, lantern_target, llamagen, llamagen_tensors, vq_state
 from released import weights_of as files_of
+from tiny import vq_config
 
+from examples.train_drafter.drafter import save_drafter
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.llamagen import Drafter, LlamaGen
-from lantern_demo.models.registry import REGISTRY, TokenizerSizes
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import fill, weights_of
-from lantern_demo.models.tokenizer import blank_tokenizer, neighbour_table
+from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
 from lantern_demo.runs.pipeline import Pipeline, Result, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -42,19 +44,16 @@ PROMPT = "a red lantern over a lake"
 # -- formats
 
 
-@pytest.mark.parametrize(
-    "container", ["model", "module", "state_dict", None, "model of an old version"]
-)
+@pytest.mark.parametrize("container", ["model", "module", "state_dict", None])
 def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     """With the leavings of training beside the tensors, and the table that some versions of the
     code wrote among them.
     """
     target, _, _ = published.networks(OWN)
     state = {**llamagen_tensors(target), "freqs_cis": torch.zeros(3)}
-    name, _, old = (container or "").partition(" ")
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
-    content = {name: state, **leavings} if container else state
-    torch.save(content, tmp_path / "t2i.pt", _use_new_zipfile_serialization=not old)
+    content = {container: state, **leavings} if container else state
+    torch.save(content, tmp_path / "t2i.pt")
     found = weights_of(blank_network(OWN), [tmp_path / "t2i.pt"], LAYOUTS["llamagen"])
     published.assert_same(fill(blank_network(OWN), found, CPU, torch.float32), target)
 
@@ -194,8 +193,8 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
             )
             wanted = {f"vq.{name}": weight for name, weight in state.items()}
             names = ["num_res_blocks", "z_channels", "codebook_embed_dim", "codebook_size"]
-            sizes = TokenizerSizes(c["ch"], tuple(c["ch_mult"]), *(c[name] for name in names))
-            blank = blank_tokenizer(sizes, 4)
+            sizes = vq_config(c["ch"], c["ch_mult"], *(c[name] for name in names), num_patches=4)
+            blank = ImageTokenizer(sizes)
         found = weights_of(blank, [file.path for file in files], LAYOUTS[form])
         assert released is not None or found.keys() == wanted.keys()
         assert all(torch.equal(found[name], weight) for name, weight in wanted.items())
@@ -274,7 +273,7 @@ def test_without_a_drafter_vanilla_and_sjd_run(llamagen_model: Path) -> None:
 
 def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> None:
     drafter = Drafter(DRAFTER).requires_grad_(False).eval()
-    checkpoints.save_drafter(tmp_path / "mine", drafter)
+    save_drafter(tmp_path / "mine", drafter)
 
     def loaded(name: str) -> Pipeline:
         words = {"device": "cpu", "dtype": "float32", "folder": llamagen_model}
@@ -287,7 +286,7 @@ def test_a_drafter_trained_here_runs(llamagen_model: Path, tmp_path: Path) -> No
     made = given.generate(PROMPT, "eagle1")
     assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
     assert made.tokens == given.generate(PROMPT, "vanilla").tokens
-    checkpoints.save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
+    save_drafter(tmp_path / "other", Drafter(replace(DRAFTER, vocab=32)))
     with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another"):
         loaded("other")
     with pytest.raises(ValueError, match=r"drafter must be a folder with pytorch_model.bin or"):

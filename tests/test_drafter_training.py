@@ -20,10 +20,11 @@ from tiny import ran, trained
 
 from examples.train_drafter import drafter
 from examples.train_drafter.own import encode_prompts, sample_batch
+from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.checkpoints import load_text
+from lantern_demo.models.checkpoints import load_part
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import model_info
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -66,14 +67,14 @@ def test_a_published_model_gets_another_drafter(llamagen_model: Path, tmp_path: 
 def test_a_batch_of_prompts_is_read_like_each_alone(text_model: Path) -> None:
     """States of teacher forcing, and greedy pictures."""
     target, _, _ = networks_of_text()
-    reader = load_text(model_info(TEXT_ID), torch.device("cpu"), text_model)
+    reader = load_part("text", model_info(TEXT_ID), torch.device("cpu"), folder=text_model)
     prompts = ["a red lantern", "a red lantern at the lake at dusk", "the lake"]
     sampling = Sampling(temperature=1e-3, cfg_scale=5.0)  # all but greedy
     together = encode_prompts(reader, prompts, torch.device("cpu"))
     drawn = sample_batch(target, *together, sampling, 1)
     condition = target.condition(*together, True)
     with torch.no_grad():
-        states = target.train_hidden(drawn.repeat(2, 1), condition.features, condition.mask)
+        states = train_hidden(target, drawn.repeat(2, 1), condition.features, condition.mask)
     for i, prompt in enumerate(prompts):
         alone = target.condition(*encode_prompts(reader, [prompt], torch.device("cpu")), True)
         knobs = {"method": METHODS["vanilla"], "sampling": sampling}
@@ -99,15 +100,15 @@ DRAFTERS = {
 def test_training_passes_are_what_drafting_does(name: str) -> None:
     """The stable pass over a picture, and a chain of two nodes after every slot."""
     drafter, generator = DRAFTERS[name](), torch.Generator().manual_seed(4)
-    c, lead = drafter.config, drafter.lead
+    c, lead = drafter.config, drafter.config.prefix - 1
     hidden = torch.randn(2, lead + 6, c.dim * (1 + len(c.feature_layers)), generator=generator)
     tokens = torch.randint(c.vocab, (lead + 6,), generator=generator)
     tokens[:lead] = 0
-    outputs = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
+    outputs = train_passes(drafter, tokens.expand(2, -1), hidden, 3)
     # attention without the fused kernel
     with patch("torch.compiler.is_compiling", return_value=True):
         for ours, compiled in zip(
-            outputs, drafter.train_passes(tokens.expand(2, -1), hidden, 3), strict=True
+            outputs, train_passes(drafter, tokens.expand(2, -1), hidden, 3), strict=True
         ):
             close(ours[:, 2:], compiled[:, 2:])
     for committed in range(1, 5):  # picture's slots that are stable when the chain is drafted

@@ -25,6 +25,7 @@ from small_models import (
 from tiny import trained, write_tiny_model
 from torch import Tensor
 
+from examples.make_bundled_model.folder import save
 from examples.train_drafter import drafter as trainer
 from examples.train_drafter import run
 from lantern_demo import load
@@ -107,7 +108,7 @@ def folder(tmp_path: Path) -> Path:
     networks.drafter = strong(
         Drafter(DrafterConfig(**{**vars(networks.drafter.config), "feature_layers": (1, 2)}))
     )
-    bundled.save(tmp_path / "feature_layers", networks, torch.float32)
+    save(tmp_path / "feature_layers", networks, torch.float32)
     return tmp_path / "feature_layers"
 
 

@@ -116,7 +116,7 @@ def test_a_part_may_lie_in_any_sub_folder_but_no_deeper(text_model: Path, tmp_pa
     (folder / "encoders" / "flan-t5-xl").rename(folder / "encoders" / "deep" / "flan-t5-xl")
     places = ("text", "flan-t5-xl", "*/flan-t5-xl")
     files = re.escape(", ".join(f"{place}/model*.safetensors" for place in places))
-    says = f"mine lacks the text part of {TEXT_ID}: none of {files} is there. From the Hub: "
+    says = f"the folder mine holds no text of {TEXT_ID}: none of {files} is there. From the Hub: "
     with pytest.raises(CheckpointError, match=says):
         load(TEXT_ID, device="cpu", folder=folder)
 

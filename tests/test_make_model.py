@@ -18,6 +18,7 @@ from examples.make_bundled_model.scenes import Renderer, sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, vocabulary
 from examples.quality.classifier import load_classifier
+from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.scenes import ATTRIBUTES, MOST_THINGS, OF_LANTERNS, THINGS
@@ -149,12 +150,12 @@ def test_a_target_grown_by_nothing_computes_the_same_without_a_block_it_does_not
     features = torch.nn.functional.pad(encoded.features, (0, 0, missing, 0))
     mask = torch.nn.functional.pad(encoded.mask, (missing, 0))
     tokens = torch.randint(2048, (1, 255), generator=torch.Generator().manual_seed(0))
-    old = before.target.train_hidden(tokens, encoded.features, encoded.mask)[:, -256:]
-    new = same.train_hidden(tokens, features, mask)[:, -256:]
+    old = train_hidden(before.target, tokens, encoded.features, encoded.mask)[:, -256:]
+    new = train_hidden(same, tokens, features, mask)[:, -256:]
     torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
     with left_out(same, 1):
         assert len(same.layers) == layers - 1
-        assert (same.train_hidden(tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
+        assert (train_hidden(same, tokens, features, mask)[:, -256:] - new).abs().max() > 0.1
     assert len(same.layers) == layers
 
 

@@ -32,8 +32,8 @@ from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.models.anole import FIRST, Anole
-from lantern_demo.models.llama import Condition, PaddedCache
+from lantern_demo.models.anole import FIRST, Anole, PaddedCache
+from lantern_demo.models.llama import Condition
 
 CASES = cases("anole")
 

@@ -23,16 +23,16 @@ from released import (
     same_neighbours,
     with_32_groups,
 )
+from tiny import vq_config
 from torch import Tensor
 from transformers import ChameleonVQVAE, ChameleonVQVAEConfig
 
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.registry import TokenizerSizes
 from lantern_demo.models.tensors import fill
 from lantern_demo.models.text import clean
-from lantern_demo.models.tokenizer import ImageTokenizer, blank_tokenizer
+from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 from lantern_demo.settings.trees import STATIC_TREES
 
 
@@ -119,7 +119,7 @@ def test_tokens_to_pixels(case: Golden) -> None:
     model, golden = tokenizer_of(case), case.tensors
     vectors = looked_up(model, golden["codes"], golden["quantized_of_codes"])
     close(vectors, golden["quantized_of_codes"])
-    close(model.decode_raw(vectors), golden["decoded"])
+    close(model.vq.decoder(model.vq.post_quant_conv(vectors)), golden["decoded"])
     close(
         model.decode_latent(model.vectors(golden["codes"])),
         (golden["decoded"].clamp(-1, 1) + 1) / 2,
@@ -137,7 +137,7 @@ def test_pixels_to_tokens(case: Golden) -> None:
     assert ids.flatten().tolist() == golden["indices"].flatten().tolist()
     quant = looked_up(model, ids, golden["quant"])
     close(quant, golden["quant"])
-    close(model.decode_raw(quant), golden["decoded_of_quant"])
+    close(model.vq.decoder(model.vq.post_quant_conv(quant)), golden["decoded_of_quant"])
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
@@ -170,9 +170,6 @@ def test_tokenizer_of_chameleon(case: Golden) -> None:
 @torch.no_grad()
 def test_encoder_of_the_librarys_chameleon() -> None:
     """Sizes as published but narrower; the library reads pictures in [-1, 1]."""
-    sizes = TokenizerSizes(
-        channels=32, multipliers=(1, 2, 4), latent=24, dim=24, codebook=90, kind="chameleon"
-    )
     theirs = ChameleonVQVAE(
         ChameleonVQVAEConfig(
             base_channels=32,
@@ -191,7 +188,7 @@ def test_encoder_of_the_librarys_chameleon() -> None:
     theirs.quantize.embedding.weight.copy_(
         vectors[torch.randperm(len(vectors))[:90]] + 0.001 * torch.randn(90, 24)
     )
-    blank = blank_tokenizer(sizes, 8)
+    blank = ChameleonTokenizer(vq_config(32, (1, 2, 4), 2, 24, 24, 90, num_patches=8))
     state = {f"vq.{name}": w for name, w in theirs.state_dict().items()}
     rest = {
         name: torch.zeros(w.shape) for name, w in blank.state_dict().items() if name not in state

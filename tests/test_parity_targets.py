@@ -13,6 +13,7 @@ from released import Golden, cases, close, lantern_target, llamagen, parts_like
 from runs import decode
 from torch import Tensor
 
+from examples.train_drafter.teaching import train_hidden
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models.llama import Condition
@@ -65,8 +66,8 @@ def test_training_pass(case: Golden) -> None:
     model, golden = llamagen(case), case.tensors
     for row in range(len(golden["cond"])):
         condition = condition_of(case, row)
-        hidden = model.train_hidden(
-            golden["tf_tokens"][row, :-1].expand(2, -1), condition.features, condition.mask
+        hidden = train_hidden(
+            model, golden["tf_tokens"][row, :-1].expand(2, -1), condition.features, condition.mask
         )
         close(
             model.head(hidden[:, model.config.prefix - 1 :]),

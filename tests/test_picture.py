@@ -12,6 +12,7 @@ from tiny import vq_config, write_tiny_model
 from torch import Tensor
 from transformers import JanusVQVAEConfig
 
+from examples.make_bundled_model.folder import save
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
@@ -72,7 +73,7 @@ def test_a_model_folder_keeps_it(tmp_path: Path) -> None:
     assert torch.equal(plain.draw(tokens), plain.tokenizer.decode(tokens))
     assert found.picture is not None
     assert torch.equal(found.draw(tokens), found.picture(found.tokenizer.vectors(tokens)))
-    bundled.save(tmp_path / "again", found, torch.float32)
+    save(tmp_path / "again", found, torch.float32)
     assert torch.equal(bundled.load(tmp_path / "again", CPU).draw(tokens), found.draw(tokens))
     assert load(folder).info.image_size == 64
 

@@ -227,9 +227,7 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert device.pick_threads(None, cpu, small=True).reason == "as OMP_NUM_THREADS says"
     for wrong in ("7500m", "0", "all"):
         monkeypatch.setenv("OMP_NUM_THREADS", wrong)
-        found = device.pick_threads(None, cpu, small=True)
-        assert found.count == 1
-        assert found.reason.endswith(f"; OMP_NUM_THREADS={wrong} is no number of threads")
+        assert device.pick_threads(None, cpu, small=True).reason.startswith("a small model")
     monkeypatch.setenv("LANTERN_THREADS", "3")
     assert device.pick_threads(None, cpu, small=True) == device.Threads(
         3, "as LANTERN_THREADS says"

@@ -18,7 +18,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.step import Steps
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import blank_network, joined_runners
-from lantern_demo.models.registry import REGISTRY, NetworkSizes
+from lantern_demo.models.registry import REGISTRY, Sizes
 from lantern_demo.settings.settings import Settings, choice_of
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -94,7 +94,7 @@ META = torch.device("meta")
 SETTINGS: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"cfg_scale": 1.0, "top_p": 0.9}]
 
 
-def placed(sizes: NetworkSizes) -> Any:
+def placed(sizes: Sizes) -> Any:
     """A network in bfloat16 on the meta device, its rotary table in float32."""
     part = blank_network(sizes).bfloat16().requires_grad_(False)
     part.rope = torch.empty_like(part.rope, dtype=torch.float32, device=META)

@@ -18,7 +18,7 @@ from lantern_demo.decoding.sampling import Sampling, guide, warp
 from lantern_demo.decoding.step import Steps
 from lantern_demo.decoding.verify import SharedNoiseVerifier
 from lantern_demo.decoding.window import Window, WindowProposer
-from lantern_demo.models.llama import PaddedCache
+from lantern_demo.models.anole import PaddedCache
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.pipeline import Pipeline
 

@@ -13,13 +13,14 @@ from tables import chi_square_p
 from tiny import log_of, trained
 from torch import Tensor, nn
 
+from examples.make_bundled_model.networks import small_t5, word_tokenizer
 from examples.make_bundled_model.world import vocabulary
 from examples.train_drafter import drafter, run
 from examples.train_drafter.own import encode_prompts, sample_batch
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.registry import LlamaGenConfig
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.text import TextEncoder
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])

@@ -19,11 +19,13 @@ import torch
 from space import free_port
 from transformers import JanusVQVAEConfig
 
+from examples.make_bundled_model.folder import save
+from examples.make_bundled_model.networks import small_t5, word_tokenizer
 from examples.make_bundled_model.world import vocabulary
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.text import TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def vq_config(
     codebook: int,
     **more: int,
 ) -> JanusVQVAEConfig:
-    """The configuration of an image tokenizer of these sizes, in the order of `TokenizerSizes`."""
+    """The configuration of an image tokenizer of these sizes."""
     return JanusVQVAEConfig(
         base_channels=channels,
         channel_multiplier=list(multipliers),
@@ -88,7 +90,7 @@ def write_tiny_model(
         networks.picture = PictureDecoder(
             JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2})
         )
-    bundled.save(folder, networks, torch.float32)
+    save(folder, networks, torch.float32)
     return folder
 
 

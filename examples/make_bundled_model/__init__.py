@@ -16,6 +16,7 @@ They are:
 
 and use:
 
+    folder     Writes model folders.
     world      Captions of scenes.
     scenes     Samples and draws scenes.
     landscape  Draws what is behind: lake, hills or plain, and sky.

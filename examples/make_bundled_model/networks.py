@@ -22,18 +22,51 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordLevel
 from torch import Tensor, nn
+from transformers import T5Config
 
+from examples.make_bundled_model.folder import save, save_part
 from examples.make_bundled_model.world import LONGEST, vocabulary
 from examples.quality.classifier import AttributeClassifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, model_info
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.text import END, PAD, UNKNOWN, TextEncoder
 from lantern_demo.scenes import ATTRIBUTES
 
 BUNDLED = Path(__file__).resolve().parents[2] / "lantern_demo" / "bundled" / "lantern-scenes"
 PREFIX = LONGEST + 1  # positions of a caption: its words and an end mark
+
+
+def word_tokenizer(words: list[str]) -> Tokenizer:
+    """Return a vocabulary of whole words; any other word is unknown.
+
+    Text is put in lower case, and split at white space and punctuation.
+    """
+    vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
+    """Return the configuration of the bundled text encoder."""
+    return T5Config(
+        vocab_size=vocabulary,
+        d_model=width,
+        d_kv=64,
+        num_heads=width // 64,
+        d_ff=2 * width,
+        num_layers=layers,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
+        use_cache=False,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
 
 
 class Model(nn.Module):
@@ -65,7 +98,7 @@ class Model(nn.Module):
                 feature_layers=taps,
             )
         )
-        self.drafter.learn_from(self.target)
+        self.drafter.embed_tokens.weight.data.copy_(self.target.embed_tokens.weight)
         self.classifier = AttributeClassifier(ATTRIBUTES)
         self.words_head = nn.Linear(sizes.dim, sizes.vocab)
         self.names_head = nn.Linear(sizes.dim, len(ATTRIBUTES["thing"]))
@@ -182,8 +215,8 @@ def main() -> None:
     facts = json.loads((args.run / "facts.json").read_text(encoding="utf-8"))
     model = Model(facts["layers"], facts["ffn"], args.begin)
     read(args.run, model)
-    bundled.save(args.out, assemble(model, facts), eight_bits=True)
-    bundled.save_part(args.out / "classifier", model.classifier, torch.float16)
+    save(args.out, assemble(model, facts), eight_bits=True)
+    save_part(args.out / "classifier", model.classifier, torch.float16)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from examples.make_bundled_model import emoji
+from examples.make_bundled_model.folder import save
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, Model, assemble, left_out, read
 from examples.make_bundled_model.scenes import (
     HELD_OUT,
@@ -48,10 +49,10 @@ from examples.make_bundled_model.scenes import (
 from examples.make_bundled_model.world import PAD, Captions
 from examples.train_drafter.own import sample_batch
 from examples.train_drafter.run import cast, multiplies_bfloat16
+from examples.train_drafter.teaching import train_hidden, train_passes
 from lantern_demo.bench.report import parser_of
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.disk_cache import replacing
-from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import END
 
@@ -374,7 +375,7 @@ def target_states(
     """Return hidden states [B, N, (1 + F) H] of tokens, with the caption hidden where `drop`."""
     features, mask = model.text(*said)
     features = torch.where(drop[:, None, None], target.no_caption().to(features.dtype), features)
-    return target.train_hidden(seen[:, :-1], features, mask)[:, PREFIX - 1 :]
+    return train_hidden(target, seen[:, :-1], features, mask)[:, PREFIX - 1 :]
 
 
 def train_target(run: Run, world: World, scenes: Scenes, held: Scenes) -> None:
@@ -459,8 +460,11 @@ def distil_guidance(run: Run, world: World, scenes: Scenes, held: Scenes) -> Non
         with cast(device), torch.no_grad():
             features, mask = reader(*said)
             nothing = teacher.no_caption().to(features.dtype).expand_as(features)
-            both = teacher.train_hidden(
-                seen[:, :-1].repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1)
+            both = train_hidden(
+                teacher,
+                seen[:, :-1].repeat(2, 1),
+                torch.cat((features, nothing)),
+                mask.repeat(2, 1),
             )
             cond, uncond = teacher.lm_head(both[:, PREFIX - 1 :]).float().chunk(2)
             wanted = torch.where(
@@ -514,7 +518,7 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
     target, drafter = model.target.requires_grad_(False), model.drafter
     model.text.requires_grad_(False)
     target.feature_layers = drafter.config.feature_layers
-    dim, lead = target.config.dim, drafter.lead
+    dim, lead = target.config.dim, drafter.config.prefix - 1
 
     def overlaps(rows: Tensor, noise: float, seed: int) -> list[tuple[Tensor, Tensor]]:
         """Return loss and overlap sum(min(p, q)) at each depth."""
@@ -522,14 +526,14 @@ def train_drafter(run: Run, world: World, own: Scenes) -> None:
         with cast(device):
             with torch.no_grad():
                 features, mask = model.text(*world.said(chosen, seed))
-                hidden = target.train_hidden(tokens, features, mask)[
+                hidden = train_hidden(target, tokens, features, mask)[
                     :, -(lead + 1 + tokens.shape[1]) :
                 ].float()
                 final = hidden[..., :dim]
                 probs = target.lm_head(final[:, lead + 1 : -1]).float().softmax(-1)
             shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
             inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
-            outputs = drafter.train_passes(F.pad(tokens, (lead, 0)), inputs, len(PASSES))
+            outputs = train_passes(drafter, F.pad(tokens, (lead, 0)), inputs, len(PASSES))
             found = []
             for t, output in enumerate(outputs):
                 guess = target.lm_head(output[:, lead + t : -1]).float().log_softmax(-1)
@@ -603,7 +607,7 @@ def race(run: Run, world: World) -> None:
 
     assert run.model is not None
     folder = run.args.out / "model"
-    bundled.save(folder, assemble(run.model, run.facts))
+    save(folder, assemble(run.model, run.facts))
     pipe = load(folder, str(run.device))
     shutil.rmtree(folder)
     scenes = sample(100, HELD_OUT - 1).attributes()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from examples.train_drafter.own import encode_prompts
+from examples.train_drafter.teaching import train_hidden
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import PromptEncoder
@@ -47,8 +48,8 @@ def nll(
         features = condition.features.to(target.lm_head.weight.dtype)
         ids = tokens[rows].to(device).long()
         # The last token predicts nothing.
-        hidden = target.train_hidden(
-            ids[:, :-1].repeat(2 if guided else 1, 1), features, condition.mask
+        hidden = train_hidden(
+            target, ids[:, :-1].repeat(2 if guided else 1, 1), features, condition.mask
         )[:, config.prefix - 1 :]
         for columns in torch.arange(config.tokens).split(max(1, POSITIONS // len(hidden))):
             logits = target.head(hidden[:, columns])

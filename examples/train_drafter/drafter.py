@@ -6,7 +6,7 @@ The loss is the total variation to the target's distribution: a sampled draft is
 chance of one minus that value. With smaller weights it adds the terms of EAGLE and LANTERN:
 cross-entropy to the distribution through the target's frozen head, and SmoothL1 to its next final
 state, with noise on the states. The distribution is the guided one, as in decoding. The drafter
-also learns from its own outputs, as in deep nodes of a draft tree (`Drafter.train_passes`). With
+also learns from its own outputs, as in deep nodes of a draft tree (`teaching.train_passes`). With
 --guided the drafter works on guided states, one row instead of two. With --feature-layers it also
 reads some blocks of the target: see `registry.DrafterConfig`. Of published models it trains
 LlamaGen's.
@@ -34,17 +34,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor
 
 from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.world import Captions, vocabulary
 from examples.train_drafter import run
 from examples.train_drafter.own import OwnPictures, encode_prompts
-from examples.train_drafter.teaching import Teacher, drafter_sizes
+from examples.train_drafter.teaching import drafter_sizes, train_hidden, train_passes
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.families import network_of
-from lantern_demo.models.registry import REGISTRY, DrafterSizes, LlamaGenConfig, ModelInfo
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import REGISTRY, DrafterConfig, LlamaGenConfig, ModelInfo
 from lantern_demo.paths import user_path
 from lantern_demo.settings.settings import Settings
 from lantern_demo.shutdown import stoppable
@@ -103,8 +104,8 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
         raise ValueError(f"--target must be a LlamaGen, got {info.id}")
     drafter_sizes(sizes, sizes.ffn, args.guided, args.feature_layers)
     choices = read_captions(info, args.captions)
-    target: Any = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
-    encoder = checkpoints.load_text(info, opts.device, args.folder)
+    target = checkpoints.load_part("target", info, opts.device, folder=args.folder)
+    encoder = checkpoints.load_part("text", info, opts.device, folder=args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale)
 
     def prompts(number: int, rng: random.Random) -> list[str]:
@@ -150,9 +151,10 @@ class Lesson:
         self.rows = own.rows
         self.held_out = own.shard("held-out")  # never trained on
         # the slot of image token 0, whose output stands for image token 1
-        self.first = drafter.lead
+        self.first = drafter.config.prefix - 1
         self.cast = run.cast(opts.device)
-        parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
+        self.drafter = drafter
+        parts: list[Any] = [self.score, train_passes, train_hidden]
         self.judge, self.passes, self.forward = [
             torch.compile(part) if opts.compile else part for part in parts
         ]
@@ -167,7 +169,7 @@ class Lesson:
                 *encode_prompts(self.own.encoder, captions, self.opts.device), self.rows == 2
             )
             ids = tokens.long().to(self.opts.device).repeat(self.rows, 1)
-            hidden = self.forward(ids, condition.features, condition.mask)
+            hidden = self.forward(self.target, ids, condition.features, condition.mask)
             return hidden[:, -(self.first + 1 + tokens.shape[1]) :]
 
     def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
@@ -202,7 +204,7 @@ class Lesson:
         # the token at position i + 1, for slot i
         following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)
         with self.cast:
-            outputs = self.passes(following, inputs, PASSES)
+            outputs = self.passes(self.drafter, following, inputs, PASSES)
             with torch.no_grad():
                 probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
             # Pass t is valid from slot first + t on, and the last slot has no state to imitate.
@@ -292,12 +294,14 @@ def command_line() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
+def begin(
+    sizes: DrafterConfig, target: LlamaGen, opts: run.Options, start_from: Path | None
+) -> Any:
     """Return the drafter of a run, new or from a model folder.
 
     End the program with a sentence if an existing run or drafter has other sizes.
     """
-    drafter: Any = network_of(sizes).to(opts.device)
+    drafter: Any = Drafter(sizes).to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
     # Feature layers may be new, or others than before if they are as many.
     if before is not None and (
@@ -312,7 +316,7 @@ def begin(sizes: DrafterSizes, target: Teacher, opts: run.Options, start_from: P
         raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
     told.write_text(json.dumps(asdict(sizes)) + "\n", encoding="utf-8")
     if before is None:
-        drafter.learn_from(target)
+        drafter.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
     else:
         drafter.load_state_dict(drafter.state_dict() | before.state_dict())
     return drafter
@@ -343,6 +347,18 @@ def set_up(args: argparse.Namespace) -> tuple[Any, Lesson, ModelInfo | None]:
     return drafter, lesson, published
 
 
+def save_drafter(folder: Path, drafter: Drafter) -> None:
+    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text(
+        json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8"
+    )
+
+
 def main() -> None:
     args = command_line()
     try:
@@ -352,7 +368,7 @@ def main() -> None:
     run.train(drafter, lesson.opts, lesson.batch_loss, lesson.validate)
     if published and lesson.opts.rank == 0:
         folder = lesson.opts.out / "drafter"
-        checkpoints.save_drafter(folder, drafter)
+        save_drafter(folder, drafter)
         print(f"Load it with load({published.id!r}, drafter={str(folder)!r}).")
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from examples.train_drafter.teaching import Teacher
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
 from lantern_demo.disk_cache import replacing
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 
 PART = 8  # pictures whose states are computed at a time
@@ -36,7 +36,7 @@ class OwnPictures:
 
     folder: Path
     rank: int
-    target: Teacher
+    target: LlamaGen
     encoder: PromptEncoder
     prompts: Callable[[int, random.Random], list[str]]  # words so many prompts
     pictures: int
@@ -138,7 +138,7 @@ def encode_prompts(
 
 @torch.inference_mode()
 def sample_batch(
-    target: Teacher, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int
+    target: LlamaGen, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int
 ) -> Tensor:
     """Draw one picture per prompt. Return token ids [B, N] int64 on the CPU.
 

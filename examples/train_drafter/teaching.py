@@ -1,32 +1,16 @@
-"""What a training of a drafter needs of its target, and the sizes of the drafter."""
+"""The sizes of a drafter, and the passes over whole pictures that training makes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.decoding import interfaces
-from lantern_demo.models.llama import Condition
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
-
-
-class Teacher(interfaces.Target, Protocol):
-    """A target whose states a drafter learns."""
-
-    config: Any
-    rope: Tensor
-    # blocks whose outputs the hidden states carry for the drafter
-    feature_layers: tuple[int, ...]
-
-    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """Return the rows of B prompts, conditional ones first."""
-
-    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 +
-        F) H].
-        """
+from lantern_demo.models.llama import Condition, prefix_mask, rotations
+from lantern_demo.models.llamagen import Drafter, LlamaGen
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, check_feature_layers
 
 
 def drafter_sizes(
@@ -47,5 +31,69 @@ def drafter_sizes(
         guided=guided,
         feature_layers=tuple(feature_layers),
     )
-    made.check_feature_layers(target.layers)
+    check_feature_layers(feature_layers, target.layers)
     return made
+
+
+def train_hidden(target: LlamaGen, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+    """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + F)
+    H].
+
+    The state that predicts token j is at T - 1 + j. Positions count from a row's first one, padded
+    or not: attention depends on their differences alone.
+    """
+    prefix = target.read(Condition(features, mask))
+    x = torch.cat((prefix, target.embed(tokens).type_as(prefix)), 1)
+    n, t = x.shape[1], prefix.shape[1]
+    seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+    if mask is not None:
+        seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
+        dtype = target.norm.weight.dtype
+        seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, target.padding, dtype)
+    stores = [unstored] * len(target.layers)
+    return target.run(x, rotations(target.rope[None, :n]), seen, stores)
+
+
+def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
+    """A `llama.Store` that keeps nothing: a pass attends to its own keys and values."""
+    k, v = kv.transpose(1, 3).unbind(2)
+    return k, v
+
+
+def train_passes(drafter: Drafter, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+    """Run teacher forcing with the inputs of drafting.
+
+    tokens [B, S] has the token after each slot's state, 0 in front of the picture. hidden is [B, S,
+    (1 + F) H]. Each output is [B, S, H], and its row i imitates the final state at position i + 1.
+
+    Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1
+    one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to
+    its t - 1 ancestors and to itself. Its first t slots have no such ancestors and are invalid.
+    """
+    embedded = drafter.embed(tokens).type_as(hidden)
+    rotation = rotations(drafter.rope[None, : tokens.shape[1]])
+    slot = torch.arange(hidden.shape[1], device=hidden.device)
+    back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
+    keys: list[Tensor] = []
+    values: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for t in range(passes):
+        before = hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1]
+        x = drafter.fuse(embedded, before)
+        rotated = drafter.layer.self_attn.rotated(drafter.layer.norm_before(x), rotation)
+        q, k, v = rotated.transpose(1, 3).unbind(2)
+        keys.append(k)
+        values.append(v)
+        seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
+        attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
+        outputs.append(drafter.layer.finish(x, attended.transpose(1, 2).flatten(2)))
+    return outputs
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Attend with queries q over keys k and values v -> [R, heads, n, d]; mask: True is visible."""
+    if q.device.type == "cpu" and torch.compiler.is_compiling():
+        # The backward pass of the fused kernel takes three times as long on a CPU.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        return scores.masked_fill(~mask, -torch.inf).softmax(-1).to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -20,25 +20,23 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llama import (
+    BEYOND,
     Attention,
     Condition,
-    Layer,
-    PaddedCache,
-    SequenceDrafter,
-    SequenceTarget,
-    Stored,
-    wide,
+    Decoder,
+    DecoderDrafter,
+    DecoderTarget,
+    angles,
 )
 from lantern_demo.models.registry import AnoleConfig, AnoleDrafterConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
     Shapes,
-    check_config,
-    eps_and_theta,
-    read_config,
     read_tokenizer_file,
     renaming,
 )
@@ -89,22 +87,57 @@ class AnoleAttention(Attention):
         return torch.cat((both, qkv[:, :, 2:]), 2)
 
 
-class AnoleLayer(Layer):
-    attention = AnoleAttention
+class PaddedCache(KVCache):
+    """A cache whose rows may be padded on the left.
+
+    Row r's token in slot s stands at position s - shift[r].
+    """
+
+    def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:
+        super().__init__(layers, rows, *sizes, **where)
+        self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
+
+    def start(self, length: int, real: Tensor | None = None) -> None:
+        super().start(length, real)
+        self.shift.zero_()
+        if real is not None:
+            self.shift.copy_((~real).sum(1))
+
+    def positions(self, slots: Tensor) -> Tensor:
+        """Map slot numbers [n] to positions [R, n] int64; padding is at 0."""
+        return (slots - self.shift[:, None]).clamp(min=0)
 
 
-class Anole(SequenceTarget):
-    """The target: implements `decoding.interfaces.Target`.
+class AnoleDecoder(Decoder):
+    """What target and drafter share: slot i stands at position i of its row.
 
     Tokens are codebook indices, 0 to vocab - 1.
+    """
+
+    attention = AnoleAttention
+    cache_type = PaddedCache
+
+    def rope_table(self) -> Tensor:
+        c = self.config
+        return angles(c.prefix + c.tokens + BEYOND, c.head_dim, c.rope_base)
+
+    def places(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        return cache.positions(positions)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens + FIRST)
+
+
+class Anole(AnoleDecoder, DecoderTarget):
+    """The target: implements `decoding.interfaces.Target`.
+
+    Its head has the image tokens' rows of the published one.
     """
 
     config: AnoleConfig
 
     def __init__(self, config: AnoleConfig) -> None:
-        super().__init__(config, AnoleLayer)
-        # the image tokens' rows of the published one
-        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
+        super().__init__(config, config.embeddings)
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """Map a prompt's ids [1, T] int64, its marks included, to its rows [R, T] and their mask.
@@ -119,18 +152,13 @@ class Anole(SequenceTarget):
         real[1, :-2] = False
         return Condition(torch.cat((ids, nothing)), real)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """As `SequenceTarget.embed`: image tokens are words of the vocabulary."""
-        return self.embed_tokens(tokens + FIRST)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return wide(self.lm_head, hidden)
+    def read(self, condition: Condition) -> Tensor:
+        return self.embed_tokens(condition.features.to(self.rope.device))
 
 
-class AnoleDrafter(SequenceDrafter):
+class AnoleDrafter(AnoleDecoder, DecoderDrafter):
     """LANTERN's drafter; implements `decoding.interfaces.Drafter`.
 
-    It is one layer of its target's kind over pairs of a token and the hidden state before it.
     Unlike LlamaGen's drafter it has a norm before its attention, reads the prompt's own tokens, and
     leaves padding out. As in its target, the two rows turn by different angles (jadohu/LANTERN,
     models/drafters/cnets_anole.py).
@@ -139,15 +167,7 @@ class AnoleDrafter(SequenceDrafter):
     config: AnoleDrafterConfig
 
     def __init__(self, config: AnoleDrafterConfig) -> None:
-        super().__init__(config, AnoleLayer)
-        self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
-        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens + FIRST)
-
-    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        return self.fc(torch.cat((embedded, before), -1))
+        super().__init__(config, config.embeddings)
 
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition
@@ -156,12 +176,10 @@ class AnoleDrafter(SequenceDrafter):
         ids = condition.features.to(token.device)
         n = ids.shape[1]
         cache.start(n, condition.mask)
-        following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         slots = torch.arange(n, device=ids.device)
-        store = Stored(cache, 0, slots, n)
-        rotation = self.rotation_at(slots, cache)
-        mask = cache.bias(None, n)
-        self.run(self.embed_tokens(following), hidden, rotation, mask, store, 1)
+        # words of the prompt, counted as `embed` counts
+        following = torch.cat((ids[:, 1:] - FIRST, token.expand(len(ids), 1)), 1)
+        self.forward(Pass(following, slots, slots, None), hidden, cache)
 
 
 # -- prompts: tokens of its vocabulary between two marks, without a template
@@ -191,7 +209,7 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     return tokenizer
 
 
-def prompt_reader(target: AnoleConfig, located: Located, _: torch.device) -> PromptIds:
+def prompt_reader(target: AnoleConfig, located: Located) -> PromptIds:
     """Return the reader of a target's prompts, from its published tokenizer.json.
 
     The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text,
@@ -233,14 +251,3 @@ LAYOUTS = {
     # alone: names of others beside them are unknown.
     "chameleon-vq": Layout(_chameleon_name, re.compile(rf"(?!({_VQ_PARTS})\.).*")),
 }
-
-
-def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its config.json sets.
-
-    Raise CheckpointError for another model's.
-    """
-    path = located.beside("config.json")
-    said = read_config(path)
-    check_config(path, said, sizes.heads, vocab_size=sizes.embeddings, swin_norm=False)
-    return eps_and_theta(said, sizes)

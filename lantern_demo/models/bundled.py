@@ -1,4 +1,4 @@
-"""Read and write a model folder, the bundled model's format.
+"""Read a model folder, the bundled model's format.
 
 It has config.json, sharded safetensors of its networks (a folder each) and words.json, the words of
 its text encoder. There are four networks, and a fifth in a folder with a picture decoder; otherwise
@@ -8,36 +8,31 @@ the image tokenizer draws the pictures.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import save_torch_state_dict
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
 
 from lantern_demo.models.llamagen import LAYOUTS, Drafter, LlamaGen
-from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
+from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig, check_drafter
 from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
     Layout,
     Network,
-    check_fetched,
-    in_eight_bits,
     load_weights,
-    published_tensors,
     read_config,
+    reading,
 )
 from lantern_demo.models.text import TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer, PictureDecoder
 
 PALETTE = "palette"  # a file of a model folder, which may be absent: the mean colours of its tokens
-SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 # folders of weights in a model folder; picture may be absent
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")
 DECODERS = ("target", "drafter")
@@ -89,58 +84,9 @@ class Networks:
         return {name: part for name, part in found.items() if part is not None}
 
 
-def save(
-    folder: Path,
-    networks: Networks,
-    dtype: torch.dtype = torch.float16,
-    eight_bits: bool = False,
-) -> None:
-    """Write a model folder; tensors are stored in `dtype`, the target's matrices maybe in 8 bits.
-
-    Raise ValueError when there is no drafter.
-    """
-    if networks.drafter is None:
-        raise ValueError("a model folder has a drafter; these networks lack one")
-    folder.mkdir(parents=True, exist_ok=True)
-    vq = networks.tokenizer.vq.config
-    config = {
-        "target": asdict(networks.target.config),
-        "drafter": asdict(networks.drafter.config),
-        "text": {**networks.text.encoder.config.to_diff_dict(), "length": networks.text.length},
-        "tokenizer": vq.to_diff_dict(),
-        "trained": networks.trained,
-    }
-    if networks.trees:
-        config["trees"] = networks.trees
-    if networks.preset:
-        config["preset"] = networks.preset
-    if networks.picture is not None:
-        config["picture"] = networks.picture.config.to_diff_dict()
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    networks.text.tokenizer.save(str(folder / "words.json"))
-    if networks.palette is not None:
-        save_file({PALETTE: networks.palette}, folder / f"{PALETTE}.safetensors")
-    for name, part in networks.parts().items():
-        save_part(folder / name, part, dtype, eight_bits and name == "target")
-
-
 def layout_of(part: nn.Module) -> Layout:
     """Return the names of a network's tensors in a model folder: a target has LlamaGen's."""
     return LAYOUTS["llamagen"] if isinstance(part, LlamaGen) else AS_PUBLISHED
-
-
-def save_part(folder: Path, part: nn.Module, dtype: torch.dtype, eight_bits: bool = False) -> None:
-    """Write one network's tensors to a folder, and replace its old ones."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.safetensors*"):
-        old.unlink()
-    # clones, so that a tied tensor is written under each of its names
-    state = {
-        name: (t.detach().to(dtype) if t.is_floating_point() else t).contiguous().clone()
-        for name, t in published_tensors(part, layout_of(part)).items()
-    }
-    state = in_eight_bits(state) if eight_bits else state
-    save_torch_state_dict(state, folder, max_shard_size=SHARD)
 
 
 def load_part(
@@ -160,7 +106,7 @@ def _check_fit(path: Path, networks: Networks) -> None:
     """Raise ValueError if parts of a model folder do not fit: they would fail in a run."""
     target = networks.target.config
     try:
-        networks.drafter.config.check_target(target)
+        check_drafter(networks.drafter.config, target)
     except ValueError as error:
         raise ValueError(f"{path}: its drafter {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
@@ -245,11 +191,8 @@ def _palette(folder: Path, codes: int) -> Tensor | None:
     path = folder / f"{PALETTE}.safetensors"
     if not path.exists():
         return None
-    check_fetched(path)
-    try:
+    with reading(path):
         colours = load_file(path)[PALETTE]
-    except (KeyError, OSError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read: {error!r}") from error
     if colours.shape != (codes, 3) or colours.dtype != torch.uint8:
         raise ValueError(
             f"{path} must hold {codes} colours as uint8 [{codes}, 3], got {list(colours.shape)}"

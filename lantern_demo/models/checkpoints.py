@@ -21,22 +21,18 @@ if __name__ == "__main__":
     stop_at_once()  # the imports below take seconds
 
 import argparse
-import json
 import logging
 import shutil
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
-from safetensors.torch import save_file
 
 from lantern_demo.models import families, hub
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import DTYPES, free_memory, pick_device, unused_gpu
-from lantern_demo.models.hub import Located, looked_for
+from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import (
     DRAFTER_FILES,
     REGISTRY,
@@ -47,7 +43,6 @@ from lantern_demo.models.registry import (
     model_info,
 )
 from lantern_demo.models.tensors import CheckpointError, load_weights
-from lantern_demo.models.text import PromptEncoder
 from lantern_demo.paths import user_path
 from lantern_demo.shutdown import stoppable
 
@@ -65,7 +60,7 @@ def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], i
     """Return the parts still to fetch before a published model loads here, and about their bytes.
 
     With a local folder only a text encoder that it lacks is fetched. Raise ValueError for a bad
-    LANTERN_REVISIONS.
+    LANTERN_REVISIONS, and CheckpointError when some of several files are missing.
     """
     published = info.published
     assert published is not None
@@ -80,13 +75,15 @@ def to_fetch(info: ModelInfo, folder: Path | None = None) -> tuple[list[Part], i
 
 
 def _files_here(part: Part, published: Published, folder: Path | None) -> tuple[Path, ...]:
-    """Return a part's weight files in a local folder or in the Hub's cache, or none."""
-    if folder is not None:
-        with suppress(CheckpointError):  # reading it says what is missing
-            found = hub.find(published, part, folder)
-            if found is not None:
-                return found.weights
-    return hub.cached(published.sources[part][0])
+    """Return the weight files that are here for a part, or none.
+
+    They are those of a local folder, where one is given, or else of the Hub's cache. A text encoder
+    may be in either.
+    """
+    found = None if folder is None else hub.find(published, part, folder)
+    if found is not None:
+        return found.weights
+    return hub.cached(published.sources[part][0]) if folder is None or part == "text" else ()
 
 
 def requirements_unmet(
@@ -177,9 +174,9 @@ def load(
 
     Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as
     in LANTERN (float16 on a GPU without bfloat16). On a CPU, weights in the published dtype stay in
-    the files, mapped into memory. `drafter` is a folder from `save_drafter` or LANTERN's training,
-    which replaces the published one. The log says why there is no drafter. Raise CheckpointError (a
-    ValueError) for files that cannot be fetched, read or used.
+    the files, mapped into memory. `drafter` is a folder of `examples/train_drafter` or of LANTERN's
+    training, which replaces the published drafter. The log says why there is no drafter. Raise
+    CheckpointError (a ValueError) for files that cannot be fetched, read or used.
     """
     published = info.published
     assert published is not None
@@ -187,15 +184,36 @@ def load(
         # said before the files are fetched and read, which takes minutes
         _LOG.warning("%s runs without a drafter: %s", info.id, missing)
     parts = locate(info, folder, drafter)
-    target = _network("target", published, parts["target"], device, dtype)
-    tokenizer = _network("tokenizer", published, parts["tokenizer"], device, torch.float32)
-    text = families.prompt_reader(published, parts["text"], device)
-    drafts = parts.get("drafter")
-    chosen = None if drafts is None else _network("drafter", published, drafts, device, dtype)
-    sources: dict[str, dict[str, Any]] = {
-        part: dict(located.facts) for part, located in parts.items()
-    }
-    return Networks(text, target, chosen, tokenizer, {}, sources)
+    made = {part: _read(part, published, files, device, dtype) for part, files in parts.items()}
+    sources: dict[str, dict[str, Any]] = {part: dict(files.facts) for part, files in parts.items()}
+    drafts = made.get("drafter")
+    return Networks(made["text"], made["target"], drafts, made["tokenizer"], {}, sources)
+
+
+def load_part(
+    part: Part,
+    info: ModelInfo,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+) -> Any:
+    """Load one part of a published model, to train a drafter. Raise CheckpointError as `load`."""
+    assert info.published is not None
+    located = _located(part, info, folder)
+    assert located is not None
+    return _read(part, info.published, located, device, dtype)
+
+
+def _read(
+    part: Part, published: Published, located: Located, device: torch.device, dtype: torch.dtype
+) -> Any:
+    """Read a network, or the prompt reader; `dtype` is that of target and drafter."""
+    if part == "text":
+        return families.prompt_reader(published, located, device)
+    network = families.expected(part, published, located)
+    layout = families.LAYOUTS[located.source.format]
+    number = torch.float32 if part == "tokenizer" else dtype
+    return load_weights(network, located.weights, layout, device, number)
 
 
 def files_folder(info: ModelInfo, folder: str | Path | None) -> Path | None:
@@ -240,7 +258,7 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
     found = hub.find(published, part, folder)
     if found is not None or part == "drafter":
         return found
-    lacking = f"{folder} lacks the {part} part of {info.id}: {looked_for(published, part)} is there"
+    lacking = _lacks(part, info, folder)
     if part != "text":
         raise CheckpointError(lacking)
     try:
@@ -249,57 +267,18 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
         raise CheckpointError(f"{lacking}. From the Hub: {error}") from error
 
 
-def _network(
-    part: Part,
-    published: Published,
-    located: Located,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Any:
-    """Read the network of any part but the text encoder."""
-    network = families.expected(part, published, located)
-    layout = families.LAYOUTS[located.source.format]
-    return load_weights(network, located.weights, layout, device, dtype)
-
-
-def load_target(
-    info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None
-) -> torch.nn.Module:
-    """Load a published model's frozen target, to train a drafter on.
-
-    Raise CheckpointError as `load` does.
-    """
+def _lacks(part: Part, info: ModelInfo, folder: Path) -> str:
+    """Say that a folder lacks a part. The sentence has no whole path: visitors read it."""
     assert info.published is not None
-    located = _located("target", info, folder)
-    assert located is not None
-    return _network("target", info.published, located, device, dtype)
-
-
-def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None) -> PromptEncoder:
-    """Read a published model's prompt reader alone. Raise CheckpointError as `load` does."""
-    assert info.published is not None
-    located = _located("text", info, folder)
-    assert located is not None
-    return families.prompt_reader(info.published, located, device)
+    looked = hub.looked_for(info.published, part)
+    return f"the folder {folder.resolve().name} holds no {part} of {info.id}: {looked} is there"
 
 
 # -- drafters
 
 
-def save_drafter(folder: Path, drafter: Any) -> None:
-    """Write a drafter as config.json, its configuration, and model.safetensors, its tensors."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()},
-        folder / "model.safetensors",
-    )
-    (folder / "config.json").write_text(
-        json.dumps(asdict(drafter.config), indent=1) + "\n", encoding="utf-8"
-    )
-
-
 def drafter_in(folder: Path) -> Located:
-    """Return the files of a drafter in a folder that `save_drafter` or LANTERN's training wrote.
+    """Return the files of a drafter, of `examples/train_drafter` or of LANTERN's training.
 
     Raise CheckpointError where there is none.
     """
@@ -312,12 +291,11 @@ def drafter_in(folder: Path) -> Located:
 
 
 def no_drafter(info: ModelInfo, folder: Path | None) -> str | None:
-    """Return why a model has no drafter, or None. The sentence has no path: visitors read it."""
+    """Return why a model has no drafter, or None."""
     published = info.published
     if published is None or folder is None or hub.find(published, "drafter", folder) is not None:
         return None
-    lacking = f"the folder {folder.resolve().name} holds no drafter of {info.id}"
-    return f"{lacking}: {looked_for(published, 'drafter')} is there"
+    return _lacks("drafter", info, folder)
 
 
 # -- the command
@@ -337,22 +315,19 @@ def check(
     number = families.dtype_of(info, dtype, chosen)
     fetched, left = to_fetch(info, folder)
     lines = [f"{info.id}: {info.title}"]
-    fits = True
+    lacking = False
     for part, sources in published.sources.items():
-        if folder is None or part in fetched:
-            lacking = "" if folder is None else f"{looked_for(published, part)} is in {folder}; "
-            source = sources[0]
-            what = f"{source.weights} of {source.repo}, revision {hub.revision_of(source)}"
-            state = "to download" if part in fetched else "downloaded"
-            lines.append(f"{part}: {lacking}{what}; {state}")
-            continue
-        try:
-            located = _located(part, info, folder)
-            where = located and ", ".join(map(str, located.weights))
-            lines.append(f"{part}: {where or no_drafter(info, folder)}")
-        except CheckpointError as error:
-            lines.append(f"{part}: {error}")
-            fits = False
+        source, files = sources[0], _files_here(part, published, folder)
+        if files:
+            state = ", ".join(map(str, files))
+        elif part in fetched:
+            revision = hub.revision_of(source)
+            state = f"{source.weights} of {source.repo}, revision {revision}; to download"
+        else:
+            assert folder is not None
+            state = _lacks(part, info, folder)
+            lacking = lacking or part != "drafter"
+        lines.append(f"{part}: {state}")
     lines += filter(None, [unused_gpu() if device == "auto" else None])
     if fetched:
         lines.append(f"To download: about {gib(left)}.")
@@ -362,7 +337,7 @@ def check(
         f"Not enough: {unmet}." if unmet else "It fits.",
         "Sizes are estimates, from the shapes of the tensors and the bytes of a number in a file.",
     ]
-    return lines, fits and not unmet
+    return lines, not lacking and not unmet
 
 
 def main() -> None:

@@ -14,16 +14,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llama import Attention, Layer
+from lantern_demo.models.llama import Attention, Layer, Store
 
-Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
+Matmul = Callable[[Tensor], Tensor]  # x [..., D] float32 -> [..., O] float32
 
 KINDS = {
     "plain": "float32 products",
@@ -31,15 +29,18 @@ KINDS = {
     "half": "float32 products, float16 weights (FBGEMM)",
 }
 FEW = 4  # rows of a matmul
-SMALL = 2**21  # numbers of a weight up to which several threads multiply no faster than one
+SMALL = 2**21  # numbers of a weight up to which `half`, on one thread, is as fast as several
 
 
 def exact_kind(weights: Iterable[Tensor]) -> str:
     """Return the kind that gives float32 results with these weights.
 
-    It is `half` where float16 holds them, else `packed`, else `plain`.
+    It is `half` where they are small and float16 holds them, else `packed`, else `plain`.
     """
-    held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
+    held = all(
+        weight.numel() <= SMALL and torch.equal(weight.half().to(weight.dtype), weight)
+        for weight in weights
+    )
     kinds = ("half", "packed") if held else ("packed",)
     return next(filter(supported, kinds), "plain")
 
@@ -51,7 +52,7 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
     """
     weight = weight.detach()
     if kind == "plain":
-        return partial(torch.mm, mat2=weight.float().t())
+        return partial(F.linear, weight=weight.float())
     if kind == "half":
         return _half(weight.float())
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.float().contiguous(), None)
@@ -63,8 +64,11 @@ def _with_filled_rows(run: Matmul) -> Matmul:
     """Fill up a matmul's rows with zeros, as oneDNN takes longer for two rows than for FEW."""
 
     def product(x: Tensor) -> Tensor:
-        count = x.shape[0]  # len(x) is Python code in PyTorch
-        return run(F.pad(x, (0, 0, 0, FEW - count)))[:count] if count < FEW else run(x)
+        rows = x.reshape(-1, x.shape[-1])
+        count = rows.shape[0]  # len(x) is Python code in PyTorch
+        few = count < FEW
+        y = run(F.pad(rows, (0, 0, 0, FEW - count)))[:count] if few else run(rows)
+        return y.view(*x.shape[:-1], -1)
 
     return product
 
@@ -83,19 +87,9 @@ def supported(kind: str) -> bool:
 def _half(weight: Tensor) -> Matmul:
     """Make a matmul with float16 weights, which are widened when read.
 
-    Large ones use `quantized.linear_dynamic_fp16`, which splits its columns among threads. Small
-    ones use functions that PyTorch means to drop for it: the same kernel on one thread, with the
-    same bits. Their calls take ten microseconds less, as much as a whole small matmul.
+    PyTorch means to drop its functions for `quantized.linear_dynamic_fp16`. That is the same kernel
+    on several threads, and its calls take ten microseconds more, as much as a whole small matmul.
     """
-    if weight.numel() > SMALL:
-        shared = torch.ops.quantized.linear_dynamic_fp16.default
-        before = torch.backends.quantized.engine
-        torch.backends.quantized.engine = "fbgemm"  # the engine that packs weights runs them
-        try:
-            columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
-        finally:
-            torch.backends.quantized.engine = before
-        return lambda x: shared(x, columns)
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -128,7 +122,7 @@ def paired(rows: Tensor, heads: int) -> Tensor:
 
 
 class Norm:
-    """RMSNorm: x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D].
+    """RMSNorm: x [..., D] -> x / sqrt(mean(x^2) + eps) times a weight [D].
 
     Its small operations are rounded correctly, so that all instruction sets give the same result.
     """
@@ -143,11 +137,6 @@ class Norm:
         return (x / squares.add_(self.floor).sqrt_()).mul_(self.weight)
 
 
-def side_by_side(kind: str, *parts: nn.Linear) -> Matmul:
-    """Make one matmul of linear layers without biases, their outputs side by side."""
-    return matmul(torch.cat([part.weight for part in parts]), kind)
-
-
 def qkv(kind: str, attention: Attention) -> Matmul:
     """Make one matmul to queries, keys and values, in the order that `complex_rope` turns."""
     q, k, v = (part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj))
@@ -155,20 +144,8 @@ def qkv(kind: str, attention: Attention) -> Matmul:
     return matmul(torch.cat((q, k, v)), kind)
 
 
-class Where(NamedTuple):
-    """The slots that a layer writes, and those that its last `asked` nodes see."""
-
-    cache: KVCache
-    layer: int
-    slots: Tensor  # [n] int64
-    end: int  # attention covers the first `end` slots
-    # [R or 1, 1, asked, end], bool or added to the scores; None: all are visible
-    mask: Tensor | None
-    asked: int
-
-
 class LeanLayer:
-    """`llama.Layer` of fused matmuls over nodes x [M, D], M of all rows together.
+    """`llama.Layer` of fused matmuls, in float32.
 
     `before` and `after` are its norms, `before` None for a layer without a norm before attention.
     """
@@ -179,28 +156,24 @@ class LeanLayer:
         self.qkv = qkv(kind, layer.self_attn)
         self.out = matmul(layer.self_attn.o_proj.weight, kind)
         self.after = after
-        self.gate_up = side_by_side(kind, layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.gate_up = matmul(
+            torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)), kind
+        )
         self.down = matmul(layer.mlp.down_proj.weight, kind)
 
-    def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
-        """Map x [R * n, D] to the states of the last nodes [R * asked, D].
-
-        rope [n, 3 D / 2] holds rows of `complex_rope`.
-        """
-        rows = where.cache.rows
-        n = rope.shape[0]  # len() of a tensor is Python code in PyTorch
+    def __call__(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, store: Store, asked: int
+    ) -> Tensor:
+        """As `Layer.forward`; rotation [1, n, 3 D / 2] holds rows of `complex_rope`."""
+        rows, n, _ = x.shape
         qkv = self.qkv(x if self.before is None else self.before(x))
-        turned = (qkv.view(torch.complex64).view(rows, n, -1) * rope).view(torch.float32)
+        turned = (qkv.view(torch.complex64) * rotation).view(torch.float32)
         rotated = turned.view(rows, n, 3, self.heads, -1)
-        k, v = where.cache.write(where.layer, where.slots, where.end, rotated[:, :, 1:])
-        q = rotated[:, n - where.asked :, 0].transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, where.mask, scale=1.0)  # q is scaled
-        if where.asked < n:
-            x = x.view(rows, n, -1)[:, n - where.asked :].flatten(0, 1)
-        return self.finish(x, attended.transpose(1, 2).reshape(x.shape))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Apply the rest of the layer after attention: x [M, D] -> the same shape."""
-        x = self.out(attended).add_(x)
-        gate, up = self.gate_up(self.after(x)).chunk(2, 1)
+        k, v = store(rotated[:, :, 1:])
+        q = rotated[:, n - asked :, 0].transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)  # q is scaled
+        if asked < n:
+            x = x[:, n - asked :]
+        x = self.out(attended.transpose(1, 2).flatten(2)).add_(x)
+        gate, up = self.gate_up(self.after(x)).chunk(2, -1)
         return self.down(F.silu(gate).mul_(up)).add_(x)

@@ -250,17 +250,9 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
                 f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}"
             )
         return Threads(count, f"as {named} says")
-    openmp = os.environ.get(OPENMP, "").strip()
-    if re.fullmatch(r"\+?0*[1-9]\d*( *,.*)?", openmp):
+    # OpenMP leaves out what is no number, such as the 7500m of a container's processor time
+    if re.match(r" *\+?0*[1-9]\d* *(,|$)", os.environ.get(OPENMP, "")):
         return Threads(_USUAL_THREADS, f"as {OPENMP} says")
-    chosen = _chosen_threads(device, small)
-    if openmp:  # which leaves it out, too
-        return Threads(chosen.count, f"{chosen.reason}; {OPENMP}={openmp} is no number of threads")
-    return chosen
-
-
-def _chosen_threads(device: torch.device, small: bool) -> Threads:
-    """Return the number of threads where the user has named none; see `pick_threads`."""
     if device.type != "cpu":
         return Threads(_USUAL_THREADS, "as PyTorch chooses")
     if small:

@@ -1,14 +1,12 @@
-"""The table of model families. Every difference between families is looked up here.
+"""All differences between model families: networks, names of tensors, configurations, prompts.
 
-A new family is an entry of FAMILIES and a file next to this one. The file holds its target and its
-drafter, its published formats, and its prompt reader. A target's inside is free: a head of several
-layers, another grid, or a prompt in the sequence need no entry.
+A new family is a file next to this one, named here. The file holds its target and its drafter, its
+published formats, and its prompt reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,101 +23,46 @@ from lantern_demo.models.registry import (
     AnoleConfig,
     AnoleDrafterConfig,
     DrafterConfig,
-    DrafterSizes,
     LlamaGenConfig,
     ModelInfo,
-    NetworkSizes,
     Part,
     Published,
-    TargetSizes,
+    Sizes,
+    check_drafter,
 )
 from lantern_demo.models.tensors import (
     AS_PUBLISHED,
     CheckpointError,
     Layout,
     check_config,
-    eps_and_theta,
     read_config,
 )
-from lantern_demo.models.text import T5, PromptEncoder, caption_encoder
+from lantern_demo.models.text import T5, PromptEncoder, load_text
 from lantern_demo.models.tokenizer import blank_tokenizer
 
 # bytes of a target's weights up to which one thread computes: at 87 MB two are slower by half
 CACHED = 2**27
 
-
-@dataclass(frozen=True)
-class Family:
-    """The parts of a family. Its functions take its own configurations and networks."""
-
-    target_network: Callable[[Any], nn.Module]
-    # the configuration of its drafters, and their network
-    drafter: type[DrafterSizes]
-    drafter_network: Callable[[Any], nn.Module]
-    # names of tensors in its published files, by the format of `registry.Source`
-    layouts: Mapping[str, Layout]
-    # The fields of a configuration that published files set. Raises CheckpointError for files of
-    # another model.
-    target_facts: Callable[[Any, Located], dict[str, Any]]
-    # Makes the prompt reader from the target's configuration and the files of the part "text", for
-    # a device. Raises CheckpointError.
-    prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    # As `target_facts`, from the contents of config.json beside LANTERN's drafters and the usual
-    # configuration.
-    drafter_facts: Callable[[dict[str, Any], Any], dict[str, Any]]
-
-
-# by the configuration of their targets
-FAMILIES: dict[type[TargetSizes], Family] = {
-    LlamaGenConfig: Family(
-        target_network=llamagen.LlamaGen,
-        drafter=DrafterConfig,
-        drafter_network=llamagen.Drafter,
-        layouts=llamagen.LAYOUTS,
-        target_facts=llamagen.target_facts,
-        drafter_facts=llamagen.drafter_facts,
-        prompts=caption_encoder,
-    ),
-    AnoleConfig: Family(
-        target_network=anole.Anole,
-        drafter=AnoleDrafterConfig,
-        drafter_network=anole.AnoleDrafter,
-        layouts=anole.LAYOUTS,
-        target_facts=anole.target_facts,
-        drafter_facts=eps_and_theta,
-        prompts=anole.prompt_reader,
-    ),
-}
-
 # Layouts of all published files by format. Drafters have this project's names in every family.
-LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED, "t5": T5} | {
-    name: layout for family in FAMILIES.values() for name, layout in family.layouts.items()
+LAYOUTS: dict[str, Layout] = {
+    "drafter": AS_PUBLISHED,
+    "t5": T5,
+    **llamagen.LAYOUTS,
+    **anole.LAYOUTS,
+}
+# the network of each configuration
+NETWORKS: dict[type[Sizes], Any] = {
+    LlamaGenConfig: llamagen.LlamaGen,
+    DrafterConfig: llamagen.Drafter,
+    AnoleConfig: anole.Anole,
+    AnoleDrafterConfig: anole.AnoleDrafter,
 }
 
 
-def family_of(target: NetworkSizes) -> Family:
-    """Return the family of a target's configuration. Raise TypeError for an unknown one."""
-    kind: Any = type(target)
-    if kind not in FAMILIES:
-        raise TypeError(f"{kind.__name__} is the configuration of no family in models/families.py")
-    return FAMILIES[kind]
-
-
-def network_of(sizes: NetworkSizes) -> Any:
-    """Build the target or the drafter of a configuration, on the device that PyTorch builds on.
-
-    Raise TypeError for the configuration of no family.
-    """
-    for family in FAMILIES.values():
-        if type(sizes) is family.drafter:
-            return family.drafter_network(sizes)
-    return family_of(sizes).target_network(sizes)
-
-
-def blank_network(sizes: NetworkSizes) -> Any:
+def blank_network(sizes: Sizes) -> Any:
     """Return a network with its weights on the meta device; its rotary table is real."""
     with torch.device("meta"):
-        network = network_of(sizes)
+        network = NETWORKS[type(sizes)](sizes)
     network.rope = network.rope_table()
     return network
 
@@ -146,46 +89,47 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
     """
     target = published.target
     if part == "tokenizer":
-        return blank_tokenizer(published.tokenizer, target.grid)
-    if part == "drafter":
-        return blank_network(drafter_config(located, target, published.drafter))
-    return blank_network(replace(target, **family_of(target).target_facts(target, located)))
-
-
-def drafter_config(
-    located: Located, target: TargetSizes, usual: DrafterSizes | None = None
-) -> DrafterSizes:
-    """Return the configuration of a target's drafter, by the config.json beside its weights.
-
-    That file has the fields of `checkpoints.save_drafter`, or those of a library's LLaMA or
-    Chameleon, as LANTERN's training wants them. The latter may be missing; what it leaves out is as
-    in `usual`. Raise CheckpointError for a drafter of another target.
-    """
-    family = family_of(target)
-    path = located.beside("config.json")
-    said = read_config(path) if path.is_file() else {}
-    if "dim" not in said:
-        usual = usual or drafter_for(target, ffn=target.ffn)
-        check_config(path, said, usual.heads)
-        bias = bool(said.get("bias", usual.bias))
-        return replace(usual, bias=bias, **family.drafter_facts(said, usual))
+        return blank_tokenizer(published)
+    if part == "target":
+        return blank_network(configured(target, located))
+    drafter = configured(published.drafter, located)
     try:
-        config = family.drafter(**said)
-        config.check_target(target)
-    except TypeError as error:
-        what = f"{path} is not a drafter's configuration"
-        raise CheckpointError(f"{what} ({error}); train it anew") from error
+        check_drafter(drafter, target)
     except ValueError as error:
-        raise CheckpointError(f"{path} {error}") from None
-    return config
+        raise CheckpointError(f"{located.beside('config.json')} {error}") from None
+    return blank_network(drafter)
 
 
-def drafter_for(target: TargetSizes, **own: Any) -> DrafterSizes:
-    """Return the configuration of a drafter for a target, with fields of its own."""
-    kind = family_of(target).drafter
-    shared = {"dim", "heads", "vocab", "embeddings", "grid", "prefix", "rope_base"}
-    shared &= {one.name for one in fields(kind)}
-    return kind(**{name: getattr(target, name) for name in shared}, **own)
+def configured(sizes: Any, located: Located) -> Any:
+    """Return the sizes of a network, with what the config.json beside its weights says.
+
+    LlamaGen's own files have none, and it may be missing beside a drafter. Raise CheckpointError
+    when it is another model's.
+    """
+    form, path = located.source.format, located.beside("config.json")
+    if form == "llamagen" or (form == "drafter" and not path.is_file()):
+        return sizes
+    said = read_config(path)
+    if form == "drafter" and "dim" in said:  # of `examples/train_drafter`
+        try:
+            return type(sizes)(**said)
+        except TypeError as error:
+            what = f"{path} is not a drafter's configuration"
+            raise CheckpointError(f"{what} ({error}); train it anew") from error
+    wanted = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
+    if form == "lantern":
+        wanted |= {"block_size": sizes.tokens, "cls_token_num": sizes.prefix}
+        sizes = replace(sizes, eps=1e-6)  # of LANTERN's template, which a file may leave out
+    elif form == "anole":
+        wanted |= {"vocab_size": sizes.embeddings, "swin_norm": False}
+    check_config(path, said, wanted)
+    # LANTERN's name, and those of older and newer versions of transformers
+    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    theta = said.get("rope_base", said.get("rope_theta", theta))
+    found = {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(theta)}
+    if form == "drafter":
+        found["bias"] = bool(said.get("bias", sizes.bias))
+    return replace(sizes, **found)
 
 
 def prompt_reader(published: Published, located: Located, device: torch.device) -> PromptEncoder:
@@ -193,7 +137,11 @@ def prompt_reader(published: Published, located: Located, device: torch.device) 
 
     Raise CheckpointError when the files are not the model's own.
     """
-    return family_of(published.target).prompts(published.target, located, device)
+    target = published.target
+    if isinstance(target, AnoleConfig):
+        return anole.prompt_reader(target, located)
+    assert isinstance(target, LlamaGenConfig)
+    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """Return the revision: LANTERN_REVISIONS's, else the registry's.
+    """Return the branch, tag or commit to take: LANTERN_REVISIONS's, else the branch main.
 
     Raise ValueError for a malformed variable.
     """
@@ -90,7 +90,7 @@ def revision_of(source: Source) -> str:
                 f"got {entry!r}"
             )
         pins[repo.strip()] = revision.strip()
-    return pins.get(source.repo, source.revision)
+    return pins.get(source.repo, "main")
 
 
 def download(source: Source) -> Located:
@@ -177,19 +177,21 @@ def find(published: Published, part: Part, folder: Path) -> Located | None:
     """
     for source in _in_a_folder(published, part):
         for place in places(source, part):
-            for here in [folder] if place == "." else sorted(folder.glob(place)):
-                weights = tuple(sorted(p for p in here.glob(source.weights) if p.is_file()))
-                if weights:
-                    if not whole(weights):
-                        names = ", ".join(path.name for path in weights)
-                        raise CheckpointError(f"{here} must hold all files, and has only {names}")
-                    # only the last folder's name, since a run's record has these facts
-                    facts: dict[str, str | int] = {
-                        "local": here.resolve().name,
-                        "file": source.weights,
-                        "bytes": _bytes(weights),
-                    }
-                    return Located(source, weights, facts)
+            found = sorted(p for p in folder.glob(f"{place}/{source.weights}") if p.is_file())
+            weights = tuple(path for path in found if path.parent == found[0].parent)
+            if not weights:
+                continue
+            here = weights[0].parents[source.weights.count("/")]
+            if not whole(weights):
+                names = ", ".join(path.name for path in weights)
+                raise CheckpointError(f"{here} must hold all files, and has only {names}")
+            # only the last folder's name, since a run's record has these facts
+            facts: dict[str, str | int] = {
+                "local": here.resolve().name,
+                "file": source.weights,
+                "bytes": _bytes(weights),
+            }
+            return Located(source, weights, facts)
     return None
 
 

@@ -6,7 +6,7 @@
     linear    silu(gate) * up of normalised states
     linear    down projection, added to the states in place
 
-Layers are prepared: see `llama.Layer.prepare`. Blocks are sized for an RTX 3090, which has 99 KiB
+Layers are prepared: see `llama.Layer.join`. Blocks are sized for an RTX 3090, which has 99 KiB
 of shared memory. Sums are float32, and none is split among blocks.
 
 Where the card can (`dependent`), a kernel starts while the one before it ends. Until its `gdc_wait`

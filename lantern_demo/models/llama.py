@@ -1,8 +1,6 @@
 """LLaMA decoders: the layer, and the forward passes of targets and drafters, once for all families.
 
-A family gives its layers a rotation of queries and keys, and its networks the vectors of prompts
-and image tokens, and a head. In the Sequence classes the prompt is part of the sequence, positions
-have one dimension, and rows of a cache may be padded.
+A family gives its networks a rotary table, and the vectors of prompts and image tokens.
 """
 
 from __future__ import annotations
@@ -60,22 +58,6 @@ def folded(norm: nn.RMSNorm, part: nn.Linear) -> nn.RMSNorm:
     return nn.RMSNorm(norm.normalized_shape, norm.eps, elementwise_affine=False)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend with queries q over keys k and values v -> [R, heads, n, d].
-
-    mask: a bias, or bool with True for visible keys.
-    """
-    if mask is not None and q.device.type == "cpu" and torch.compiler.is_compiling():
-        # Training alone compiles on a CPU. The backward pass of the fused kernel takes three times
-        # as long there.
-        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-        scores = (
-            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        )
-        return scores.softmax(-1).to(v.dtype) @ v
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
 def prefix_mask(
     visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype
 ) -> Tensor:
@@ -101,7 +83,7 @@ def prefix_mask(
     return torch.where(padded_row, into_padding, causal & seen)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stored:
     """A `Store` at slots [n] int64 of a layer of a cache; a pass reads the first `end` slots."""
 
@@ -112,12 +94,6 @@ class Stored:
 
     def __call__(self, kv: Tensor) -> tuple[Tensor, Tensor]:
         return self.cache.write(self.layer, self.slots, self.end, kv)
-
-
-def unstored(kv: Tensor) -> tuple[Tensor, Tensor]:
-    """A `Store` that keeps nothing: a pass attends to its own keys and values."""
-    k, v = kv.transpose(1, 3).unbind(2)
-    return k, v
 
 
 def angles(positions: int, head_dim: int, base: float) -> Tensor:
@@ -238,7 +214,7 @@ class Attention(nn.Module):
         rotated = self.rotated(x, rotation)
         k, v = store(rotated[:, :, 1:])
         q = rotated[:, x.shape[1] - asked :, 0].transpose(1, 2)
-        return attend(q, k, v, mask).transpose(1, 2).flatten(2)
+        return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 class FeedForward(nn.Module):
@@ -267,10 +243,8 @@ class Layer(nn.Module):
     """A layer of linear layers, under the names that Hugging Face checkpoints use.
 
     It trains, runs on accelerators, and is the reference in tests; `cpu.LeanLayer` is the same of
-    fused matmuls. Drafters may have no norm before attention.
+    fused matmuls. Drafters may have no norm before attention, families their own attention.
     """
-
-    attention: type[Attention] = Attention
 
     def __init__(
         self,
@@ -279,10 +253,11 @@ class Layer(nn.Module):
         ffn: int,
         eps: float,
         norm_before: bool = True,
+        attention: type[Attention] = Attention,
     ) -> None:
         super().__init__()
         self.input_layernorm: nn.RMSNorm | None = RMSNorm(dim, eps) if norm_before else None
-        self.self_attn = self.attention(dim, heads)
+        self.self_attn = attention(dim, heads)
         self.post_attention_layernorm: nn.RMSNorm = RMSNorm(dim, eps)
         self.mlp = FeedForward(dim, ffn)
 
@@ -320,28 +295,34 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module, ABC):
-    """LLaMA layers with a cache and a rotary table, which a subclass builds."""
+    """LLaMA layers with a cache and a rotary table."""
 
-    config: Any
-    embed_tokens: nn.Embedding
-    layers: nn.ModuleList
-    rope: Tensor
-    turns: Tensor | None = None  # `rotations` of the whole table, once joined
-    fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
+    attention: type[Attention] = Attention
     cache_type: type[KVCache] = KVCache
+    layers: Any
+    rope: Tensor
+    turns: Tensor | None = None  # the rotation at each place of the table, once prepared
+    fused: Sequence[Any] = ()  # the layers as `kernels.FusedLayer`, where they are on and fit
+
+    def __init__(self, config: Any, embeddings: int, norm_before: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(embeddings, config.dim)
+        sizes = config.dim, config.heads, config.ffn, config.eps, norm_before, self.attention
+        self.layers = nn.ModuleList(Layer(*sizes) for _ in range(config.layers))
+        self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def join(self) -> None:
         """Prepare for an accelerator, once in place: fewer launches, and rotations at hand."""
         for layer in self.layers:
-            cast(Layer, layer).join()
+            layer.join()
         self.turns = rotations(self.rope)
 
-    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Sequence[Any]:
+    def layers_for(self, x: Tensor, mask: Tensor | None, asked: int) -> Any:
         """Return the layers that read x [R, n, H]: in kernels for few nodes with a bias."""
         if not self.fused or mask is None or mask.dtype != x.dtype or not switch.on(x.device):
-            return cast(Sequence[Any], self.layers)
-        few = asked == x.shape[1] <= FUSED_NODES
-        return self.fused if few else cast(Sequence[Any], self.layers)
+            return self.layers
+        return self.fused if asked == x.shape[1] <= FUSED_NODES else self.layers
 
     @abstractmethod
     def rope_table(self) -> Tensor:
@@ -354,8 +335,8 @@ class Decoder(nn.Module, ABC):
     def new_cache(self, rows: int, length: int) -> Any:
         """Return an empty cache with slots for the prefix and `length` further positions."""
         c = self.config
-        weight = next(self.layers.parameters())
-        sizes = len(self.layers), rows, c.heads, c.prefix + length, c.head_dim
+        weight = self.embed_tokens.weight
+        sizes = c.layers, rows, c.heads, c.prefix + length, c.head_dim
         return self.cache_type(*sizes, dtype=weight.dtype, device=weight.device)
 
     def places(self, positions: Tensor, cache: Any) -> Tensor:
@@ -369,12 +350,8 @@ class Decoder(nn.Module, ABC):
 
 
 class DecoderTarget(Decoder):
-    """Implement `decoding.interfaces.Target`, except `head`, and teacher forcing.
+    """Implement `decoding.interfaces.Target`; a subclass adds the vectors of prompts."""
 
-    A subclass adds the vectors of prompts.
-    """
-
-    norm: RMSNorm
     # the positions that a padded position of the prompt sees: see `prefix_mask`
     padding = "self"
     # Blocks, counted from 1, whose outputs follow the final state in every hidden state, for a
@@ -382,13 +359,15 @@ class DecoderTarget(Decoder):
     # F) H].
     feature_layers: tuple[int, ...] = ()
 
+    def __init__(self, config: Any, embeddings: int) -> None:
+        super().__init__(config, embeddings)
+        self.vocab_size: int = config.vocab
+        self.norm: Any = RMSNorm(config.dim, config.eps)
+        self.lm_head: Any = nn.Linear(config.dim, config.vocab, bias=False)
+
     @abstractmethod
     def read(self, condition: Condition) -> Tensor:
         """Return the inputs [R, T, H] of the prefix positions."""
-
-    @property
-    def blocks(self) -> list[Any]:
-        return list(self.layers)
 
     def prefill(self, condition: Condition, cache: Any) -> Tensor:
         """Read the T prefix positions and return their hidden states [R, T, H]."""
@@ -409,23 +388,6 @@ class DecoderTarget(Decoder):
     def _stores(self, cache: KVCache, slots: Tensor, end: int) -> list[Store]:
         return [Stored(cache, i, slots, end) for i in range(len(self.layers))]
 
-    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Run teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H].
-
-        The state that predicts token j is at T - 1 + j. Positions count from a row's first one,
-        padded or not: attention depends on their differences alone.
-        """
-        prefix = self.read(Condition(features, mask))
-        x = torch.cat((prefix, self.embed(tokens).type_as(prefix)), 1)
-        n = x.shape[1]
-        t = prefix.shape[1]
-        seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
-        if mask is not None:
-            seen = seen & F.pad(mask, (0, n - t), value=True)[:, None, None]
-            dtype = self.norm.weight.dtype
-            seen[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.padding, dtype)
-        return self.run(x, rotations(self.rope[None, :n]), seen, [unstored] * len(self.layers))
-
     def run(
         self, x: Tensor, rotation: Tensor, mask: Tensor | None, stores: Sequence[Store]
     ) -> Tensor:
@@ -442,6 +404,13 @@ class DecoderTarget(Decoder):
                 features.append(x.clone())  # the next block may overwrite x
         return with_features(self.norm(x), features)
 
+    def final(self, hidden: Tensor) -> Tensor:
+        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
+        return hidden[..., : self.config.dim] if self.feature_layers else hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return wide(self.lm_head, self.final(hidden))
+
 
 def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
     """Append the outputs of feature layers [..., H] to a target's final states [..., H]."""
@@ -451,141 +420,30 @@ def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
 class DecoderDrafter(Decoder):
     """Implement `decoding.interfaces.Drafter`, except `prefill`, by one LLaMA layer.
 
-    Slot i pairs the target's hidden state at position i with the token at position i + 1.
+    It reads pairs of a token and the hidden state before it. Slot i pairs the target's hidden state
+    at position i with the token at position i + 1.
     """
 
     guided = False  # whether it drafts one row, from guided states
 
-    @abstractmethod
-    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
-        """Join tokens' vectors with the states before them to the layer's input, all [R, m, H]."""
-
-    def finish(self, x: Tensor) -> Tensor:
-        """Turn the layer's output [R, m, H] into the state that it predicts."""
-        return x
+    def __init__(self, config: Any, embeddings: int, norm_before: bool = True) -> None:
+        super().__init__(config, embeddings, norm_before)
+        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
 
     @property
     def layer(self) -> Any:
+        """The only layer; checkpoints have it in a list."""
         return self.layers[0]
 
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        """Join tokens' vectors with the states before them to the layer's input, all [R, m, H]."""
+        return self.fc(torch.cat((embedded, before), -1))
+
     def forward(self, nodes: Pass, hidden: Tensor, cache: Any) -> Tensor:
-        """As `decoding.interfaces.Drafter.forward`."""
-        end = nodes.end
-        store = Stored(cache, 0, nodes.slots, end)
+        """As `decoding.interfaces.Drafter.forward`; tokens may also be [R, n]."""
+        end, asked = nodes.end, nodes.asked
+        x = self.fuse(self.embed(nodes.tokens).expand(hidden.shape[0], -1, -1), hidden)
         rotation = self.rotation_at(nodes.positions, cache)
         mask = cache.bias(nodes.visible, end)
-        return self.run(self.embed(nodes.tokens), hidden, rotation, mask, store, nodes.asked)
-
-    def run(
-        self,
-        embedded: Tensor,
-        hidden: Tensor,
-        rotation: Tensor,
-        mask: Tensor | None,
-        store: Store,
-        asked: int,
-    ) -> Tensor:
-        """Run n slots -> outputs [R, asked, H] of the last `asked`.
-
-        embedded is [n, H] or [R, n, H], hidden [R, n, H], rotation [R or 1, n, 3, 1, d / 2].
-        """
-        x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
         (layer,) = self.layers_for(x, mask, asked)
-        return self.finish(layer(x, rotation, mask, store, asked))
-
-    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Run teacher forcing with the inputs of drafting.
-
-        tokens [B, S] has the token after each slot's state, 0 in front of the picture. hidden is
-        [B, S, (1 + F) H]. Each output is [B, S, H], and its row i imitates the final state at
-        position i + 1.
-
-        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t
-        - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i
-        - t, to its t - 1 ancestors and to itself. Its first t slots have no such ancestors and are
-        invalid.
-        """
-        embedded = self.embed(tokens).type_as(hidden)
-        rotation = rotations(self.rope[None, : tokens.shape[1]])
-        slot = torch.arange(hidden.shape[1], device=hidden.device)
-        back = slot[:, None] - slot[None]  # how many slots key j precedes query i by
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        outputs: list[Tensor] = []
-        for t in range(passes):
-            x = self.fuse(embedded, hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-            rotated = self.layer.self_attn.rotated(self.layer.norm_before(x), rotation)
-            q, k, v = rotated.transpose(1, 3).unbind(2)
-            keys.append(k)
-            values.append(v)
-            seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
-            attended = attend(q, torch.cat(keys, 2), torch.cat(values, 2), seen)
-            outputs.append(self.finish(self.layer.finish(x, attended.transpose(1, 2).flatten(2))))
-        return outputs
-
-
-# -- networks with the prompt in the sequence
-
-
-class PaddedCache(KVCache):
-    """A cache whose rows may be padded on the left.
-
-    Row r's token in slot s stands at position s - shift[r].
-    """
-
-    def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:
-        super().__init__(layers, rows, *sizes, **where)
-        self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
-
-    def start(self, length: int, real: Tensor | None = None) -> None:
-        super().start(length, real)
-        self.shift.zero_()
-        if real is not None:
-            self.shift.copy_((~real).sum(1))
-
-    def positions(self, slots: Tensor) -> Tensor:
-        """Map slot numbers [n] to positions [R, n] int64; padding is at 0."""
-        return (slots - self.shift[:, None]).clamp(min=0)
-
-
-class SequenceDecoder(Decoder):
-    """A decoder with positions of one dimension, the same for a drafter as for its target."""
-
-    cache_type = PaddedCache
-
-    def rope_table(self) -> Tensor:
-        c = self.config
-        return angles(c.prefix + c.grid * c.grid + BEYOND, c.head_dim, c.rope_base)
-
-    def places(self, positions: Tensor, cache: PaddedCache) -> Tensor:
-        return cache.positions(positions)
-
-
-class SequenceTarget(SequenceDecoder, DecoderTarget):
-    """A target whose prompt is ids of the text's vocabulary.
-
-    Image tokens are codebook indices, 0 to vocab - 1.
-    """
-
-    def __init__(self, config: Any, layer: type[Layer] = Layer) -> None:
-        super().__init__()
-        self.config = config
-        self.vocab_size: int = config.vocab
-        self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
-        sizes = config.dim, config.heads, config.ffn, config.eps
-        self.layers = nn.ModuleList(layer(*sizes) for _ in range(config.layers))
-        self.norm = RMSNorm(config.dim, config.eps)
-        self.register_buffer("rope", self.rope_table(), persistent=False)
-
-    def read(self, condition: Condition) -> Tensor:
-        return self.embed_tokens(condition.features.to(self.rope.device))
-
-
-class SequenceDrafter(SequenceDecoder, DecoderDrafter):
-    """A drafter whose slot i stands at position i of its row."""
-
-    def __init__(self, config: Any, layer: type[Layer] = Layer) -> None:
-        super().__init__()
-        self.config = config
-        self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
-        self.register_buffer("rope", self.rope_table(), persistent=False)
+        return layer(x, rotation, mask, Stored(cache, 0, nodes.slots, end), asked)

@@ -20,29 +20,16 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
-from lantern_demo.models.cpu import LeanLayer, Norm, Where, complex_rope, matmul, paired
-from lantern_demo.models.hub import Located
+from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope, matmul, paired
 from lantern_demo.models.llama import (
     BEYOND,
     Attention,
     Condition,
     DecoderDrafter,
     DecoderTarget,
-    Layer,
-    RMSNorm,
-    prefix_mask,
-    wide,
-    with_features,
 )
 from lantern_demo.models.registry import DrafterConfig, LlamaGenConfig
-from lantern_demo.models.tensors import (
-    NOTHING,
-    Layout,
-    Shapes,
-    check_config,
-    read_config,
-    renaming,
-)
+from lantern_demo.models.tensors import NOTHING, Layout, Shapes, renaming
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0) -> Tensor:
@@ -92,10 +79,6 @@ class PairedAttention(Attention):
         self.register_state_dict_post_hook(_write_pairs)
 
 
-class PairedLayer(Layer):
-    attention = PairedAttention
-
-
 # -- the target
 
 
@@ -121,28 +104,17 @@ class CaptionEmbedding(nn.Module):
 class LlamaGen(DecoderTarget):
     """The target; implements `decoding.interfaces.Target`."""
 
+    attention = PairedAttention
     config: LlamaGenConfig
 
     def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.vocab_size = config.vocab
+        super().__init__(config, config.vocab)
         self.padding = config.padding
-        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.cls_embedding = CaptionEmbedding(config)
-        self.layers = nn.ModuleList(
-            PairedLayer(config.dim, config.heads, config.ffn, config.eps)
-            for _ in range(config.layers)
-        )
-        self.norm = RMSNorm(config.dim, config.eps)
-        self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
-        self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def rope_table(self) -> Tensor:
         c = self.config
         return rope_table(c.prefix, c.grid, c.head_dim, c.rope_base)
-
-    # -- conditions
 
     def no_caption(self) -> Tensor:
         """The learnt features of "no caption" [T, C]."""
@@ -165,36 +137,8 @@ class LlamaGen(DecoderTarget):
         nothing = self.no_caption()
         return self.cls_embedding(condition.features.to(nothing.device, nothing.dtype))
 
-    def head(self, hidden: Tensor) -> Tensor:
-        return wide(self.lm_head, self.final(hidden))
-
-    def final(self, hidden: Tensor) -> Tensor:
-        """Return the final states [R, n, H] alone, from hidden states or a drafter's outputs."""
-        return hidden[..., : self.config.dim] if self.feature_layers else hidden
-
 
 # -- the drafter
-
-
-def read_prefix(
-    drafter: Drafter | LeanDrafter, hidden: Tensor, token: Tensor, cache: KVCache
-) -> None:
-    """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read.
-
-    Raise ValueError for hidden states [R, n, *] without the feature layers' outputs.
-    """
-    config = drafter.config
-    n, width = hidden.shape[1:]
-    wanted = (1 + len(config.feature_layers)) * config.dim
-    if width != wanted:
-        raise ValueError(
-            f"hidden states are {width} wide; "
-            f"a drafter with feature layers {list(config.feature_layers)} reads {wanted}: "
-            "the target's `feature_layers` must be its own"
-        )
-    cache.start(n)
-    slots = torch.arange(n, device=hidden.device)
-    drafter.forward(Pass(F.pad(token, (n - 1, 0)), slots, slots, None), hidden, cache)
 
 
 def normed_features(config: DrafterConfig, states: Tensor) -> Tensor:
@@ -218,14 +162,12 @@ class Drafter(DecoderDrafter):
     others, as published.
     """
 
+    attention = PairedAttention
     config: DrafterConfig
 
     def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, config.vocab, norm_before=False)
         self.guided = config.guided
-        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
-        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.feature_layers:
             # Terms added to fc's output at a stable slot and at a node. They start at zero, so that
             # training may continue from a drafter without them.
@@ -235,10 +177,6 @@ class Drafter(DecoderDrafter):
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)
             nn.init.zeros_(self.fc_own.weight)
-        # one layer, published under the name of a list
-        sizes = config.dim, config.heads, config.ffn, config.eps
-        self.layers = nn.ModuleList([PairedLayer(*sizes, norm_before=False)])
-        self.register_buffer("rope", self.rope_table(), persistent=False)
 
     def rope_table(self) -> Tensor:
         """As `Decoder.rope_table`.
@@ -251,7 +189,22 @@ class Drafter(DecoderDrafter):
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
     ) -> None:
-        read_prefix(self, hidden, token, cache)
+        """As `decoding.interfaces.Drafter.prefill`. The prompt itself is not read.
+
+        Raise ValueError for hidden states [R, n, *] without the feature layers' outputs.
+        """
+        config = self.config
+        n, width = hidden.shape[1:]
+        wanted = (1 + len(config.feature_layers)) * config.dim
+        if width != wanted:
+            raise ValueError(
+                f"hidden states are {width} wide; "
+                f"a drafter with feature layers {list(config.feature_layers)} reads {wanted}: "
+                "the target's `feature_layers` must be its own"
+            )
+        cache.start(n)
+        slots = torch.arange(n, device=hidden.device)
+        self.forward(Pass(F.pad(token, (n - 1, 0)), slots, slots, None), hidden, cache)
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """As `DecoderDrafter.fuse`.
@@ -261,101 +214,52 @@ class Drafter(DecoderDrafter):
         """
         dim = self.config.dim
         if not self.config.feature_layers:
-            return self.fc(torch.cat((embedded, before), -1))
-        x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
+            return super().fuse(embedded, before)
+        x = super().fuse(embedded, before[..., :dim])
         if before.shape[-1] == dim:
             return x + self.fc_own(before)
         return x + self.fc_taps(normed_features(self.config, before))
-
-    # -- training: see `examples/train_drafter`
-
-    @property
-    def lead(self) -> int:
-        """The number of slots that it reads in front of the first image token's: the prefix."""
-        return self.config.prefix - 1
-
-    def learn_from(self, target: LlamaGen) -> None:
-        """Copy the embeddings, which start as the target's."""
-        self.embed_tokens.weight.data.copy_(target.embed_tokens.weight)
 
 
 # -- on a CPU
 
 
-class LeanTarget:
-    """A LlamaGen target on a CPU; implements `decoding.interfaces.Target`.
-
-    It keeps the original for its conditions. Positions count from the start of a row's padding:
-    attention depends on their differences alone.
-    """
+class LeanTarget(LlamaGen):
+    """A LlamaGen target on a CPU. It shares the original's prompts and vectors of tokens."""
 
     def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
+        nn.Module.__init__(self)  # without weights
         c = target.config
-        self.original = target
-        self.config = c
-        self.vocab_size = c.vocab
-        self.layers = [self._layer(block, kind) for block in target.blocks]
+        self.config, self.vocab_size, self.padding = c, c.vocab, c.padding
+        self.feature_layers = target.feature_layers
+        self.embed_tokens, self.cls_embedding = target.embed_tokens, target.cls_embedding
+        self.layers = [
+            LeanLayer(
+                block,
+                kind,
+                Norm(block.input_layernorm.weight, c.eps),
+                Norm(block.post_attention_layernorm.weight, c.eps),
+            )
+            for block in target.layers
+        ]
         self.norm = Norm(target.norm.weight, c.eps)
-        self.rope = complex_rope(target.rope, c.heads)
-        self.output = matmul(target.lm_head.weight, kind)
-        self.embeddings = target.embed_tokens.weight.float()
-
-    def _layer(self, block: Layer, kind: str) -> LeanLayer:
-        assert block.input_layernorm is not None
-        before = Norm(block.input_layernorm.weight, self.config.eps)
-        after = Norm(block.post_attention_layernorm.weight, self.config.eps)
-        return LeanLayer(block, kind, before, after)
-
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c = self.config
-        return KVCache(len(self.layers), rows, c.heads, c.prefix + length, c.head_dim)
-
-    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
-        """Read the T prefix positions -> hidden [R, T, H], also of padding, for drafters."""
-        x = self.original.read(condition).float()
-        n = x.shape[1]
-        cache.start(n, condition.mask)
-        mask = prefix_mask(condition.mask, n, x.device, self.original.padding, x.dtype)
-        return self._run(x, self.rope[:n], torch.arange(n), n, mask, cache)
-
-    def forward(self, nodes: Pass, cache: KVCache) -> Tensor:
-        """Read n nodes -> hidden [R, n, H]; see `decoding.interfaces.Target.forward`."""
-        x, end = self.embeddings[nodes.tokens].expand(cache.rows, -1, -1), nodes.end
-        mask = cache.bias(nodes.visible, end)
-        return self._run(x, self.rope[nodes.positions], nodes.slots, end, mask, cache)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        final = self.original.final(hidden)
-        return self.output(final.flatten(0, 1)).view(*hidden.shape[:2], -1)
-
-    def _run(
-        self, x: Tensor, rope: Tensor, slots: Tensor, end: int, mask: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """Run the layers over x [R, n, H]; the last four are as in `Where`."""
-        r, n, dim = x.shape
-        x = x.reshape(r * n, dim)
-        features: list[Tensor] = []
-        for i, layer in enumerate(self.layers):
-            x = layer.forward(x, rope, Where(cache, i, slots, end, mask, n))
-            if i + 1 in self.original.feature_layers:
-                features.append(x)
-        return with_features(self.norm(x), features).view(r, n, -1)
+        self.lm_head = matmul(target.lm_head.weight, kind)
+        self.rope = target.rope
+        self.turns = complex_rope(target.rope, c.heads)
 
 
-class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.interfaces.Drafter`. Norms are the library's.
-
-    The token half of its first layer is a table.
-    """
+class LeanDrafter(Drafter):
+    """A drafter on a CPU. Norms are the library's, and the token half of `fc` is a table."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
+        nn.Module.__init__(self)  # without weights
         c = drafter.config
-        self.config = c
-        self.guided = c.guided
+        self.config, self.guided = c, c.guided
         token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
         # Half of the first matmul only ever reads one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
-        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
+        table = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
+        self.embed_tokens = nn.Embedding.from_pretrained(table)
         # The terms of feature layers and of a node's own output share a matmul with the rest.
         if c.feature_layers:
             self.own = matmul(state_half + drafter.fc_own.weight.float(), kind)
@@ -364,39 +268,19 @@ class LeanDrafter:
             self.own = matmul(state_half, kind)
         weight = drafter.layer.post_attention_layernorm.weight.float()
         after = partial(F.rms_norm, normalized_shape=(c.dim,), weight=weight, eps=c.eps)
-        self.layer = LeanLayer(drafter.layer, kind, None, after)
-        self.rope = complex_rope(drafter.rope, c.heads)
+        self.layers = [LeanLayer(drafter.layer, kind, None, after)]
+        self.rope = drafter.rope
+        self.turns = complex_rope(drafter.rope, c.heads)
 
-    def new_cache(self, rows: int, length: int) -> KVCache:
-        c = self.config
-        return KVCache(1, rows, c.heads, c.prefix + length, c.head_dim)
-
-    def prefill(
-        self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
-    ) -> None:
-        read_prefix(self, hidden, token, cache)
-
-    def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
-        """As `decoding.interfaces.Drafter.forward`."""
-        r, n, width = hidden.shape
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         dim = self.config.dim
-        before = hidden.reshape(r * n, width)
-        if width == dim:
-            known = self.own(before)
-        else:
-            features = normed_features(self.config, before)
-            known = self.states(torch.cat((before[:, :dim], features), 1))
-        x = (known.view(r, n, dim) + F.embedding(nodes.tokens, self.embeddings)).view(r * n, dim)
-        end, asked = nodes.end, nodes.asked
-        where = Where(cache, 0, nodes.slots, end, cache.bias(nodes.visible, end), asked)
-        return self.layer.forward(x, self.rope[nodes.positions], where).view(r, asked, dim)
+        if before.shape[-1] == dim:
+            return self.own(before).add_(embedded)
+        features = normed_features(self.config, before)
+        return self.states(torch.cat((before[..., :dim], features), -1)).add_(embedded)
 
 
 # -- published files
-
-# Values of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
-TEMPLATE_EPS = 1e-6
-TEMPLATE_ROPE = 10000.0
 
 _QKV = re.compile(r"\.self_attn\.([qkv])_proj\.")
 
@@ -437,24 +321,3 @@ LAYOUTS = {
     # LlamaGen's tokenizer; transformers' JanusVQVAE is a renamed copy of it
     "vq": Layout(renaming(*_VQ_NAMES), re.compile(r"quantize\.codebook_used")),
 }
-
-
-def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
-    """Return the fields of a target's configuration that its files set.
-
-    LlamaGen's own files set none. Raise CheckpointError when they belong to another model.
-    """
-    if located.source.format != "lantern":
-        return {}
-    path = located.beside("config.json")
-    said = read_config(path)
-    check_config(path, said, sizes.heads, block_size=sizes.tokens, cls_token_num=sizes.prefix)
-    return {
-        "eps": said.get("rms_norm_eps", TEMPLATE_EPS),
-        "rope_base": float(said.get("rope_base", TEMPLATE_ROPE)),
-    }
-
-
-def drafter_facts(said: dict[str, Any], _: DrafterConfig) -> dict[str, Any]:
-    """As `target_facts`, from the contents of a drafter's config.json."""
-    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,28 +19,26 @@ DRAFTER_FILES = ("pytorch_model.bin", "model.safetensors")  # published, and of 
 # -- sizes of networks
 
 
-class NetworkSizes:
-    """What the configurations of targets and drafters have, frozen dataclasses all."""
+@dataclass(frozen=True)
+class Sizes:
+    """The configuration of a target or of its drafter, each family's a class of its own.
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    dim: int
-    heads: int
-    ffn: int
-    vocab: int  # image tokens
-    grid: int  # image tokens a side
-    prefix: int  # positions before the image tokens
-    rope_base: float
-    eps: float  # of the norms
+    The defaults are about those of the bundled model.
+    """
+
+    dim: int = 256
+    layers: int = 12
+    heads: int = 4
+    ffn: int = 768  # width of the SwiGLU; published: 2/3 of 4 dim, rounded up to a multiple of 256
+    vocab: int = 2048  # image tokens
+    grid: int = 16  # image tokens a side
+    prefix: int = 24  # positions before the image tokens
+    rope_base: float = 10000.0
+    eps: float = 1e-5  # of the norms
 
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
-
-
-class TargetSizes(NetworkSizes):
-    """The configuration of a target."""
-
-    layers: int
 
     @property
     def tokens(self) -> int:
@@ -48,76 +46,23 @@ class TargetSizes(NetworkSizes):
         return self.grid * self.grid
 
 
-class DrafterSizes(NetworkSizes):
-    """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
-
-    bias: bool  # of the layer that joins a token and a hidden state
-    # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Some
-    # families have no such drafters.
-    feature_layers: tuple[int, ...] = ()
-
-    def check_target(self, target: TargetSizes) -> None:
-        """Check that this drafter was made for a target.
-
-        Raise ValueError with the first difference.
-        """
-        for name in ("dim", "vocab", "grid", "prefix"):
-            own, wanted = getattr(self, name), getattr(target, name)
-            if own != wanted:
-                raise ValueError(
-                    f"says {name} {own}, but the target has {wanted}: it is another model's drafter"
-                )
-        try:
-            self.check_feature_layers(target.layers)
-        except ValueError as error:
-            raise ValueError(f"is another model's drafter: its {error}") from None
-
-    def check_feature_layers(self, layers: int) -> None:
-        """Check that the feature layers are increasing numbers of a target's blocks, 1 to `layers`.
-
-        Raise ValueError.
-        """
-        named = all(type(layer) is int and 1 <= layer <= layers for layer in self.feature_layers)
-        if not named or list(self.feature_layers) != sorted(set(self.feature_layers)):
-            raise ValueError(
-                f"feature layers are {list(self.feature_layers)}; "
-                "they must be numbers of the target's blocks, "
-                f"from 1 to {layers}, each above the one before"
-            )
-
-
 @dataclass(frozen=True)
-class LlamaGenConfig(TargetSizes):
-    """Sizes of a LlamaGen; the defaults are about those of the bundled model."""
+class LlamaGenConfig(Sizes):
+    """Sizes of a LlamaGen."""
 
-    dim: int = 256
-    layers: int = 12
-    heads: int = 4
-    ffn: int = 768  # width of the SwiGLU; published: 2/3 of 4 dim, rounded up to a multiple of 256
-    vocab: int = 2048  # image tokens
-    grid: int = 16  # tokens a side
-    prefix: int = 24  # condition positions; published: 120
     caption_dim: int = 256  # width of the text features
-    rope_base: float = 10000.0
-    eps: float = 1e-5
     # Positions that padded prompt positions attend to. The published classes differ, and drafters
     # read these rows: "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
     padding: Literal["self", "released"] = "self"
 
 
 @dataclass(frozen=True)
-class DrafterConfig(DrafterSizes):
+class DrafterConfig(Sizes):
     """Sizes of LlamaGen's drafter."""
 
-    dim: int = 256
-    heads: int = 4
-    ffn: int = 768
-    vocab: int = 2048
-    grid: int = 16
-    prefix: int = 24
-    bias: bool = True  # of fc
-    rope_base: float = 10000.0
+    layers: int = 1
     eps: float = 1e-6
+    bias: bool = True  # of fc, the layer that joins a token and a hidden state
     # Whether it drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of the
     # two published rows. The head is linear, so the logits of such a state are the guided ones.
     # Half the work, but it must be trained so.
@@ -133,45 +78,53 @@ class DrafterConfig(DrafterSizes):
 
 
 @dataclass(frozen=True)
-class AnoleSizes(NetworkSizes):
-    """Sizes that a target and its drafter share; the defaults are the published ones."""
+class AnoleConfig(Sizes):
+    """Sizes of an Anole; the defaults are the published ones."""
 
     dim: int = 4096
+    layers: int = 32
     heads: int = 32
     ffn: int = 11008
-    embeddings: int = 65536  # the whole vocabulary
-    vocab: int = 8192  # the image tokens in it
-    grid: int = 32  # tokens a side
+    vocab: int = 8192  # the image tokens in its vocabulary
+    grid: int = 32
     prefix: int = 256  # positions of the longest prompt, its marks included
-    rope_base: float = 10000.0
-    eps: float = 1e-5
+    embeddings: int = 65536  # the whole vocabulary
 
 
 @dataclass(frozen=True)
-class AnoleConfig(AnoleSizes, TargetSizes):
-    """Sizes of an Anole."""
+class AnoleDrafterConfig(AnoleConfig):
+    """Sizes of Anole's drafter."""
 
-    layers: int = 32
-
-
-@dataclass(frozen=True)
-class AnoleDrafterConfig(AnoleSizes, DrafterSizes):
-    """Sizes of Anole's drafter; all but ffn and bias are its target's."""
-
+    layers: int = 1
     bias: bool = True  # of fc
+    feature_layers: ClassVar[tuple[int, ...]] = ()  # this family has no such drafters
 
 
-@dataclass(frozen=True)
-class TokenizerSizes:
-    """Sizes of a VQ network; the defaults are those of LlamaGen's VQ-16."""
+DrafterSizes = DrafterConfig | AnoleDrafterConfig
 
-    channels: int = 128
-    multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
-    blocks: int = 2
-    latent: int = 256
-    dim: int = 8  # of a codebook vector
-    codebook: int = VOCAB
-    kind: Literal["llamagen", "chameleon"] = "llamagen"
+
+def check_feature_layers(feature_layers: Sequence[int], layers: int) -> None:
+    """Raise ValueError unless these are increasing numbers of a target's blocks, 1 to `layers`."""
+    named = all(type(layer) is int and 1 <= layer <= layers for layer in feature_layers)
+    if not named or list(feature_layers) != sorted(set(feature_layers)):
+        raise ValueError(
+            f"feature layers are {list(feature_layers)}; they must be numbers of the target's "
+            f"blocks, from 1 to {layers}, each above the one before"
+        )
+
+
+def check_drafter(drafter: DrafterSizes, target: Sizes) -> None:
+    """Raise ValueError with the first difference unless a drafter was made for a target."""
+    for name in ("dim", "vocab", "grid", "prefix"):
+        own, wanted = getattr(drafter, name), getattr(target, name)
+        if own != wanted:
+            raise ValueError(
+                f"says {name} {own}, but the target has {wanted}: it is another model's drafter"
+            )
+    try:
+        check_feature_layers(drafter.feature_layers, target.layers)
+    except ValueError as error:
+        raise ValueError(f"is another model's drafter: its {error}") from None
 
 
 # -- sources and needs of published models
@@ -188,8 +141,6 @@ class Source:
     weights: str  # a file name; for several files a pattern with one *
     format: str
     beside: tuple[str, ...] = ()  # further files, such as config.json
-    # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
-    revision: str = "main"
 
 
 @dataclass(frozen=True)
@@ -210,11 +161,12 @@ class Published:
     A part's first source is downloaded; the others are accepted in a local folder.
     """
 
-    target: TargetSizes
+    target: Sizes
     drafter: DrafterSizes
     sources: Mapping[Part, tuple[Source, ...]]
     needs: Needs
-    tokenizer: TokenizerSizes = TokenizerSizes()
+    # fields of the image tokenizer's JanusVQVAEConfig that differ from LlamaGen's VQ-16
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -260,7 +212,8 @@ def _drafter(repo: str) -> tuple[Source, ...]:
     return tuple(Source(repo, file, "drafter", ("config.json",)) for file in DRAFTER_FILES)
 
 
-XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
+# sizes of LlamaGen-XL and of its drafter
+XL: dict[str, Any] = {"dim": 1280, "heads": 20, "ffn": 3584, "vocab": VOCAB, "prefix": 120}
 # the papers' settings
 PAPER: dict[str, Any] = {
     "lantern_k": 1000,
@@ -288,12 +241,8 @@ def _text_to_image(
         # The published neighbour table compares the stored vectors.
         preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
         published=Published(
-            target=LlamaGenConfig(
-                **XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"
-            ),
-            drafter=DrafterConfig(
-                dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120
-            ),
+            target=LlamaGenConfig(**XL, layers=36, grid=grid, caption_dim=2048, padding="released"),
+            drafter=DrafterConfig(**XL, grid=grid),
             needs=needs,
             sources={
                 "target": (
@@ -334,7 +283,7 @@ def _anole() -> ModelInfo:
         published=Published(
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
-            tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
+            tokenizer={"embed_dim": 256, "num_embeddings": 8192},
             needs=Needs(download=16_182_345_478, memory=17_641_061_900),
             sources={
                 "target": (Source(hub, shards, "anole", ("config.json",)),),

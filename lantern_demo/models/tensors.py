@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,6 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import T5EncoderModel
-
-from lantern_demo.models.registry import NetworkSizes
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -79,24 +77,16 @@ def one_line(text: object) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:QUOTED]
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
-
-    Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
-    CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
-    """
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise CheckpointError with the name of a file, for any error of a library that reads it."""
     check_fetched(path)
     try:
-        tensors = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
+        yield
     except Exception as error:  # the libraries raise almost anything for bytes of something else
         # PyTorch goes on with advice to run the code in the file
         said = one_line(f"{type(error).__name__}: {error}").split(". ")[0]
-        raise CheckpointError(
-            f"{path} cannot be read ({said}); download it again: code beside tensors is never run"
-        ) from error
-    if not all(name.startswith(WRAPPER) for name in tensors):
-        return tensors
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+        raise CheckpointError(f"{path} cannot be read ({said}); download it again") from error
 
 
 def check_fetched(path: Path) -> None:
@@ -107,13 +97,23 @@ def check_fetched(path: Path) -> None:
             raise CheckpointError(f"{what}; run `git lfs pull` in its folder")
 
 
+def read(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors, .pt or .bin file, memory-mapped.
+
+    Code in such a file is never run. Names lose WRAPPER if all of them have it. Raise
+    CheckpointError when it is damaged, no checkpoint, or holds more than data.
+    """
+    with reading(path):
+        tensors = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
+    if not all(name.startswith(WRAPPER) for name in tensors):
+        return tensors
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+
+
 def _unpickled(path: Path) -> dict[str, Tensor]:
-    with path.open("rb") as file:
-        # files of old torch versions are no zip files, and cannot be mapped
-        zipped = file.read(2) == b"PK"
     # Training checkpoints also hold their command line. It is data, like a dict.
     with torch.serialization.safe_globals([argparse.Namespace]):
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     if isinstance(found, dict):
         found = next((found[key] for key in CONTAINERS if isinstance(found.get(key), dict)), found)
         if found and all(isinstance(v, Tensor) for v in found.values()):
@@ -123,49 +123,30 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read a published config.json. Raise CheckpointError when it is missing or no JSON object."""
-    check_fetched(path)
-    try:
+    with reading(path):
         config = json.loads(path.read_bytes())
         if not isinstance(config, dict):
             raise ValueError("it is no JSON object")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
     return config
 
 
 def read_tokenizer_file(path: Path) -> Tokenizer:
     """Read a tokenizer.json. Raise CheckpointError when it cannot be read."""
-    check_fetched(path)
-    try:
+    with reading(path):
         return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
 
 
-def check_config(path: Path, said: Mapping[str, Any], heads: int, **wanted: int | bool) -> None:
+def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
     """Check the values of a config.json: tensors of another model may have the same shapes.
 
     Raise CheckpointError naming the first value that differs. A missing value passes.
     """
-    wanted = {"num_attention_heads": heads, "num_key_value_heads": heads, **wanted}
     for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(
                 f"{path} says {key} {said[key]!r}, but this model has {value}: "
                 "it belongs to another model"
             )
-
-
-def eps_and_theta(said: Mapping[str, Any], sizes: NetworkSizes) -> dict[str, float]:
-    """Read eps and the rotary base from a library's config.json.
-
-    Newer versions write the base one level down. The sizes have the values that it leaves out.
-    """
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {
-        "eps": float(said.get("rms_norm_eps", sizes.eps)),
-        "rope_base": float(said.get("rope_theta", theta)),
-    }
 
 
 def load_weights(
@@ -215,22 +196,8 @@ def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> dic
     return found
 
 
-def in_eight_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with matrices as int8 and a float16 scale for each row, named NAME.scale."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor.dim() != 2 or not tensor.is_floating_point():
-            found[name] = tensor
-            continue
-        # the smallest normal number of float16, so that a row of zeros has a scale too
-        scale = (tensor.float().abs().amax(1) / 127).clamp(min=2**-14).half()
-        found[name] = (tensor.float() / scale.float()[:, None]).round().clamp(-127, 127).char()
-        found[name + SCALE] = scale
-    return found
-
-
 def _widen(tensors: dict[str, Tensor]) -> None:
-    """Replace tensors of `in_eight_bits` by float16."""
+    """Replace matrices in 8 bits, with a float16 scale for each row, by float16."""
     for name in [name for name in tensors if name + SCALE in tensors]:
         scale = tensors.pop(name + SCALE).float()
         tensors[name] = (tensors[name].float() * scale[:, None]).half()
@@ -239,18 +206,6 @@ def _widen(tensors: dict[str, Tensor]) -> None:
 def shapes_of(network: nn.Module) -> Shapes:
     """Return the shapes of a network's tensors, by name."""
     return {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-
-
-def published_tensors(network: nn.Module, layout: Layout) -> dict[str, Tensor]:
-    """Return a network's tensors under their published names.
-
-    Several of ours that are rows of one published tensor stand in the order of their rows.
-    """
-    shapes = shapes_of(network)
-    rows: dict[str, list[Tensor]] = {}
-    for ours, tensor in network.state_dict().items():
-        rows.setdefault(layout.published(ours, shapes), []).append(tensor)
-    return {name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in rows.items()}
 
 
 def fill(
@@ -273,13 +228,7 @@ def fill(
     state = {name: placed(name, weight) for name, weight in weights.items()}
     network.load_state_dict(state, strict=True, assign=True)
     network.requires_grad_(False).eval()
-    network.to(device)  # moves the buffers that are no weights
-    lost = [
-        name for name, t in (*network.named_parameters(), *network.named_buffers()) if t.is_meta
-    ]
-    if lost:
-        raise RuntimeError(f"these tensors were never given a value: {', '.join(lost)}")
-    return network
+    return network.to(device)  # the buffers that are no weights too
 
 
 def _kept_in_float32(network: nn.Module, dtype: torch.dtype) -> set[str]:

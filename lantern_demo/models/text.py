@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import WordLevel
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
-from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
-from lantern_demo.models.registry import LlamaGenConfig
 from lantern_demo.models.tensors import (
     CheckpointError,
     Layout,
     load_weights,
     read_config,
     read_tokenizer_file,
+    reading,
     renaming,
 )
 
@@ -54,18 +52,6 @@ class PromptEncoder(Protocol):
 
     def encode(self, prompt: str) -> Encoded:
         """Encode a prompt that passed `check`."""
-
-
-def word_tokenizer(words: list[str]) -> Tokenizer:
-    """Return a vocabulary of whole words; any other word is unknown.
-
-    Text is put in lower case, and split at white space and punctuation.
-    """
-    vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tokenizer
 
 
 def unknown_words(tokenizer: Tokenizer, text: str, encoding: Encoding) -> list[str]:
@@ -179,23 +165,6 @@ class TextEncoder(nn.Module):
         return Encoded(features, mask, unknown_words(self.tokenizer, prompt, encoding))
 
 
-def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
-    """Return the configuration of the bundled text encoder."""
-    return T5Config(
-        vocab_size=vocabulary,
-        d_model=width,
-        d_kv=64,
-        num_heads=width // 64,
-        d_ff=2 * width,
-        num_layers=layers,
-        dropout_rate=0.0,
-        feed_forward_proj="gated-gelu",
-        use_cache=False,
-        pad_token_id=0,
-        eos_token_id=2,
-    )
-
-
 # -- LlamaGen's captions: the published cleaning, and the features of a T5
 
 LENGTH = 120  # positions of a caption, the end mark included
@@ -273,16 +242,6 @@ class CaptionEncoder:
         return unknown_words(self.tokenizer, text, encoding) + cut
 
 
-def caption_encoder(
-    target: LlamaGenConfig, located: Located, device: torch.device
-) -> CaptionEncoder:
-    """Return the encoder of a target's captions, in 16 bits, from published files.
-
-    Raise CheckpointError as in `load_text`.
-    """
-    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
-
-
 def load_text(
     located: Located, width: int, device: torch.device, dtype: torch.dtype
 ) -> CaptionEncoder:
@@ -291,10 +250,9 @@ def load_text(
     Raise CheckpointError when they are not a T5's of that width.
     """
     path = located.beside("config.json")
-    try:
-        config = T5Config.from_dict(read_config(path))
-    except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
+    said = read_config(path)
+    with reading(path):
+        config = T5Config.from_dict(said)
     if config.d_model != width:
         raise CheckpointError(
             f"{path} says d_model {config.d_model}, but this model reads features of width {width}"

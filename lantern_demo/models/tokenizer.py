@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE, JanusVQVAEDecoder
 
-from lantern_demo.models.registry import TokenizerSizes
+from lantern_demo.models.registry import AnoleConfig, Published
 
 
 def fit_groups(network: nn.Module) -> None:
@@ -79,11 +79,8 @@ class ImageTokenizer(nn.Module):
 
     def decode_latent(self, z: Tensor) -> Tensor:
         """Map codebook vectors [B, e, G, G] to images [B, 3, H, W] float32 in [0, 1]."""
-        return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
-
-    def decode_raw(self, z: Tensor) -> Tensor:
-        """Map codebook vectors [B, e, G, G] to pixels [B, 3, H, W], about -1 to 1, not clamped."""
-        return self.vq.decoder(self.vq.post_quant_conv(z))
+        pixels = self.vq.decoder(self.vq.post_quant_conv(z))
+        return (pixels.float().clamp(-1, 1) + 1) / 2
 
 
 class ChameleonTokenizer(ImageTokenizer):
@@ -103,19 +100,13 @@ class ChameleonTokenizer(ImageTokenizer):
         return vectors.float()
 
 
-def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
-    """Return an image tokenizer for pictures of grid x grid tokens, on the meta device."""
-    config = JanusVQVAEConfig(
-        base_channels=sizes.channels,
-        channel_multiplier=list(sizes.multipliers),
-        num_res_blocks=sizes.blocks,
-        latent_channels=sizes.latent,
-        embed_dim=sizes.dim,
-        num_embeddings=sizes.codebook,
-        num_patches=grid,
-    )
+def blank_tokenizer(published: Published) -> ImageTokenizer:
+    """Return the image tokenizer of a published model, on the meta device."""
+    kind = ChameleonTokenizer if isinstance(published.target, AnoleConfig) else ImageTokenizer
+    # the library's defaults are the sizes of LlamaGen's VQ-16
+    config = JanusVQVAEConfig(**published.tokenizer, num_patches=published.target.grid)
     with torch.device("meta"):
-        return ChameleonTokenizer(config) if sizes.kind == "chameleon" else ImageTokenizer(config)
+        return kind(config)
 
 
 class PictureDecoder(nn.Module):
