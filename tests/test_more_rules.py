@@ -4,7 +4,6 @@ against their formulas.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,15 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from runs import decode
-from tables import (
-    ChainDrafter,
-    ChainTarget,
-    chi_square_p,
-    decide,
-    draw_without_replacement,
-    random_probs,
-)
+from tables import chi_square_p, decide, draw_without_replacement, random_probs
+from test_loop import run
 from torch import Tensor
 
 from examples import more_rules as more
@@ -28,15 +20,13 @@ from lantern_demo import Generation, Method, Pipeline, register
 from lantern_demo.decoding.drafting import DraftConfig, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.runs.record import merge_records, parsed
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
 P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
-TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
-LOGITS, DRAFTED = (random_probs(6, 6, seed).log() for seed in (7, 8))
 
 
 @pytest.fixture
@@ -74,7 +64,7 @@ def test_what_is_no_method_is_refused(registered: None) -> None:
     for change, complaint in (
         ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
         ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9"),
-        ({"drafts": TREE}, "they must be a class of DraftConfig"),
+        ({"drafts": StaticTree([(0,)])}, "they must be a class of DraftConfig"),
         ({"rule": Rule}, "it must be a Rule with its values"),
         ({"rule": LanternPlusPlus(2, 3.0)}, "is said to be lossless, and its rule .* relaxes"),
         (relaxed | {"drafts": DraftConfig}, "no guess"),
@@ -127,43 +117,23 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
     assert chi_square_p(counted(more.Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
 
 
-def run(rule: Rule, seed: int = 0, tokens: int = 400, **changes: Any) -> Any:
-    target = ChainTarget(LOGITS, DRAFTED)
-    method = Method("mine", "Mine", StaticTree, rule, False, "")
-    knobs: dict[str, Any] = {"method": method, "tree": TREE, "rule": rule, **changes}
-    *_, last = decode(
-        target, ChainDrafter(target), torch.tensor([0]), num_tokens=tokens, seed=seed, **knobs
-    )
-    return last
-
-
-def transitions(rule: Rule) -> float:
-    """The smallest p-value of the tokens behind each token, under the target's distribution."""
-    counts = torch.zeros(6, 6)
-    for seed in range(6):
-        for last, token in itertools.pairwise([0, *run(rule, seed).tokens]):
-            counts[last, token] += 1
-    probs = probabilities(LOGITS, Sampling())
-    return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("depth", [0, 3])
 def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
+    depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every
     sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
     for weights of one and above alone.
     """
-    assert transitions(more.Weighted(0.8)) > P_BOUND
-    assert transitions(more.Weighted(6.0)) < 1e-6
+    assert chi_square_p(counted(more.Weighted(0.8), 3, depth), P) > P_BOUND
+    assert chi_square_p(counted(more.Weighted(6.0), 3), P) < 1e-6
     monkeypatch.setattr(more.Weighted, "reject", Rule.reject)
-    assert transitions(more.Weighted(0.8)) < 1e-6
+    assert chi_square_p(counted(more.Weighted(0.8), 3, depth), P) < 1e-6
 
 
 @pytest.mark.parametrize("rule", [more.Weighted(), more.Typical(), more.Ensemble()], ids=str)
 def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
-    assert run(rule, 1, padded=True).tokens == run(rule, 1).tokens
+    own = {"method": Method("mine", "Mine", StaticTree, rule, False, ""), "rule": rule}
+    assert run("eagle1", **own, padded=True)[1].tokens == run("eagle1", **own)[1].tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
-    vanilla = run(Rule(), method=METHODS["vanilla"], tree=DraftConfig(), **greedy).tokens
-    assert run(rule, **greedy).tokens == vanilla
+    assert run("eagle1", **own, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens

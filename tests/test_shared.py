@@ -36,33 +36,25 @@ def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> li
     return run(way["method"].id, tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)],
-    ids=["few", "84 in all"],
-)
+FEW_AND_MANY = [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("seeds", FEW_AND_MANY, ids=["few", "84 in all"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:
+    shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
+    ways = [
+        way
+        for way in EXACT.values()
+        if Config(num_tokens=18, **shared, **way).noise_used != "independent"
+    ]
     for seed in seeds:
         wanted = tokens_of(EXACT["vanilla"], 18, seed, sampling=sampling)
-        assert all(
-            tokens_of(EXACT["vanilla"], count, seed, sampling=sampling) == wanted[:count]
-            for count in range(1, 6)
-        )
-        for number, (name, way) in enumerate(EXACT.items()):
-            if (
-                Config(
-                    num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, noise="shared", **way
-                ).noise_used
-                != "independent"
-            ):
-                assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (name, seed)
-                count = 1 + (number + seed) % 5
-                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], (
-                    name,
-                    seed,
-                    "at a picture's end",
-                )
+        for number, way in enumerate(ways):
+            assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (way, seed)
+            # at a picture's end
+            for count in range(1, 6) if way is EXACT["vanilla"] else [1 + (number + seed) % 5]:
+                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], way
 
 
 @pytest.mark.parametrize(
