@@ -130,47 +130,39 @@ def test_training_passes_are_what_drafting_does(name: str) -> None:
             close(out[:, 0], outputs[depth][:, last + depth - 1])
 
 
+REFUSED = {
+    "another family": ("anole-7b", [], "--target must be a LlamaGen, got anole-7b"),
+    "a target that is nowhere": ("nowhere", [], "--target must be the id of a published model"),
+    "no such device": (TEXT_ID, ["--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N"),
+    "no captions": (TEXT_ID, [], f"--captions must name a file of captions, .* for {TEXT_ID}"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_trained_is_refused(what: str, tmp_path: Path) -> None:
+    model, more, says = REFUSED[what]
+    with pytest.raises(SystemExit, match=says):
+        trained(drafter, tmp_path / "out", "--target", model, *more)
+
+
 @pytest.mark.parametrize(
-    ("model", "more", "says"),
+    ("content", "says"),
     [
-        (TEXT_ID, ["--feature-layers", "3"], r"feature layers are \[3\]; .* from 1 to 2"),
-        ("anole-7b", [], "--target must be a LlamaGen, got anole-7b"),
+        (None, "--captions must name a text file in UTF-8"),
+        ("caf\u00e9".encode("latin-1"), "--captions must name a text file in UTF-8"),
+        (b"\n \n", "--captions must name a file with a caption a line"),
+        ("a caf\u00e9\n".encode(), "could not be downloaded"),  # good ones: what follows says so
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    model: str, more: list[str], says: str, tmp_path: Path
+def test_captions_are_read_before_anything_is_fetched(
+    content: bytes | None, says: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SystemExit, match=says):
-        trained(drafter, tmp_path / "out", "--target", model, "--captions", tmp_path, *more)
-
-
-def test_captions_are_read_before_anything_is_fetched(tmp_path: Path) -> None:
-    """The Hub is not reachable here: whatever came first would say so."""
+    """The Hub is not reachable here."""
     file = tmp_path / "captions.txt"
-
-    def refusal(*words: object) -> str:
-        with pytest.raises(SystemExit) as ended:
-            trained(drafter, tmp_path / "out", "--target", TEXT_ID, *words)
-        return str(ended.value)
-
-    assert f"--captions must name a file of captions, one a line, for {TEXT_ID}" in refusal()
-    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
-    file.write_bytes("caf\u00e9".encode("latin-1"))
-    assert "--captions must name a text file in UTF-8" in refusal("--captions", file)
-    file.write_text("\n \n", encoding="utf-8")
-    assert "--captions must name a file with a caption a line" in refusal("--captions", file)
-    file.write_text("a caf\u00e9\n", encoding="utf-8")
-    told = refusal("--captions", file)
-    assert "could not be downloaded" in told, "this is a sentence, too"
-
-
-def test_a_target_that_is_nowhere_is_refused_by_a_sentence(tmp_path: Path) -> None:
-    for words, says in (
-        (["--target", tmp_path / "nothing"], "--target must be the id of a published model"),
-        (["--target", TEXT_ID, "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N"),
-    ):
-        with pytest.raises(SystemExit, match=says):
-            trained(drafter, tmp_path / "out", *words)
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SystemExit, match=says):
+        trained(drafter, tmp_path / "out", "--target", TEXT_ID, "--captions", file)
 
 
 SCRIPT = """

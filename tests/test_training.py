@@ -5,47 +5,34 @@ was.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_models import FULL, TEXT, networks
 from tables import chi_square_p
 from tiny import log_of, trained
 from torch import Tensor, nn
 
 from examples.make_bundled_model.world import vocabulary
 from examples.train_drafter import drafter, run
-from examples.train_drafter.own import encode_prompts, sample_batch
-from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.llamagen import LlamaGen
-from lantern_demo.models.registry import LlamaGenConfig
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from examples.train_drafter.own import sample_batch
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 @torch.inference_mode()
 def test_batched_samples_follow_the_distribution_of_the_target(scale: float) -> None:
     """First tokens of many samples against the guided distribution itself."""
-    torch.manual_seed(0)
-    words = word_tokenizer(vocabulary())
-    text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
-    target = LlamaGen(
-        LlamaGenConfig(
-            dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64
-        )
-    ).eval()
-    nn.init.normal_(target.lm_head.weight, std=0.3)
-    encoded = text.encode("two red lanterns")
-    cache = target.new_cache(2, 8)
-    cond, uncond = target.head(
-        target.prefill(target.condition(encoded.features, encoded.mask, True), cache)
-    )[:, -1]
-    probs = (uncond + scale * (cond - uncond)).softmax(-1)
-    given = encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu"))
-    first = torch.cat(
-        [sample_batch(target, *given, Sampling(cfg_scale=scale), seed)[:, 0] for seed in range(8)]
-    )
-    assert chi_square_p(torch.bincount(first, minlength=12), probs) > 1e-4
+    target, _ = networks(replace(TEXT, grid=1))
+    features = torch.randn(1, 7, TEXT.caption_dim, generator=torch.Generator().manual_seed(1))
+    hidden = target.prefill(target.condition(features, FULL, True), target.new_cache(2, 8))
+    sampling = Sampling(cfg_scale=scale)
+    probs = probabilities(guide(target.head(hidden[:, -1:]), scale), sampling)[0]
+    many = features.expand(4000, -1, -1), FULL.expand(4000, -1)
+    first = sample_batch(target, *many, sampling, 1)[:, 0]
+    assert chi_square_p(torch.bincount(first, minlength=TEXT.vocab), probs) > 1e-4
 
 
 class Line(nn.Module):
