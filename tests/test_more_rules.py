@@ -1,5 +1,5 @@
-"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held
-against their formulas.
+"""The rules of examples/more_rules.py and the draft source of examples/more_methods.py: registered
+from outside, raced beside vanilla, and held against their formulas.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from test_loop import run
 from torch import Tensor
 
 from examples import more_rules as more
+from examples.more_methods import OPT_TREE, SHARPNESS, OptTree, OptTreeProposer
 from lantern_demo import Generation, Method, Pipeline, register
-from lantern_demo.decoding.drafting import DraftConfig, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, RunContext, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -31,24 +32,29 @@ P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    for method in more.MORE:
+    methods = [*more.MORE, OPT_TREE]
+    for method in methods:
         register(method)
     yield
-    for method in more.MORE:
+    for method in methods:
         del METHODS[method.id]
 
 
 def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
     assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
-    raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
+    raced = pipe.compare("a lantern", [*IDS, "opt-tree", "vanilla"], tree="small", seed=3)
     done = {name: event for name, event in raced if isinstance(event, Generation)}
-    assert set(done) == {"vanilla", *IDS}
+    assert set(done) == {"vanilla", "opt-tree", *IDS}
     for name in IDS:
         entry = done[name].record["methods"][name]  # type: ignore[index]
         assert entry["nodes"] == 8 and entry["noise"] == "independent"
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
+    assert done["opt-tree"].tokens == done["vanilla"].tokens, "it is lossless"
     record = parsed(merge_records([event.record for event in done.values()]))
-    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
+    assert (
+        list(record["methods"]) == ["vanilla", *IDS, "opt-tree"]
+        and done["vanilla"].stats.noise == "shared"
+    )
     assert pipe.generate("a lantern", "typical").stats.tree == "static chain of 3 (default)"
 
 
@@ -137,3 +143,40 @@ def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
     assert run("eagle1", **own, padded=True)[1].tokens == run("eagle1", **own)[1].tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
     assert run("eagle1", **own, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
+
+
+# -- a draft source
+
+
+def test_every_draft_has_the_chance_that_was_asked_for() -> None:
+    """By the drafter's noisy scores, worked out here once more."""
+    noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
+
+    class Passes:
+        position = torch.zeros(1, dtype=torch.int64)
+
+        def sync(self, *_: Any) -> torch.Tensor:
+            return torch.zeros(1, 1, 4)
+
+        expand = sync
+
+    logits = torch.randn(32, generator=torch.Generator().manual_seed(2))
+    context = RunContext(Sampling(), torch.device("cpu"), 32, 18, lambda scored, _: scored + noise)
+    chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
+    for chance in (0.05, 0.15, 0.3):
+        policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        propose = OptTreeProposer(policy, context).propose
+        draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
+        for depth in range(1, draft.tree.depth + 1):
+            above = float(chances.values[0]) ** (depth - 1)
+            reached = [above * p for p in chances.values.tolist() if above * p >= chance][
+                : policy.width
+            ]
+            level = draft.tokens[draft.tree.depths == depth]
+            assert level.tolist() == chances.indices[: len(reached)].tolist()
+
+
+@pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
+def test_a_chance_out_of_range_is_refused(chance: float) -> None:
+    with pytest.raises(ValueError, match=r"chance is .*; it must be between 0 and 1, both"):
+        OptTree(chance)
