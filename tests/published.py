@@ -5,14 +5,13 @@ names, name by name.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from released import llamagen_tensors, with_levels_turned
+from released import llamagen_tensors, vq_name, with_levels_turned
 from safetensors.torch import save_file
 from tiny import vq_config
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
@@ -134,21 +133,8 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
 
 def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
     """An image tokenizer under LlamaGen's names, with the buffer that its files carry along."""
-    found = {_vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
+    found = {vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
     return {"quantize.codebook_used": torch.zeros(65536), **found}
-
-
-def _vq_name(name: str) -> str:
-    """LlamaGen's name of a tensor of the library's image tokenizer."""
-    name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
-    name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
-    for ours, theirs in (
-        ("mid.block_1", "mid.0"),
-        ("mid.attn_1", "mid.1"),
-        ("mid.block_2", "mid.2"),
-    ):
-        name = name.replace(ours, theirs)
-    return name
 
 
 HEADS = {

@@ -322,25 +322,34 @@ def _drafter(file: Golden, target: Golden) -> Drafter:
     return _loaded(Drafter(config), file.tensors)
 
 
-_VQ_NAMES = (
-    (r"encoder\.conv_blocks\.(\d+)\.res\.", r"encoder.down.\1.block."),
-    (r"decoder\.conv_blocks\.(\d+)\.res\.", r"decoder.up.\1.block."),
-    (r"encoder\.conv_blocks\.", "encoder.down."),
-    (r"decoder\.conv_blocks\.", "decoder.up."),
-    (r"mid\.0\.", "mid.block_1."),
-    (r"mid\.1\.", "mid.attn_1."),
-    (r"mid\.2\.", "mid.block_2."),
-)
+# LlamaGen's names of parts of a VQ tokenizer, and those of the library's network.
+_VQ_NAMES = {
+    "encoder.conv_blocks.*.res.": "encoder.down.*.block.",
+    "decoder.conv_blocks.*.res.": "decoder.up.*.block.",
+    "encoder.conv_blocks.*.": "encoder.down.*.",
+    "decoder.conv_blocks.*.": "decoder.up.*.",
+    "mid.0.": "mid.block_1.",
+    "mid.1.": "mid.attn_1.",
+    "mid.2.": "mid.block_2.",
+}
 
 
 def vq_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """LlamaGen's names of a VQ tokenizer -> those of the library's network."""
-    renamed = {}
-    for name, value in state.items():
-        for old, new in _VQ_NAMES:
-            name = re.sub(old, new, name)
-        renamed[name] = value
-    return renamed
+    return {_renamed(name, _VQ_NAMES.items()): value for name, value in state.items()}
+
+
+def vq_name(name: str) -> str:
+    """LlamaGen's name of a tensor of the library's image tokenizer."""
+    return _renamed(name, ((ours, theirs) for theirs, ours in _VQ_NAMES.items()))
+
+
+def _renamed(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A name with parts replaced; a star stands for a number."""
+    for old, new in pairs:
+        pattern = re.escape(old).replace(r"\*", r"(\d+)")
+        name = re.sub(pattern, new.replace("*", r"\1"), name)
+    return name
 
 
 @lru_cache

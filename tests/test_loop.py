@@ -156,6 +156,7 @@ def test_cancelling_and_inference_mode(method: str) -> None:
         ("lantern", {"neighbours": None}, "neighbours is None"),
         ("lantern", {"neighbours": NEIGHBOURS[:, :3]}, r"neighbours has shape \[12, 3\]"),
         ("eagle2", {"tree": DynamicTree(20, 1, 30)}, "20 children per node; allowed are at most"),
+        ("eagle1", {"room": 29}, "room is 29; it must be at least num_tokens, which is 30"),
         ("eagle1", {"prefix_rows": 1}, "prefix_rows is 1; with cfg_scale 2.0 there must be 2"),
     ],
 )

@@ -16,7 +16,7 @@ from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.graphs import Runners
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
+from lantern_demo.decoding.rules import Lantern
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.step import Shape, Steps
 from lantern_demo.models.llamagen import Drafter
@@ -124,14 +124,14 @@ def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model
     if method == "lantern":
         table = model.rules["lantern"]["neighbours"]
         changes += [{"neighbours": table.flip(0)}, {"neighbours": table.flip(1).contiguous()}]
+        changes += [{"rule": Lantern(5, 0.2)}]
     else:
         chain = StaticTree([(0,), (0, 0), (0, 0, 0)])
         changes += [{"noise": "shared"}, {"tree": chain}, {"drafter": model.other}]
 
     def drawn(**more: Any) -> list[Any]:
-        knobs = {"noise": "independent", **more}
-        if method == "lantern":
-            knobs["rule"] = Lantern(5, 0.6)
+        loose = {"rule": Lantern(5, 0.6)} if method == "lantern" else {}
+        knobs = {"noise": "independent", **loose, **more}
         return [summary(list(model.run(method, **{**knobs, **change}))) for change in changes]
 
     wanted, runners = drawn(), Runners()
@@ -203,15 +203,6 @@ def test_few_are_kept_and_the_longest_unused_goes(
     assert counts == [1, 2, 2, 3, 3, 4], "eagle1's went when eagle2's came"
     assert len(runners) == 2
     assert runners.clear() and not runners.clear() and len(runners) == 0
-
-
-def test_other_settings_get_another_runner(model: Model) -> None:
-    runners, looser = Runners(), LanternPlusPlus(5, 3.0)
-    for changes in ({}, {"sampling": Sampling(0.9, cfg_scale=2.0)}, {"room": 20}, {"rule": looser}):
-        list(model.run(runners=runners, **changes))
-    assert len(runners) == 4
-    with pytest.raises(ValueError, match="room is 3; it must be at least num_tokens, which is 16"):
-        model.run(room=3)
 
 
 def test_memory_is_made_by_letting_idle_runners_go(

@@ -4,7 +4,6 @@ processor's fused models make one run, and exact methods draw vanilla's tokens o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +11,9 @@ import torch
 from small_models import MODELS, model_of, summary
 
 from lantern_demo.decoding import graphs
-from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.loop import Decoded, parts_of
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.step import Steps
-from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import blank_network, joined_runners
-from lantern_demo.models.registry import REGISTRY, NetworkSizes
-from lantern_demo.settings.settings import Settings, choice_of
 
 WAYS: dict[str, dict[str, Any]] = {
     "shared noise": {"filters": (0.9, 20, 0.9), "noise": "shared"},
@@ -88,43 +82,3 @@ def test_a_whole_step_is_one_graph(method: str, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(Steps, "step", lambda self, shape, _: whole(self, shape))
         assert tokens() == wanted
     torch.compiler.reset()
-
-
-META = torch.device("meta")
-SETTINGS: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"cfg_scale": 1.0, "top_p": 0.9}]
-
-
-def placed(sizes: NetworkSizes) -> Any:
-    """A network in bfloat16 on the meta device, its rotary table in float32."""
-    part = blank_network(sizes).bfloat16().requires_grad_(False)
-    part.rope = torch.empty_like(part.rope, dtype=torch.float32, device=META)
-    part.prefill = lambda *_: None
-    return part
-
-
-@pytest.mark.slow
-@torch.inference_mode()
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b"])
-def test_a_step_of_a_published_model_reads_no_value(model: str, method: str) -> None:
-    """On the meta device, which has no values: a GPU replays the step without the host."""
-    info, chosen = REGISTRY[model], METHODS[method]
-    own = placed(replace(info.published.target, layers=2))
-    small = placed(info.published.drafter)
-    runners = joined_runners(Networks(None, own, small, None, {}))  # type: ignore[arg-type]
-    vocab = own.config.vocab
-    near = torch.empty(vocab, 1001, dtype=torch.int32, device=META)
-    for changes in SETTINGS:
-        knobs = Settings(**{**info.preset, "tree": "paper", **changes})
-        how = knobs.rule(chosen), choice_of(chosen.drafts, knobs).policy, near
-        config = Config(chosen, info.tokens, knobs.sampling(), *how, device=META)
-        proposer, verifier = parts_of(config, vocab)
-        drafter = runners.drafter if chosen.needs_drafter else None
-        steps = Steps(runners.target, drafter, config, proposer, verifier)
-        for cache in steps.caches:  # the prompt is there, and of some padding
-            cache.length, cache.padded = 120, True
-        hidden = torch.empty(config.rows, 1, own.config.dim, device=META, dtype=torch.bfloat16)
-        root = torch.zeros(1, dtype=torch.int64, device=META)
-        steps.begin(hidden, root, torch.empty(info.tokens, steps.draws, device=META), None)
-        for shape in steps.shapes()[-2:]:
-            steps.step(shape)

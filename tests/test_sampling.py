@@ -147,25 +147,6 @@ def test_every_draw_follows_what_is_left(vocabulary: int) -> None:
     assert worst < 1e-9 * vocabulary**0.5
 
 
-def test_draws_behind_a_sure_one() -> None:
-    """First and second draw are next to sure, the second by 1 - 7e-18.
-
-    Then three tokens as 1 to 2 to 4, against enumeration.
-    """
-    q = torch.tensor([1e-36, 1e-18, 2e-36, 1.0, 0.0, 4e-36])
-    u = torch.rand(20_000, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    tokens = draw_without_replacement(q.expand(20_000, -1), u)
-    assert bool((tokens[:, 0] == 3).all()) and bool((tokens[:, 1] == 1).all())
-    rest = q.double()[[0, 2, 5]] / q.double()[[0, 2, 5]].sum()
-    pairs = (rest.unsqueeze(1) * rest / (1 - rest.unsqueeze(1))).fill_diagonal_(0.0)
-    cell = torch.tensor([0, -1, 1, -1, -1, 2])
-    assert (
-        chi_square_p((cell[tokens[:, 2]] * 3 + cell[tokens[:, 3]]).bincount(minlength=9), pairs)
-        > 1e-5
-    )
-    assert bool((tokens.sort(1).values == torch.tensor([0, 1, 2, 3, 5])).all())
-
-
 def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
     assert (
         draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist()
