@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ import httpx
 import pytest
 from gradio_client import Client
 from space import free_port
-from tiny import wait_for, waiting
+from tiny import program, wait_for, waiting
 
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.ui import api, limits, log
@@ -331,54 +330,31 @@ def test_many_at_once_each_get_their_own_answer(url: str) -> None:
     wait_for(lambda: idle(url), "the device")
 
 
-@pytest.fixture
-def process(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[str, Any, Path]]:
-    """The program on its own: its address, its process, and a folder with its log and its files."""
+@pytest.mark.slow
+def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     port = free_port()
     env = os.environ | {"HF_HUB_OFFLINE": "1", "LANTERN_CACHE": str(tmp_path / "cache")}
     env |= {"GRADIO_ANALYTICS_ENABLED": "False", "TMPDIR": str(tmp_path / "tmp")}
     env.pop("GRADIO_TEMP_DIR", None)
     app = Path(__file__).parents[1] / "app.py"
-    command = [sys.executable, app, "--model", tiny_model, "--device", "cpu", "--port", str(port)]
+    command = [sys.executable, app, "--model", tiny_model, "--device", "cpu", "--port", port]
     # A script's background commands ignore Ctrl-C, and so would their child processes.
     attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with (tmp_path / "log.txt").open("wb") as log:
-        running = subprocess.Popen(
-            command, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend
-        )
-    url = f"http://127.0.0.1:{port}"
-
-    def ready() -> bool:
-        try:
-            return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    try:
-        wait_for(ready, "the server", 300)
-        yield url, running, tmp_path
-    finally:
-        running.kill()
-        running.wait()
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any, Path]) -> None:
-    url, running, place = process
-    big = {"prompt": "a red lantern", "tree": "paper"}
-    asked = httpx.post(f"{url}/gradio_api/call/v2/compare", json=big, timeout=SECONDS)
-    event = asked.json()["event_id"]
-    with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event}", timeout=SECONDS) as stream:
-        events = stream.iter_lines()
-        while "progress" not in next(events):
-            pass
-        assert list((place / "tmp").glob("lantern-demo-*")), "the run has a folder for its files"
-        start = time.monotonic()
-        running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
-        took = time.monotonic() - start
+    log, call = tmp_path / "log.txt", f"http://127.0.0.1:{port}/gradio_api/call"
+    with program(*command, port=port, log=log, env=env, preexec_fn=attend) as running:
+        big = {"prompt": "a red lantern", "tree": "paper"}
+        event = httpx.post(f"{call}/v2/compare", json=big, timeout=SECONDS).json()["event_id"]
+        with httpx.stream("GET", f"{call}/compare/{event}", timeout=SECONDS) as stream:
+            events = stream.iter_lines()
+            while "progress" not in next(events):
+                pass
+            assert list((tmp_path / "tmp").glob("lantern-demo-*")), "the run has its own folder"
+            start = time.monotonic()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
+            took = time.monotonic() - start
     assert took < 10, f"a second or two on a machine of its own, {took:.1f} here"
-    assert not list((place / "tmp").glob("lantern-demo-*")), "and it is gone with the run"
-    told = (place / "log.txt").read_text(encoding="utf-8")
+    assert not list((tmp_path / "tmp").glob("lantern-demo-*")), "and it is gone with the run"
+    told = log.read_text(encoding="utf-8")
     assert "Stopped." in told and "Traceback" not in told

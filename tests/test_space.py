@@ -10,42 +10,21 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from space import HOST, PROXY, free_port, variables
+from tiny import program, without_roots_rights
 
 from lantern_demo.ui import texts
 
 ROOT = Path(__file__).resolve().parent.parent
-USER = 1000  # a Space's
 SECONDS = 300  # of patience: a test machine may be busy, and trees are measured at the first start
-
-
-def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What to put before a command, and options of `subprocess`, so that root's rights do not
-    count.
-    """
-    if os.geteuid():
-        return [], {}
-    user = {"user": USER, "group": USER, "extra_groups": []}
-    with contextlib.suppress(OSError):
-        command = [sys.executable, "-c", "import gradio, torch"]
-        if not subprocess.run(
-            command, cwd=folder, capture_output=True, check=False, **user
-        ).returncode:
-            return [], user
-    return (
-        ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []
-    ), {}
 
 
 @contextlib.contextmanager
@@ -55,16 +34,11 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
     """
     with tempfile.TemporaryDirectory(prefix="lantern-space-") as name:
         folder, port = Path(name), free_port()
-        folder.chmod(0o755)
-        before, options = without_rights(folder)
-        for part in ("app", "home/.cache", "tmp"):
+        for part in ("home/.cache", "tmp"):
             (folder / part).mkdir(parents=True)
-        for open_to_all in ("home/.cache", "tmp"):
-            (folder / open_to_all).chmod(0o777)
+        without_caches = shutil.ignore_patterns("__pycache__")
         shutil.copytree(
-            ROOT / "lantern_demo",
-            folder / "app" / "lantern_demo",
-            ignore=shutil.ignore_patterns("__pycache__"),
+            ROOT / "lantern_demo", folder / "app" / "lantern_demo", ignore=without_caches
         )
         shutil.copy(ROOT / "app.py", folder / "app")
         (folder / "home").chmod(0o555)
@@ -84,23 +58,14 @@ def running() -> Iterator[tuple[httpx.Client, int, Path]]:
             for key, value in os.environ.items()
             if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)
         }
-        with (folder / "log").open("w", encoding="utf-8") as log:
-            program = subprocess.Popen(
-                [*before, sys.executable, "app.py"],
-                cwd=folder / "app",
-                env=kept | own | variables(port),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                **options,
-            )
-        try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS
-            ) as http:
-                yield http, port, folder
-        finally:
-            program.terminate()
-            program.wait(SECONDS)
+        command = [*without_roots_rights(), sys.executable, "app.py"]
+        how = {"cwd": folder / "app", "env": kept | own | variables(port)}
+        address = f"http://127.0.0.1:{port}"
+        with (
+            program(*command, port=port, log=folder / "log", **how),
+            httpx.Client(base_url=address, headers=PROXY, timeout=SECONDS) as http,
+        ):
+            yield http, port, folder
 
 
 @pytest.mark.slow  # a program of its own
@@ -109,14 +74,8 @@ def test_a_visitor_draws_under_the_public_address() -> None:
     without.
     """
     with running() as (http, port, folder):
-        end = time.monotonic() + SECONDS
-        told: dict[str, Any] = {}
-        while time.monotonic() < end and not told.get("ready") and told.get("status") != "failed":
-            with contextlib.suppress(httpx.TransportError):
-                told = http.get("/healthz").json()
-            time.sleep(0.2)
-        assert told.get("ready"), (folder / "log").read_text(encoding="utf-8")[-3000:]
-        assert told["model"] == "lantern-scenes"
+        told = http.get("/healthz").json()
+        assert told["ready"] and told["model"] == "lantern-scenes"
 
         drawing = (
             http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"})
