@@ -14,13 +14,13 @@ from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import networks, palette
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out, origins_of
-from examples.make_bundled_model.scenes import Renderer, sample
+from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, vocabulary
 from examples.quality.classifier import load_classifier
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, MOST_THINGS, OF_LANTERNS, THINGS
+from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, THINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
 
@@ -102,24 +102,6 @@ def test_captions_have_the_right_article_and_may_omit() -> None:
         caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}
     ]
     assert 0.1 < len(short) / len(told) < 0.35
-
-
-def test_the_same_seed_gives_the_same_scenes() -> None:
-    scenes, again = sample(400, 9), sample(400, 9)
-    for name, values in scenes.attributes().items():
-        assert torch.equal(values, again.attributes()[name])
-        assert int(values.max()) < len(ATTRIBUTES[name])
-    assert set(scenes.thing.tolist()) == set(range(1 + len(THINGS)))
-    assert int(scenes.count[scenes.thing > 0].max()) == MOST_THINGS - 1
-
-
-def test_things_cover_their_part_of_the_picture() -> None:
-    sprites = torch.full((len(THINGS), 4, 256, 256), 255, dtype=torch.uint8)
-    scenes = sample(12, 3)
-    covered = Renderer(sprites, "cpu")(scenes)[:, 3].mean((1, 2))
-    assert float(covered[scenes.thing == 0].min()) > 0.02
-    assert float(covered[scenes.thing == 0].max()) < 0.3
-    assert float(covered[scenes.thing > 0].min()) > 0.2
 
 
 @torch.inference_mode()

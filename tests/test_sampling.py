@@ -173,18 +173,11 @@ def test_a_token_is_drawn_at_all_heights_of_its_step() -> None:
         assert torch.equal(draw(p.expand(len(u), -1), u), tokens)
 
 
-def test_no_two_uniforms_are_equal() -> None:
-    """Of 100,000 numbers of 24 bits some 300 would be."""
+def test_uniforms_are_finer_than_a_float32() -> None:
+    """No two are equal; of 100,000 numbers of 24 bits some 300 would be."""
     rows = uniforms_of(5, torch.device("cpu"), 1000, 100)
     assert len(rows.unique()) == rows.numel()
-
-
-def test_uniforms_are_finer_than_a_float32() -> None:
-    rows = uniforms_of(3, torch.device("cpu"), 200, 8 * (3 + 1) + 6)
     assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST
     assert torch.equal((rows * 2.0**48).floor(), rows * 2.0**48)
-    fine = (rows * 2.0**24).frac()
-    assert (
-        chi_square_p((fine * 16).long().flatten().bincount(minlength=16), torch.full((16,), 1 / 16))
-        > 1e-5
-    )
+    fine = ((rows * 2.0**24).frac() * 16).long().flatten()
+    assert chi_square_p(fine.bincount(minlength=16), torch.full((16,), 1 / 16)) > 1e-5

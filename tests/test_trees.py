@@ -21,29 +21,6 @@ from lantern_demo.decoding.drafting import (
 )
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Tree, static_tree
-from lantern_demo.settings.trees import STATIC_TREES
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [*STATIC_TREES.values(), [(0,), (1,), (1, 0)], [(0,) * depth for depth in range(1, 13)]],
-    ids=lambda paths: len(paths),
-)
-def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
-    policy = StaticTree(paths)
-    tree = static_tree(policy.paths)
-    node_of = {path: node for node, path in enumerate([(), *policy.paths])}
-    for path, node in node_of.items():
-        for choice in range(tree.width):
-            assert int(tree.children[node, choice]) == node_of.get((*path, choice), -1)
-        if path:
-            assert int(tree.parents[node]) == node_of[path[:-1]]
-    for path, node in node_of.items():
-        ancestors = {node_of[path[:depth]] for depth in range(len(path) + 1)}
-        assert set(tree.mask[node].nonzero()[:, 0].tolist()) == ancestors
-    with_children = [node for node in range(tree.size) if bool((tree.children[node] >= 0).any())]
-    assert tree.inner.tolist() == with_children
-    assert [int(tree.rows[node]) for node in with_children] == list(range(len(with_children)))
 
 
 @pytest.mark.parametrize(
