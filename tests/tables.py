@@ -19,7 +19,6 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.trees import Tree
 
 
 class TableTarget:
@@ -133,16 +132,6 @@ def random_probs(rows: int, vocab: int, seed: int) -> Tensor:
     """[rows, V] float32 random distributions."""
     generator = torch.Generator().manual_seed(seed)
     return (1.5 * torch.randn(rows, vocab, generator=generator)).softmax(-1)
-
-
-def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:
-    """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width]."""
-    tokens = torch.zeros(tree.size, dtype=torch.int64)
-    for row, node in enumerate(tree.inner.tolist()):
-        for child, token in zip(tree.children[node].tolist(), drawn[row].tolist(), strict=False):
-            if child >= 0:
-                tokens[child] = token
-    return tokens
 
 
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:

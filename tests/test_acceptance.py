@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from runs import walked
 from tables import (
-    along_the_tree,
     decide,
     decide_greedy,
     draw_without_replacement,
@@ -18,8 +16,6 @@ from torch import Tensor
 
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, with_neighbours
-from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 
@@ -213,82 +209,6 @@ def test_relaxed_rule_without_a_table() -> None:
         decide(
             Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1)
         )
-
-
-def slow_walk(
-    rule: Rule, draft: Draft, probs: Tensor, greedy: bool, neighbours: Tensor, u: list[list[float]]
-) -> tuple[list[int], int, list[str]]:
-    """Obvious reference of the walk, node by node: the path, the bonus token, and whether the exact
-    rule accepts what is accepted."""
-    tree, node, path, kinds = draft.tree, 0, [0], list[str]()
-    while True:
-        p, row = probs[node].double().tolist(), int(tree.rows[node])
-        if node not in tree.inner:
-            break
-        drawn, children = draft.drawn[row].tolist(), tree.children[node].tolist()
-        if greedy:
-            kept = (
-                decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours)
-                .verdict.accepted[0]
-                .tolist()
-            )
-            rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
-            exact = drawn[rank] == p.index(max(p))
-        else:
-            q = None if draft.q is None else draft.q[row].double().tolist()
-            rank = -1
-            for i, x in enumerate(drawn[: sum(child >= 0 for child in children)]):
-                exact = u[node][i] * (q[x] if q else 1.0) < p[x]
-                found, p, q = reference.relaxed(p, [x], q, [u[node][i]], near_of(rule, neighbours))
-                if found is not None:
-                    rank = i
-                    break
-        if rank < 0:
-            break
-        node = children[rank]
-        path.append(node)
-        kinds.append("exact" if exact else "relaxed")
-    if greedy:
-        return path, p.index(max(p)), kinds
-    below, at = 0.0, u[node][-1] * sum(p)
-    for token, mass in enumerate(p):
-        below += mass
-        if at < below:
-            return path, token, kinds
-    raise AssertionError("no token lies there")
-
-
-@pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
-def test_the_walk_equals_its_slow_reference(mode: str) -> None:
-    vocab, neighbours = 12, neighbour_table(12)
-    paths = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1)]
-    tree = static_tree(paths)
-    sampling = Sampling(0.0) if mode == "greedy" else Sampling(1.2, top_k=9)
-    for seed in range(15):
-        generator = torch.Generator().manual_seed(seed)
-        q = random_probs(tree.inner.shape[0], vocab, seed)
-        drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
-        tokens = along_the_tree(tree, drawn)
-        drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        draft = Draft(tree, tokens, drawn, q if mode == "sampled" else None)
-        logits = 1.5 * torch.randn(tree.size, vocab, generator=generator)
-        uniforms = torch.rand(tree.size, tree.width + 1, generator=generator)
-        for rule in SET_RULES:
-            found = walked(rule, draft, logits, sampling, neighbours, uniforms)
-            path, bonus, kinds = slow_walk(
-                rule,
-                draft,
-                probabilities(logits, sampling),
-                sampling.greedy,
-                neighbours,
-                uniforms.double().tolist(),
-            )
-            assert (found.path, found.tokens) == (
-                path,
-                [*(int(tokens[node]) for node in path[1:]), bonus],
-            )
-            assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
-            assert found.kinds == [*kinds, "target"] and (rule.relaxes or "relaxed" not in kinds)
 
 
 def test_a_codebook_with_equal_vectors() -> None:

@@ -15,10 +15,8 @@ from small_models import (
     MODELS,
     STATIC,
     TEXT,
-    anole_networks,
     model_of,
     networks,
-    prompt_of,
     stored,
 )
 from torch import Tensor
@@ -141,19 +139,6 @@ def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> Non
     # the weight of a node's own output is a sum of two, which float16 rounds
     near = 0.02 if model == "feature layers" and kind == "half" else 1e-4
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
-
-
-def test_a_cache_serves_the_next_prompt_too() -> None:
-    """Whether that one has padding or not."""
-    target, _ = anole_networks()
-    kept = target.new_cache(2, 8)
-    for guided in (True, False, True):
-        condition = prompt_of(target, guided)
-        if not guided:
-            condition.features = condition.features.repeat(2, 1)
-        assert torch.equal(
-            target.prefill(condition, kept), target.prefill(condition, target.new_cache(2, 8))
-        )
 
 
 @pytest.mark.parametrize("kind", SUPPORTED)

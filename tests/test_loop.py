@@ -14,7 +14,6 @@ import torch
 from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
-from lantern_demo.decoding import noise, verify
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
@@ -170,20 +169,6 @@ def test_values_out_of_range_are_refused_where_they_are_given(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         made(*values)
-
-
-def test_one_noise_for_a_position_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Than noise that is drawn anew in every pass."""
-    steady = run("sjd", 150, sampling=Sampling())[1].steps
-    seeds = iter(range(100, 10**6))
-    real = verify.SharedNoiseVerifier.verify
-
-    def anew(self: verify.SharedNoiseVerifier, *given: Any) -> Any:
-        noise.gumbel_(self.noise, next(seeds))
-        return real(self, *given)
-
-    monkeypatch.setattr(verify.SharedNoiseVerifier, "verify", anew)
-    assert steady < 0.95 * run("sjd", 150, sampling=Sampling())[1].steps
 
 
 def test_missing_drafter() -> None:
