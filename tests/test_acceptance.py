@@ -177,33 +177,6 @@ def test_verdict_reports_masses() -> None:
     )
 
 
-@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
-def test_degenerate_distributions_stay_distributions(sampled: bool) -> None:
-    """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact
-    rule.
-    """
-    p, q = torch.eye(5), torch.eye(5).roll(1, 0)
-    q[0] = p[0]
-    tokens = torch.full((5, 3), -1)
-    tokens[:, 0] = q.argmax(-1)
-    for value in (0.0, 0.5, 1 - 2**-24):
-        for rule in (Rule(), Lantern(2, 0.3), LanternPlusPlus(4, 9.0)):
-            verdict = decide(
-                rule,
-                p,
-                tokens,
-                q if sampled else None,
-                neighbour_table(5),
-                torch.full((5, 3), value),
-            )
-            open_nodes = verdict.rank < 0
-            torch.testing.assert_close(
-                normalised(verdict.residual)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum()))
-            )
-            if type(rule) is Rule:
-                assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
-
-
 def test_relaxed_rule_without_a_table() -> None:
     with pytest.raises(ValueError, match="neighbours is None"):
         decide(
