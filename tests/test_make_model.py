@@ -20,38 +20,9 @@ from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, 
 from examples.quality.classifier import load_classifier
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, OF_LANTERNS, THINGS
+from lantern_demo.scenes import ATTRIBUTES, THINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
-
-# What each attribute may be called, written down here by itself so that a slip in the program's
-# own lists is seen.
-COUNTS = (("a", "an", "one", "a single"), ("two", "a pair of"), ("three",), ("four",))
-PHRASES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "colour": (
-        ("red", "scarlet", "crimson"),
-        ("orange", "amber"),
-        ("yellow", "golden"),
-        ("green", "jade"),
-        ("blue", "azure"),
-        ("purple", "violet"),
-    ),
-    "shape": (("round", "globe"), ("box", "square"), ("sky", "floating")),
-    "place": (
-        ("lake", "water"),
-        ("hill", "hills", "mountains"),
-        ("plain", "field", "fields", "meadow"),
-    ),
-    "time": (("dusk", "sunset", "evening"), ("night", "midnight"), ("dawn", "sunrise", "morning")),
-    "moon": (
-        ("without a moon", "no moon", "moonless"),
-        ("full moon", "the moon", "with a moon", "moonlight"),
-    ),
-}
-
-
-def said(caption: str, phrases: tuple[str, ...]) -> bool:
-    return any(f" {phrase} " in f" {caption} " for phrase in phrases)
 
 
 def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
@@ -59,39 +30,11 @@ def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
     assert len({picture.file for picture in PICTURES.values()}) == len(PICTURES)
 
 
-def captions_of(count: int, omit: bool) -> tuple[list[str], dict[str, torch.Tensor]]:
-    attributes = sample(count, 5).attributes()
-    writer = Captions(IDS)
-    ids = writer(attributes, 1, omit)
-    assert ids.shape == (count, LONGEST)
-    return writer.text(ids), attributes
-
-
-def test_a_whole_caption_names_every_attribute() -> None:
-    told, attributes = captions_of(300, omit=False)
-    for row, caption in enumerate(told):
-        thing = int(attributes["thing"][row])
-        names = ["lantern", "lanterns"]
-        if thing:
-            names = [name for pair in THINGS[thing - 1] for name in pair]
-        assert said(caption, tuple(names)), caption
-        scene = caption.removeprefix("a picture of ").removeprefix("a photo of ")
-        _, count = max(
-            (len(phrase), count)
-            for count, phrases in enumerate(COUNTS)
-            for phrase in phrases
-            if scene.startswith(f"{phrase} ")
-        )
-        assert count == int(attributes["count"][row]), caption
-        scene = scene.replace("moonless sky", "moonless")  # "sky" is a shape
-        for name, classes in PHRASES.items():
-            found = [number for number, phrases in enumerate(classes) if said(scene, phrases)]
-            of_a_thing = thing and name in OF_LANTERNS
-            assert found == ([] if of_a_thing else [int(attributes[name][row])]), (name, caption)
-
-
 def test_captions_have_the_right_article_and_may_omit() -> None:
-    told, _ = captions_of(600, omit=True)
+    writer = Captions(IDS)
+    ids = writer(sample(600, 5).attributes(), 1)
+    assert ids.shape == (600, LONGEST)
+    told = writer.text(ids)
     pairs = [
         pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)
     ]
