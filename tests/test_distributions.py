@@ -344,20 +344,29 @@ DRAFTERS = {"one-hot": None, "sampled": Q} | {f"a rest of {rest:.0e}": sure(rest
 @pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
 def test_what_a_node_emits_equals_brute_force(rule: Rule, drafter: str) -> None:
     """Whether its drafts are fixed or drawn, one to three of them; a sure drafter's rest is drawn
-    and judged like anything.
+    and judged like anything. So does the measured distance.
     """
-    q, neighbours = DRAFTERS[drafter], neighbour_table(7)
+    q, neighbours, generator = (
+        DRAFTERS[drafter],
+        neighbour_table(7),
+        torch.Generator().manual_seed(1),
+    )
     for draws in (1, 2, 3):
-        rows = (
-            (torch.tensor([FIXED[:draws]]), torch.ones(1).double())
-            if q is None
-            else orders_of(q, draws)
-        )
+        fixed = torch.tensor([FIXED[:draws]])
+        rows = (fixed, torch.ones(1).double()) if q is None else orders_of(q, draws)
         exact = None if q is None else precise(q)
         want = slow_probs(rule, precise(P), exact, FIXED[:draws], neighbours, draws)
         assert abs(float(want.sum()) - 1) < 1e-9
         got, _ = emitted_at(rule, P, q, *rows, neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
+        if drafter == "one-hot":
+            with_a_gap = torch.tensor([FIXED[0], -1, *FIXED[1:draws]])
+            shift = fixed_shift(rule, P, with_a_gap, neighbours)
+            torch.testing.assert_close(shift, want - P, atol=1e-6, rtol=0)
+        elif drafter == "sampled":
+            shift = sampled_shift(rule, P, q, draws, neighbours, generator, draws=20_000)
+            near = 1e-6 if draws == 1 else 2e-3  # the first is a sum without random numbers
+            torch.testing.assert_close(shift, want - P, atol=near, rtol=0)
 
 
 @pytest.mark.parametrize("rule", [LanternPlusPlus(2, 1.5), Lantern(2, 0.25)], ids=str)
@@ -372,20 +381,3 @@ def test_a_neighbour_that_meets_the_bound_counts_and_one_above_it_does_not(rule:
     above = torch.nextafter(met, torch.tensor([0.5, 1.0, 1.0]))
     marks = [emitted_at(rule, p, q, *orders_of(q, 1), neighbours)[1] for p in (met, above)]
     assert marks[0] > 0.05 and marks[1] == 0
-
-
-@pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
-def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
-    neighbours, generator = neighbour_table(7), torch.Generator().manual_seed(1)
-    for seed in range(3):
-        p, q = random_probs(1, 7, 30 + seed)[0], random_probs(1, 7, 40 + seed)[0]
-        want = slow_probs(rule, precise(p), None, [4, 1, 6], neighbours) - p
-        got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
-        torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_probs(rule, precise(p), precise(q), [], neighbours, 1) - p
-        # a sum without random numbers
-        got = sampled_shift(rule, p, q, 1, neighbours, generator)
-        torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_probs(rule, precise(p), precise(q), [], neighbours, 3) - p
-        got = sampled_shift(rule, p, q, 3, neighbours, generator, draws=20_000)
-        torch.testing.assert_close(got, want, atol=2e-3, rtol=0)
