@@ -13,7 +13,7 @@ import torch
 import transformers
 from released import llamagen_tensors, vq_name, with_levels_turned
 from safetensors.torch import save_file
-from tiny import vq_config
+from tiny import strong, vq_config
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
@@ -108,20 +108,7 @@ def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageT
 
 
 def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
-    _strengthen(target)
-    _strengthen(drafter)
-    return target, drafter, tokenizer.requires_grad_(False).eval()
-
-
-def _strengthen(part: nn.Module) -> None:
-    for name, weight in part.named_parameters():
-        if weight.dim() > 1 and "_norm." not in name:
-            torch.nn.init.normal_(
-                weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
-            )
-        else:
-            torch.nn.init.normal_(weight, mean=0.0 if name.endswith("norm.bias") else 1.0, std=0.1)
-    part.requires_grad_(False).eval()
+    return strong(target), strong(drafter), tokenizer.requires_grad_(False).eval()
 
 
 def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:

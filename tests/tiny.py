@@ -94,6 +94,20 @@ def write_tiny_model(
     return folder
 
 
+def strong(
+    module: torch.nn.Module, embedding: float = 1.0, gain: float = 1.5, spread: float = 0.1
+) -> Any:
+    """A network with random weights, strong enough that prompts and tokens matter."""
+    for name, weight in module.named_parameters():
+        if weight.dim() > 1 and "_norm." not in name:
+            std = embedding if "embed" in name else gain * weight.shape[1] ** -0.5
+            torch.nn.init.normal_(weight, std=std)
+        else:
+            mean = 0.0 if name.endswith("norm.bias") else 1.0
+            torch.nn.init.normal_(weight, mean=mean, std=spread)
+    return module.requires_grad_(False).eval()
+
+
 class Evil:
     """Something that makes a folder `ran` when it is unpickled by the trusting."""
 
