@@ -79,10 +79,8 @@ CASES = {
         {1: 0.7, 3: -0.6, 4: 0.2}, {2: 0.9, 1: 0.3}, Sampling(0.7, top_k=5, top_p=0.9)
     ),
     "drafter peaked on a wrong token, 1 - 8e-8": Case({2: -12.0}, {2: 18.0, 4: 0.5}),
-    "drafter peaked on a wrong token, 1 - 5e-20": Case({3: -12.0}, {3: 46.0, 0: 1.0}),
     "drafter peaked on two wrong tokens": Case({3: -12.0, 1: -12.0}, {3: 80.0, 1: 40.0, 0: 1.0}),
     "drafter peaked on a right token": Case({1: 1.5}, {1: 17.0, 4: 1.0}),
-    "drafter peaked on a right token, 1 - 1e-26": Case({1: 1.5}, {1: 60.0, 4: 1.0}),
     "target peaked": Case({1: 5.0}, {2: 1.0}),
     "target and drafter peaked apart": Case({1: 4.0, 5: 3.0}, {2: 30.0}),
     "cold": Case({1: 0.05, 2: -0.6}, {2: 0.85, 0: 0.1}, Sampling(temperature=0.05)),
@@ -94,10 +92,6 @@ CASES = {
         {2: 0.3, 1: 0.1}, {2: 25.0, 0: 1.0}, Sampling(top_k=2)
     ),
     "drafter's distribution of one token": Case({2: 0.3, 1: 0.2}, {2: 25.0}, Sampling(top_p=0.9)),
-    # Behind its top the drafter's distribution holds 4e-40 or 5e-44 in all: one over that is no
-    # float32.
-    "the rest is 4e-40": Case({3: -12.0}, {3: 92.0, 0: 1.0, 5: 2.0}),
-    "the rest is 5e-44": Case({3: -12.0}, {3: 101.0, 0: 1.0, 5: 2.0}),
 }
 FEW = ["flat", "drafter peaked on a wrong token, 1 - 8e-8", "cold"]
 
@@ -131,7 +125,7 @@ def p_value(case: Case, tokens: list[int]) -> float:
 
 
 ONE_OF_EACH = [*METHODS, "lantern lantern_delta 0", "lantern++ lanternpp_lambda 1"]
-# Children drawn from q are a static tree's; a drafter's peaks and small rests matter there alone.
+# Children drawn from q are a static tree's; a drafter's peaks matter there alone.
 DRAWN = {way for way in ONE_OF_EACH if way in WAYS and WAYS[way]["method"].drafts is StaticTree}
 
 
@@ -139,7 +133,7 @@ def told(way: str, name: str) -> bool:
     """Whether a way is run in a case: other shapes of drafts in the sharpest alone."""
     if way not in ONE_OF_EACH:
         return name == FEW[1]
-    return name in FEW or way in DRAWN or not name.startswith(("drafter", "the"))
+    return name in FEW or way in DRAWN or not name.startswith("drafter")
 
 
 RUNS = [

@@ -24,7 +24,7 @@ from gradio_client import Client
 from space import free_port
 from tiny import program, wait_for, waiting
 
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline
 from lantern_demo.ui import api, limits, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
@@ -195,41 +195,28 @@ def test_a_call_that_is_left_closes_its_run(
 def test_a_run_that_takes_too_long_ends_with_what_is_good(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One picture is drawn; of the runs that are given up the first tokens were shown, and these
-    are its own.
-    """
+    """One picture is drawn; the other runs are given up and say so."""
     monkeypatch.setenv("LANTERN_RUN_SECONDS", "500")
     service = Service(tiny_model, "cpu")
-    request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
-    run, seen, drawn = Pipeline.run, [], []
+    methods = ["vanilla", "eagle1", "eagle2"]
+    request = service.request("a lantern", None, methods, {"tree": "small"})
+    run, seen, clock = Pipeline.run, [], [0.0]
 
-    def slow(self: Pipeline, method: Any, *arguments: Any) -> Iterator[Any]:
-        for event in run(self, method, *arguments):
-            seen.append(event)
-            if isinstance(event, Generation):
-                drawn.append(method.id)
-            if drawn and drawn[0] != method.id and isinstance(event, Step):
+    def slow(self: Pipeline, *arguments: Any) -> Iterator[Any]:
+        for event in run(self, *arguments):
+            if any(isinstance(other, Generation) for other in seen):
                 clock[0] = 1000.0  # as if it had been that slow
+            seen.append(event)
             yield event
 
-    clock = [0.0]
     monkeypatch.setattr(Pipeline, "run", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
-    outcomes, shown = {}, dict[str, dict[int, int]]()
-    for item in service.frames(request, False):
-        if not isinstance(item, Frame):
-            outcomes[item.method] = item
-            continue
-        for method, progress in item.lanes.items():
-            shown.setdefault(method, {}).update(
-                (place, token) for place, _, token in progress.fresh
-            )
-    assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation)
-    for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
-        failed, first = outcomes[method], shown[method]
-        assert first == dict(enumerate(outcomes[drawn[0]].tokens[: len(first)])) and first
-        assert isinstance(failed, MethodFailed)
-        assert "they were over. Ask for fewer" in failed.message
+    found = [item for item in service.frames(request, False) if not isinstance(item, Frame)]
+    assert {item.method for item in found} == set(methods)
+    assert sum(isinstance(item, Generation) for item in found) == 1
+    failed = [item for item in found if isinstance(item, MethodFailed)]
+    assert len(failed) == 2
+    assert all("they were over. Ask for fewer" in item.message for item in failed)
     kinds = [isinstance(event, Generation) for event in seen[-2:]]
     assert kinds == [True, False], "not a step more"
 
