@@ -42,7 +42,6 @@ _CASES = {
     "static trees": "drafter_static_a drafter_static_a_small",
     "greedy acceptance": "accept_greedy_a",
     "sampled acceptance": "accept_sampling_scripted_a accept_sampling_scripted_a_proc",
-    "acceptance laws": "accept_sampling_mc_a",
     "anole": "anole_a",
     "anole pictures": "anole_a_e2e",
     "greedy pictures": "e2e_a e2e_a_fullgrid e2e_a_small_dynamic",
