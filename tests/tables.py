@@ -89,9 +89,10 @@ class TableDrafter:
     another one.
     """
 
-    def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
+    guided = False
+
+    def __init__(self, target: TableTarget) -> None:
         self.vocab, self.new_cache = target.vocab_size, target.new_cache
-        self.trust, self.guided = trust, guided
 
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
@@ -101,8 +102,7 @@ class TableDrafter:
     def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
         tokens, positions, slots, visible = nodes
         count = tokens.shape[0]
-        assert hidden.shape[0] == cache.rows == (1 if self.guided else hidden.shape[0])
-        assert hidden.shape[1] == len(positions) == len(slots) == count
+        assert hidden.shape[:2] == (cache.rows, count) and len(positions) == len(slots) == count
         if visible is None:
             return self._blend(hidden[:, -1:], tokens[-1:])
         assert bool((visible.sum(1) == positions + 1).all()), (
@@ -113,12 +113,11 @@ class TableDrafter:
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states: one-hot for the target's, blends for its own."""
         last = hidden[0].argmax(-1) % self.vocab
-        here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
-        other = torch.nn.functional.one_hot(
-            (last + 1) % self.vocab * self.vocab + tokens, self.vocab**2
+        here, other = (
+            torch.nn.functional.one_hot(at % self.vocab * self.vocab + tokens, self.vocab**2)
+            for at in (last, last + 1)
         )
-        blend = self.trust * here + (1 - self.trust) * other
-        return blend.expand(hidden.shape[0], -1, -1)
+        return (0.6 * here + 0.4 * other).expand(hidden.shape[0], -1, -1)
 
 
 def neighbour_table(vocab: int, seed: int = 5) -> Tensor:

@@ -31,40 +31,42 @@ def every(value: float) -> Spoil:
     return lambda logits: torch.full_like(logits, value)
 
 
-class SpoiltTarget:
-    """A target whose logits of the tree are spoilt from its `after`-th forward on."""
+class Spoilt:
+    """A target or a drafter of which some numbers are spoilt; the rest is its own."""
 
-    def __init__(self, target: Any, spoil: Spoil, after: int) -> None:
-        self.target, self.spoil, self.after = target, spoil, after
-        self.forwards, self.next = 0, False
-        self.vocab_size = target.vocab_size
-        self.new_cache, self.prefill = target.new_cache, target.prefill
+    def __init__(self, own: Any, spoil: Spoil, after: int, above: int = 0) -> None:
+        self.own, self.spoil, self.after, self.above = own, spoil, after, above
+        self.passes = self.level = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+class SpoiltTarget(Spoilt):
+    """The logits of the tree are spoilt from its `after`-th forward on."""
+
+    next = False
 
     def forward(self, *args: Any) -> Tensor:
-        self.forwards += 1
-        self.next = self.forwards >= self.after
-        return self.target.forward(*args)
+        self.passes += 1
+        self.next = self.passes >= self.after
+        return self.own.forward(*args)
 
     def head(self, hidden: Tensor) -> Tensor:
         spoilt, self.next = self.next, False
-        logits = self.target.head(hidden)
+        logits = self.own.head(hidden)
         return self.spoil(logits) if spoilt else logits
 
 
-class SpoiltDrafter:
-    """A drafter whose outputs are spoilt once the tree has been drafted `after` times. above: the
-    number of its levels whose outputs are not."""
-
-    def __init__(self, drafter: Any, spoil: Spoil, after: int, above: int = 0) -> None:
-        self.drafter, self.spoil, self.after, self.passes = drafter, spoil, after, 0
-        self.guided = drafter.guided
-        self.above, self.level = above, 0
-        self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
+class SpoiltDrafter(Spoilt):
+    """The outputs are spoilt once the tree has been drafted `after` times, but for those of the
+    `above` levels at the top.
+    """
 
     def forward(self, nodes: Pass, *args: Any) -> Tensor:
         self.level = 0 if nodes.positions is nodes.slots else self.level + 1
         self.passes += self.level == 0  # a stable pass
-        output = self.drafter.forward(nodes, *args)
+        output = self.own.forward(nodes, *args)
         spoilt = self.passes >= self.after and self.level >= self.above
         return self.spoil(output) if spoilt else output
 

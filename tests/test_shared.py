@@ -66,18 +66,6 @@ def test_drafts_are_accepted_all_the_same(method: str) -> None:
     assert sum(lengths) / 5 > (1.4 if METHODS[method].needs_drafter else 1.05)
 
 
-def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: below the root the target draws with the noise of the place before."""
-    add_noise = SharedNoiseVerifier.add_noise
-    monkeypatch.setattr(
-        SharedNoiseVerifier,
-        "add_noise",
-        lambda self, scores, at: add_noise(self, scores, at - (torch.arange(len(at)) > 0).long()),
-    )
-    wanted = [tokens_of(EXACT["vanilla"], 18, seed) for seed in range(5)]
-    assert wanted != [tokens_of(EXACT["eagle1"], 18, seed) for seed in range(5)]
-
-
 def test_which_noise_a_run_has() -> None:
     """Exact rules share it; relaxed ones run as published, and a window has no other."""
 
