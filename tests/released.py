@@ -358,17 +358,8 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     """
     parts = weights_of(case, "image tokenizer")
     c = parts[0].about["config"]
-    sizes = [
-        c[name]
-        for name in (
-            "ch",
-            "ch_mult",
-            "num_res_blocks",
-            "z_channels",
-            "codebook_embed_dim",
-            "codebook_size",
-        )
-    ]
+    names = "ch ch_mult num_res_blocks z_channels codebook_embed_dim codebook_size"
+    sizes = [c[name] for name in names.split()]
     model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(
         model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()})
@@ -423,10 +414,8 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     parts = weights_of(case, "chameleon tokenizer")
     c = parts[0].about["config"]
     d = c["ddconfig"]
-    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [
-        c["embed_dim"],
-        c["n_embed"],
-    ]
+    sizes = [d[name] for name in ["ch", "ch_mult", "num_res_blocks", "z_channels"]]
+    sizes += [c["embed_dim"], c["n_embed"]]
     grid = math.isqrt(len(case.tensors["indices"]))
     model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
     state = {name: value for part in parts for name, value in part.tensors.items()}
