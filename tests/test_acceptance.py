@@ -104,13 +104,20 @@ def test_decide_equals_its_reference(
             assert (u[rank] >= alone) == bool(rule.relaxes and verdict.relaxed[i, rank])
 
 
-@pytest.mark.parametrize("neutral", [rule for rule in ENDS if not rule.relaxes], ids=str)
-def test_greedy_a_neutral_bound_accepts_the_likeliest_token_alone(neutral: Rule) -> None:
-    p, neighbours = random_probs(500, VOCAB, 4), neighbour_table(VOCAB)
-    tokens, _ = tried(p, random_probs(500, VOCAB, 5), 6)
-    greedy = decide_greedy(neutral, p, tokens, neighbours)
-    assert torch.equal(greedy.rank, decide_greedy(Rule(), p, tokens, None).rank)
-    assert not bool(greedy.relaxed.any())
+@pytest.mark.parametrize("rule", [Rule(), *RULES, *ENDS], ids=str)
+def test_greedy_a_draft_is_the_likeliest_or_would_be_with_its_neighbours(rule: Rule) -> None:
+    """And is marked in the second case alone."""
+    p, neighbours = random_probs(100, VOCAB, 4), neighbour_table(VOCAB)
+    tokens, _ = tried(p, random_probs(100, VOCAB, 5), 6)
+    near, verdict = near_of(rule, neighbours), decide_greedy(rule, p, tokens, neighbours).verdict
+    lists = (part.tolist() for part in (p, tokens, verdict.accepted, verdict.relaxed))
+    for row, drafts, accepted, marked in zip(*lists, strict=True):
+        best = row.index(max(row))
+        lent = [
+            x != best and row[x] + sum(row[y] for y in near(row, x)) > row[best] for x in drafts
+        ]
+        assert marked == lent
+        assert accepted == [x == best or more for x, more in zip(drafts, lent, strict=True)]
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
