@@ -3,7 +3,7 @@
 A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches
 are what a step of a small model is made of. They are counted on the meta device, which knows shapes
 and no values: whole steps at published sizes in no time and memory, and whoever asks for a value is
-caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS` says. A library
+caught. What is counted are PyTorch's operations, a kernel each but for those of `TWO`. A library
 may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler
 sees.
 """
@@ -61,38 +61,13 @@ BUDGETS = {
     for method, most in row.items()
 }
 
-# Operations that launch nothing, those that launch more than one kernel, and those that read a
-# value. CUDA's `addmm` copies a first operand of two dimensions, and then multiplies.
-FREE = {
-    "empty",
-    "new_empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty_strided",
-    "detach",
-    "alias",
-    "lift_fresh",
-    "_unsafe_view",
-}
-KERNELS = {
-    "masked_fill": 2,
-    "scatter": 2,
-    "scatter_add": 2,
-    "index_copy": 2,
-    "index_put": 2,
-    "constant_pad_nd": 2,
-}
-READS = {
-    "_local_scalar_dense",
-    "item",
-    "is_nonzero",
-    "equal",
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "bincount",
-}
+# Operations that launch nothing, those that launch two kernels, and those that read a value. CUDA's
+# `addmm` copies a first operand of two dimensions, and then multiplies.
+FREE = "empty new_empty empty_like empty_strided new_empty_strided detach alias lift_fresh"
+FREE += " _unsafe_view"
+TWO = "masked_fill scatter scatter_add index_copy index_put constant_pad_nd"
+READS = "_local_scalar_dense item is_nonzero equal nonzero masked_select _unique2 unique_dim"
+READS += " bincount"
 
 
 @dataclass
@@ -124,7 +99,7 @@ class Watch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name == "scaled_dot_product_attention":
             return self._attention(args, kwargs)
-        if name in READS:
+        if name in READS.split():
             self.faults.append(f"{name} reads a value")
         if name != "rms_norm" and func._can_decompose():
             with self:
@@ -140,9 +115,9 @@ class Watch(TorchDispatchMode):
         places = {t.device.type for t in tensors if t.dim() > 0 or t.device == META}
         if len(places) > 1:
             self.faults.append(f"{name} mixes devices: {', '.join(sorted(places))}")
-        if "meta" in places and not func.is_view and name not in FREE:
+        if "meta" in places and not func.is_view and name not in FREE.split():
             copies = name == "addmm" and args[0].dim() == 2
-            self.kernels[name] += 2 if copies else KERNELS.get(name, 1)
+            self.kernels[name] += 2 if copies or name in TWO.split() else 1
         return out
 
     def _attention(self, args: Any, kwargs: Any) -> Tensor:

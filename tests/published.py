@@ -5,15 +5,16 @@ names, name by name.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import torch
 import transformers
-from released import llamagen_tensors, with_levels_turned
+from released import llamagen_tensors, vq_name, with_levels_turned
 from safetensors.torch import save_file
+from tiny import strong
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
@@ -107,20 +108,11 @@ def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageT
 
 
 def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
-    _strengthen(target)
-    _strengthen(drafter)
-    return target, drafter, tokenizer.requires_grad_(False).eval()
+    return strong(target), strong(drafter), tokenizer.requires_grad_(False).eval()
 
 
-def _strengthen(part: nn.Module) -> None:
-    for name, weight in part.named_parameters():
-        if weight.dim() > 1 and "_norm." not in name:
-            torch.nn.init.normal_(
-                weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5
-            )
-        else:
-            torch.nn.init.normal_(weight, mean=0.0 if name.endswith("norm.bias") else 1.0, std=0.1)
-    part.requires_grad_(False).eval()
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values), encoding="utf-8")
 
 
 def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
@@ -132,21 +124,8 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
 
 def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
     """An image tokenizer under LlamaGen's names, with the buffer that its files carry along."""
-    found = {_vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
+    found = {vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
     return {"quantize.codebook_used": torch.zeros(65536), **found}
-
-
-def _vq_name(name: str) -> str:
-    """LlamaGen's name of a tensor of the library's image tokenizer."""
-    name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
-    name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
-    for ours, theirs in (
-        ("mid.block_1", "mid.0"),
-        ("mid.attn_1", "mid.1"),
-        ("mid.block_2", "mid.2"),
-    ):
-        name = name.replace(ours, theirs)
-    return name
 
 
 HEADS = {
@@ -174,12 +153,11 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
         "cls_token_num": 120,
         "input_type": "t2i",
     }
-    (folder / "target" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_json(folder / "target" / "config.json", config)
     if drafter:
         torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
-        (folder / "drafter" / "config.json").write_text(
-            json.dumps({"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}), encoding="utf-8"
-        )
+        own = {"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}
+        write_json(folder / "drafter" / "config.json", own)
     torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
     write_t5(folder / "text")
     return folder
@@ -210,15 +188,10 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
     names, where = sorted(tensors), {}
     for i in range(count):
         file = f"model-{i + 1:05d}-of-{count:05d}.safetensors"
-        save_file(
-            {name: tensors[name].contiguous() for name in names[i::count]},
-            folder / file,
-            {"format": "pt"},
-        )
+        some = {name: tensors[name].contiguous() for name in names[i::count]}
+        save_file(some, folder / file, {"format": "pt"})
         where |= dict.fromkeys(names[i::count], file)
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": where}), encoding="utf-8"
-    )
+    write_json(folder / "model.safetensors.index.json", {"weight_map": where})
 
 
 def anole_config() -> dict[str, Any]:
@@ -235,12 +208,12 @@ def write_anole(folder: Path) -> Path:
     hub = folder / "Anole-7b-v0.1-hf"
     hub.mkdir(parents=True)
     write_shards(anole_tensors(target, tokenizer), hub, 2)
-    (hub / "config.json").write_text(json.dumps(anole_config()), encoding="utf-8")
+    write_json(hub / "config.json", anole_config())
     write_vocabulary(hub / "tokenizer.json")
     (folder / "anole_drafter").mkdir()
     torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
     config = {"rms_norm_eps": ANOLE_DRAFTER.eps, "rope_theta": 5000.0, "num_attention_heads": 2}
-    (folder / "anole_drafter" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_json(folder / "anole_drafter" / "config.json", config)
     return folder
 
 
@@ -248,15 +221,8 @@ def write_vocabulary(path: Path) -> None:
     """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark
     before a text by itself.
     """
-    vocabulary = {
-        "<s>": 0,
-        "<pad>": 1,
-        "</s>": 2,
-        "<unk>": 3,
-        "<eoss>": 8196,
-        "<racm3:break>": 8197,
-        "<reserved08706>": 8710,
-    }
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    vocabulary |= {"<eoss>": 8196, "<racm3:break>": 8197, "<reserved08706>": 8710}
     letters = str.maketrans("0123456789", "ABCDEFGHIJ")
     vocabulary |= {f"IMGIMG{str(code).translate(letters)}Z": 4 + code for code in range(VOCAB)}
     vocabulary |= {word: 8712 + i for i, word in enumerate(ANOLE_WORDS)}
@@ -306,27 +272,13 @@ def write_t5(folder: Path) -> transformers.T5ForConditionalGeneration:
 
 def write_tokenizer(path: Path) -> None:
     """A tokenizer of letters and a few words, of the kind that T5 has."""
-    words = [
-        "▁",
-        "▁red",
-        "▁lantern",
-        "▁lake",
-        *(f"{chr(c)}" for c in range(ord("a"), ord("z") + 1)),
-    ]
-    vocabulary = [
-        ("<pad>", 0.0),
-        ("</s>", 0.0),
-        ("<unk>", 0.0),
-        *((w, -float(i + 1)) for i, w in enumerate(words)),
-    ]
+    words = ["▁", "▁red", "▁lantern", "▁lake", *ascii_lowercase]
+    marks = [(mark, 0.0) for mark in ("<pad>", "</s>", "<unk>")]
+    vocabulary = marks + [(word, -float(place)) for place, word in enumerate(words, 1)]
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=2, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"),
-        ]
-    )
+    marked = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marked])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )

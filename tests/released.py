@@ -42,7 +42,6 @@ _CASES = {
     "static trees": "drafter_static_a drafter_static_a_small",
     "greedy acceptance": "accept_greedy_a",
     "sampled acceptance": "accept_sampling_scripted_a accept_sampling_scripted_a_proc",
-    "acceptance laws": "accept_sampling_mc_a",
     "anole": "anole_a",
     "anole pictures": "anole_a_e2e",
     "greedy pictures": "e2e_a e2e_a_fullgrid e2e_a_small_dynamic",
@@ -322,25 +321,34 @@ def _drafter(file: Golden, target: Golden) -> Drafter:
     return _loaded(Drafter(config), file.tensors)
 
 
-_VQ_NAMES = (
-    (r"encoder\.conv_blocks\.(\d+)\.res\.", r"encoder.down.\1.block."),
-    (r"decoder\.conv_blocks\.(\d+)\.res\.", r"decoder.up.\1.block."),
-    (r"encoder\.conv_blocks\.", "encoder.down."),
-    (r"decoder\.conv_blocks\.", "decoder.up."),
-    (r"mid\.0\.", "mid.block_1."),
-    (r"mid\.1\.", "mid.attn_1."),
-    (r"mid\.2\.", "mid.block_2."),
-)
+# LlamaGen's names of parts of a VQ tokenizer, and those of the library's network.
+_VQ_NAMES = {
+    "encoder.conv_blocks.*.res.": "encoder.down.*.block.",
+    "decoder.conv_blocks.*.res.": "decoder.up.*.block.",
+    "encoder.conv_blocks.*.": "encoder.down.*.",
+    "decoder.conv_blocks.*.": "decoder.up.*.",
+    "mid.0.": "mid.block_1.",
+    "mid.1.": "mid.attn_1.",
+    "mid.2.": "mid.block_2.",
+}
 
 
 def vq_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """LlamaGen's names of a VQ tokenizer -> those of the library's network."""
-    renamed = {}
-    for name, value in state.items():
-        for old, new in _VQ_NAMES:
-            name = re.sub(old, new, name)
-        renamed[name] = value
-    return renamed
+    return {_renamed(name, _VQ_NAMES.items()): value for name, value in state.items()}
+
+
+def vq_name(name: str) -> str:
+    """LlamaGen's name of a tensor of the library's image tokenizer."""
+    return _renamed(name, ((ours, theirs) for theirs, ours in _VQ_NAMES.items()))
+
+
+def _renamed(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A name with parts replaced; a star stands for a number."""
+    for old, new in pairs:
+        pattern = re.escape(old).replace(r"\*", r"(\d+)")
+        name = re.sub(pattern, new.replace("*", r"\1"), name)
+    return name
 
 
 @lru_cache
@@ -350,17 +358,8 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
     """
     parts = weights_of(case, "image tokenizer")
     c = parts[0].about["config"]
-    sizes = [
-        c[name]
-        for name in (
-            "ch",
-            "ch_mult",
-            "num_res_blocks",
-            "z_channels",
-            "codebook_embed_dim",
-            "codebook_size",
-        )
-    ]
+    names = "ch ch_mult num_res_blocks z_channels codebook_embed_dim codebook_size"
+    sizes = [c[name] for name in names.split()]
     model = with_32_groups(ImageTokenizer(vq_config(*sizes, num_patches=grid)))
     _loaded(
         model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()})
@@ -415,10 +414,8 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     parts = weights_of(case, "chameleon tokenizer")
     c = parts[0].about["config"]
     d = c["ddconfig"]
-    sizes = [d[name] for name in ("ch", "ch_mult", "num_res_blocks", "z_channels")] + [
-        c["embed_dim"],
-        c["n_embed"],
-    ]
+    sizes = [d[name] for name in ["ch", "ch_mult", "num_res_blocks", "z_channels"]]
+    sizes += [c["embed_dim"], c["n_embed"]]
     grid = math.isqrt(len(case.tensors["indices"]))
     model = with_32_groups(ChameleonTokenizer(vq_config(*sizes, num_patches=grid)))
     state = {name: value for part in parts for name, value in part.tensors.items()}

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import published
+import tiny
 import torch
 from runs import decode, small
 from torch import Tensor
@@ -44,16 +45,8 @@ STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
 
 
-def strong(module: torch.nn.Module) -> Any:
-    """Random weights large enough that every part matters."""
-    for name, weight in module.named_parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(
-                weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5
-            )
-        else:
-            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
-    return module.requires_grad_(False).eval()
+# Random weights large enough that every part matters.
+strong = partial(tiny.strong, embedding=0.5, gain=1.0, spread=0.2)
 
 
 def anole_networks() -> tuple[Any, Any]:

@@ -19,7 +19,6 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.trees import Tree
 
 
 class TableTarget:
@@ -90,9 +89,10 @@ class TableDrafter:
     another one.
     """
 
-    def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
+    guided = False
+
+    def __init__(self, target: TableTarget) -> None:
         self.vocab, self.new_cache = target.vocab_size, target.new_cache
-        self.trust, self.guided = trust, guided
 
     def prefill(
         self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None
@@ -102,8 +102,7 @@ class TableDrafter:
     def forward(self, nodes: Pass, hidden: Tensor, cache: KVCache) -> Tensor:
         tokens, positions, slots, visible = nodes
         count = tokens.shape[0]
-        assert hidden.shape[0] == cache.rows == (1 if self.guided else hidden.shape[0])
-        assert hidden.shape[1] == len(positions) == len(slots) == count
+        assert hidden.shape[:2] == (cache.rows, count) and len(positions) == len(slots) == count
         if visible is None:
             return self._blend(hidden[:, -1:], tokens[-1:])
         assert bool((visible.sum(1) == positions + 1).all()), (
@@ -114,12 +113,11 @@ class TableDrafter:
     def _blend(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Outputs for tokens behind hidden states: one-hot for the target's, blends for its own."""
         last = hidden[0].argmax(-1) % self.vocab
-        here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
-        other = torch.nn.functional.one_hot(
-            (last + 1) % self.vocab * self.vocab + tokens, self.vocab**2
+        here, other = (
+            torch.nn.functional.one_hot(at % self.vocab * self.vocab + tokens, self.vocab**2)
+            for at in (last, last + 1)
         )
-        blend = self.trust * here + (1 - self.trust) * other
-        return blend.expand(hidden.shape[0], -1, -1)
+        return (0.6 * here + 0.4 * other).expand(hidden.shape[0], -1, -1)
 
 
 def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
@@ -133,16 +131,6 @@ def random_probs(rows: int, vocab: int, seed: int) -> Tensor:
     """[rows, V] float32 random distributions."""
     generator = torch.Generator().manual_seed(seed)
     return (1.5 * torch.randn(rows, vocab, generator=generator)).softmax(-1)
-
-
-def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:
-    """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width]."""
-    tokens = torch.zeros(tree.size, dtype=torch.int64)
-    for row, node in enumerate(tree.inner.tolist()):
-        for child, token in zip(tree.children[node].tolist(), drawn[row].tolist(), strict=False):
-            if child >= 0:
-                tokens[child] = token
-    return tokens
 
 
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +16,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 from space import free_port
-from tiny import ran, wait_for
+from tiny import ran
 
 from lantern_demo.disk_cache import root
 from lantern_demo.ui import environment
@@ -27,7 +24,6 @@ from lantern_demo.ui import environment
 APP = Path(__file__).resolve().parent.parent / "app.py"
 ELSEWHERE = "http://elsewhere.invalid/file"
 DEAD = "http://127.0.0.1:9"  # no proxy listens there
-SECONDS = 300  # of patience: a test machine may be busy
 
 
 @pytest.fixture(autouse=True)
@@ -142,39 +138,6 @@ def test_other_variables_of_gradio_are_not_read(tmp_path: Path) -> None:
 
 
 # -- the program
-
-
-@pytest.mark.slow
-def test_the_page_starts_behind_a_dead_proxy(tiny_model: Path, tmp_path: Path) -> None:
-    """And beside a temporary folder of another user, as which one of mode 555 serves.
-
-    Root's rights do not count.
-    """
-    before = [] if os.geteuid() else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-    if before and shutil.which(before[0]) is None:
-        pytest.skip("root has all rights, and there is no setpriv to drop them")
-    (tmp_path / "gradio").mkdir(mode=0o555)
-    more = {"HTTP_PROXY": DEAD, "all_proxy": DEAD, "TMPDIR": str(tmp_path)}
-    env = os.environ | more | {"GRADIO_DEBUG": "yes", "LC_ALL": "xx"}
-    port = free_port()
-    command = [*before, sys.executable, APP, "--model", tiny_model, "--port", str(port)]
-    with (tmp_path / "log").open("wb") as log:
-        program = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
-
-    def answers() -> bool:
-        assert program.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
-        return False
-
-    try:
-        wait_for(answers, "the page", SECONDS)
-        assert list(tmp_path.glob("lantern-page-*"))
-        program.terminate()
-        assert program.wait(SECONDS) == 0
-    finally:
-        program.kill()
-    assert not list(tmp_path.glob("lantern-page-*")), "the folder is gone with the program"
 
 
 @pytest.mark.slow

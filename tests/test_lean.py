@@ -15,10 +15,8 @@ from small_models import (
     MODELS,
     STATIC,
     TEXT,
-    anole_networks,
     model_of,
     networks,
-    prompt_of,
     stored,
 )
 from torch import Tensor
@@ -143,19 +141,6 @@ def test_drafters_with_every_exact_kind_of_product(model: str, kind: str) -> Non
     torch.testing.assert_close(found[1], wanted[1], atol=near, rtol=near)
 
 
-def test_a_cache_serves_the_next_prompt_too() -> None:
-    """Whether that one has padding or not."""
-    target, _ = anole_networks()
-    kept = target.new_cache(2, 8)
-    for guided in (True, False, True):
-        condition = prompt_of(target, guided)
-        if not guided:
-            condition.features = condition.features.repeat(2, 1)
-        assert torch.equal(
-            target.prefill(condition, kept), target.prefill(condition, target.new_cache(2, 8))
-        )
-
-
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_kinds_of_products(kind: str) -> None:
     torch.manual_seed(0)
@@ -191,21 +176,6 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(
         "lantern_demo.models.cpu._half", lambda weight: torch.ops.quantized.no_such_thing
     )
     assert not supported("half")
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype) -> None:
-    """Close to float32; the rotary tables stay float32."""
-    target = networks(TEXT)[0]
-    half = deepcopy(target).to(dtype)
-    half.rope, found = target.rope, []
-    condition = target.condition(torch.randn(1, 7, 32), None, False)
-    for of in (target, half):
-        cache = of.new_cache(1, 8)
-        of.prefill(condition, cache)
-        found.append(of.head(tree_pass(of, torch.tensor([3, 9, 11]), *TREE, cache)))
-    assert found[1].dtype == torch.float32
-    torch.testing.assert_close(found[1], found[0], atol=0.3, rtol=0.1)
 
 
 def test_sums_are_kept_where_a_device_can() -> None:

@@ -5,7 +5,6 @@ and clock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
-from lantern_demo.decoding import noise, verify
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
@@ -101,8 +99,10 @@ def test_ends_of_the_image(method: str, count: int) -> None:
 def test_seeds(method: str) -> None:
     sequences = [tuple(run(method, seed=seed)[1].tokens) for seed in (0, 1, 2)]
     assert len(set(sequences)) == 3
-    torch.rand(5)  # nothing depends on global state
+    torch.rand(5)  # nothing depends on global state, or changes it
+    before = torch.random.get_rng_state()
     assert tuple(run(method, seed=1)[1].tokens) == sequences[1]
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])
@@ -110,20 +110,6 @@ def test_every_bit_of_a_seed_counts(noise: str) -> None:
     seeds = [0, *(2**bit for bit in range(32))]
     sequences = [tuple(run("vanilla", 12, seed, noise=noise)[1].tokens) for seed in seeds]
     assert len(set(sequences)) == len(seeds)
-
-
-@pytest.mark.parametrize("method", [name for name in ALL if not METHODS[name].alone])
-def test_top_k_one_is_greedy(method: str) -> None:
-    """One token of mass per distribution: all that guess must give that token, relaxed or not, and
-    accept full paths.
-    """
-    rule = SETTINGS[method]["rule"]
-    if method == "lantern":
-        # an additive bound lets a token of mass 0 in through its neighbours
-        rule = replace(rule, bound=0.0)
-    one = run(method, sampling=Sampling(top_k=1), rule=rule)[1]
-    assert one.tokens == run("vanilla", sampling=Sampling(0))[1].tokens
-    assert one.mean_accepted_length > 1
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -154,6 +140,7 @@ def test_cancelling_and_inference_mode(method: str) -> None:
         ("lantern", {"neighbours": None}, "neighbours is None"),
         ("lantern", {"neighbours": NEIGHBOURS[:, :3]}, r"neighbours has shape \[12, 3\]"),
         ("eagle2", {"tree": DynamicTree(20, 1, 30)}, "20 children per node; allowed are at most"),
+        ("eagle1", {"room": 29}, "room is 29; it must be at least num_tokens, which is 30"),
         ("eagle1", {"prefix_rows": 1}, "prefix_rows is 1; with cfg_scale 2.0 there must be 2"),
     ],
 )
@@ -182,20 +169,6 @@ def test_values_out_of_range_are_refused_where_they_are_given(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         made(*values)
-
-
-def test_one_noise_for_a_position_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Than noise that is drawn anew in every pass."""
-    steady = run("sjd", 150, sampling=Sampling())[1].steps
-    seeds = iter(range(100, 10**6))
-    real = verify.SharedNoiseVerifier.verify
-
-    def anew(self: verify.SharedNoiseVerifier, *given: Any) -> Any:
-        noise.gumbel_(self.noise, next(seeds))
-        return real(self, *given)
-
-    monkeypatch.setattr(verify.SharedNoiseVerifier, "verify", anew)
-    assert steady < 0.95 * run("sjd", 150, sampling=Sampling())[1].steps
 
 
 def test_missing_drafter() -> None:

@@ -14,45 +14,16 @@ from tiny import command, ran, write_tiny_model
 
 from examples.make_bundled_model import networks, palette
 from examples.make_bundled_model.networks import BUNDLED, PREFIX, grown, left_out, origins_of
-from examples.make_bundled_model.scenes import Renderer, sample
+from examples.make_bundled_model.scenes import sample
 from examples.make_bundled_model.train import FOREIGN, with_strips
 from examples.make_bundled_model.world import LONGEST, PAD, PICTURES, Captions, vocabulary
 from examples.quality.classifier import load_classifier
 from examples.train_drafter.teaching import train_hidden
 from lantern_demo import load
 from lantern_demo.models import bundled
-from lantern_demo.scenes import ATTRIBUTES, MOST_THINGS, OF_LANTERNS, THINGS
+from lantern_demo.scenes import ATTRIBUTES, THINGS
 
 IDS = {word: number + 3 for number, word in enumerate(vocabulary())}
-
-# What each attribute may be called, written down here by itself so that a slip in the program's
-# own lists is seen.
-COUNTS = (("a", "an", "one", "a single"), ("two", "a pair of"), ("three",), ("four",))
-PHRASES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "colour": (
-        ("red", "scarlet", "crimson"),
-        ("orange", "amber"),
-        ("yellow", "golden"),
-        ("green", "jade"),
-        ("blue", "azure"),
-        ("purple", "violet"),
-    ),
-    "shape": (("round", "globe"), ("box", "square"), ("sky", "floating")),
-    "place": (
-        ("lake", "water"),
-        ("hill", "hills", "mountains"),
-        ("plain", "field", "fields", "meadow"),
-    ),
-    "time": (("dusk", "sunset", "evening"), ("night", "midnight"), ("dawn", "sunrise", "morning")),
-    "moon": (
-        ("without a moon", "no moon", "moonless"),
-        ("full moon", "the moon", "with a moon", "moonlight"),
-    ),
-}
-
-
-def said(caption: str, phrases: tuple[str, ...]) -> bool:
-    return any(f" {phrase} " in f" {caption} " for phrase in phrases)
 
 
 def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
@@ -60,39 +31,11 @@ def test_every_thing_has_a_picture_in_the_order_of_the_things() -> None:
     assert len({picture.file for picture in PICTURES.values()}) == len(PICTURES)
 
 
-def captions_of(count: int, omit: bool) -> tuple[list[str], dict[str, torch.Tensor]]:
-    attributes = sample(count, 5).attributes()
-    writer = Captions(IDS)
-    ids = writer(attributes, 1, omit)
-    assert ids.shape == (count, LONGEST)
-    return writer.text(ids), attributes
-
-
-def test_a_whole_caption_names_every_attribute() -> None:
-    told, attributes = captions_of(300, omit=False)
-    for row, caption in enumerate(told):
-        thing = int(attributes["thing"][row])
-        names = ["lantern", "lanterns"]
-        if thing:
-            names = [name for pair in THINGS[thing - 1] for name in pair]
-        assert said(caption, tuple(names)), caption
-        scene = caption.removeprefix("a picture of ").removeprefix("a photo of ")
-        _, count = max(
-            (len(phrase), count)
-            for count, phrases in enumerate(COUNTS)
-            for phrase in phrases
-            if scene.startswith(f"{phrase} ")
-        )
-        assert count == int(attributes["count"][row]), caption
-        scene = scene.replace("moonless sky", "moonless")  # "sky" is a shape
-        for name, classes in PHRASES.items():
-            found = [number for number, phrases in enumerate(classes) if said(scene, phrases)]
-            of_a_thing = thing and name in OF_LANTERNS
-            assert found == ([] if of_a_thing else [int(attributes[name][row])]), (name, caption)
-
-
 def test_captions_have_the_right_article_and_may_omit() -> None:
-    told, _ = captions_of(600, omit=True)
+    writer = Captions(IDS)
+    ids = writer(sample(600, 5).attributes(), 1)
+    assert ids.shape == (600, LONGEST)
+    told = writer.text(ids)
     pairs = [
         pair for caption in told for pair in zip(caption.split(), caption.split()[1:], strict=False)
     ]
@@ -103,24 +46,6 @@ def test_captions_have_the_right_article_and_may_omit() -> None:
         caption for caption in told if not {"moon", "moonless", "moonlight"} & {*caption.split()}
     ]
     assert 0.1 < len(short) / len(told) < 0.35
-
-
-def test_the_same_seed_gives_the_same_scenes() -> None:
-    scenes, again = sample(400, 9), sample(400, 9)
-    for name, values in scenes.attributes().items():
-        assert torch.equal(values, again.attributes()[name])
-        assert int(values.max()) < len(ATTRIBUTES[name])
-    assert set(scenes.thing.tolist()) == set(range(1 + len(THINGS)))
-    assert int(scenes.count[scenes.thing > 0].max()) == MOST_THINGS - 1
-
-
-def test_things_cover_their_part_of_the_picture() -> None:
-    sprites = torch.full((len(THINGS), 4, 256, 256), 255, dtype=torch.uint8)
-    scenes = sample(12, 3)
-    covered = Renderer(sprites, "cpu")(scenes)[:, 3].mean((1, 2))
-    assert float(covered[scenes.thing == 0].min()) > 0.02
-    assert float(covered[scenes.thing == 0].max()) < 0.3
-    assert float(covered[scenes.thing > 0].min()) > 0.2
 
 
 @torch.inference_mode()

@@ -1,10 +1,9 @@
-"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held
-against their formulas.
+"""The rules of examples/more_rules.py and the draft source of examples/more_methods.py: registered
+from outside, raced beside vanilla, and held against their formulas.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,53 +11,50 @@ from typing import Any
 
 import pytest
 import torch
-from runs import decode
-from tables import (
-    ChainDrafter,
-    ChainTarget,
-    chi_square_p,
-    decide,
-    draw_without_replacement,
-    random_probs,
-)
+from tables import chi_square_p, decide, draw_without_replacement, random_probs
+from test_loop import run
 from torch import Tensor
 
 from examples import more_rules as more
+from examples.more_methods import OPT_TREE, SHARPNESS, OptTree, OptTreeProposer
 from lantern_demo import Method, Pipeline, Result, register
-from lantern_demo.decoding.drafting import DraftConfig, StaticTree
+from lantern_demo.decoding.drafting import DraftConfig, RunContext, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.runs.result import record_of
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
 P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
-TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
-LOGITS, DRAFTED = (random_probs(6, 6, seed).log() for seed in (7, 8))
 
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    for method in more.MORE:
+    methods = [*more.MORE, OPT_TREE]
+    for method in methods:
         register(method)
     yield
-    for method in more.MORE:
+    for method in methods:
         del METHODS[method.id]
 
 
 def test_they_race_beside_vanilla(registered: None, pipe: Pipeline) -> None:
     assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
-    raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
+    raced = pipe.compare("a lantern", [*IDS, "opt-tree", "vanilla"], tree="small", seed=3)
     done = {name: event for name, event in raced if isinstance(event, Result)}
-    assert set(done) == {"vanilla", *IDS}
+    assert set(done) == {"vanilla", "opt-tree", *IDS}
     for name in IDS:
         entry = done[name].record["methods"][name]  # type: ignore[index]
         assert entry["nodes"] == 8 and entry["noise"] == "independent"
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
+    assert done["opt-tree"].tokens == done["vanilla"].tokens, "it is lossless"
     record = record_of(done.values())
-    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].noise == "shared"
+    assert (
+        list(record["methods"]) == ["vanilla", *IDS, "opt-tree"]
+        and done["vanilla"].noise == "shared"
+    )
     assert pipe.generate("a lantern", "typical").tree == "static chain of 3 (default)"
 
 
@@ -74,7 +70,7 @@ def test_what_is_no_method_is_refused(registered: None) -> None:
     for change, complaint in (
         ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
         ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9"),
-        ({"drafts": TREE}, "they must be a class of DraftConfig"),
+        ({"drafts": StaticTree([(0,)])}, "they must be a class of DraftConfig"),
         ({"rule": Rule}, "it must be a Rule with its values"),
         ({"rule": LanternPlusPlus(2, 3.0)}, "is said to be lossless, and its rule .* relaxes"),
         (relaxed | {"drafts": DraftConfig}, "no guess"),
@@ -127,43 +123,60 @@ def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
     assert chi_square_p(counted(more.Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
 
 
-def run(rule: Rule, seed: int = 0, tokens: int = 400, **changes: Any) -> Any:
-    target = ChainTarget(LOGITS, DRAFTED)
-    method = Method("mine", "Mine", StaticTree, rule, False, "")
-    knobs: dict[str, Any] = {"method": method, "tree": TREE, "rule": rule, **changes}
-    *_, last = decode(
-        target, ChainDrafter(target), torch.tensor([0]), num_tokens=tokens, seed=seed, **knobs
-    )
-    return last
-
-
-def transitions(rule: Rule) -> float:
-    """The smallest p-value of the tokens behind each token, under the target's distribution."""
-    counts = torch.zeros(6, 6)
-    for seed in range(6):
-        for last, token in itertools.pairwise([0, *run(rule, seed).tokens]):
-            counts[last, token] += 1
-    probs = probabilities(LOGITS, Sampling())
-    return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("depth", [0, 3])
 def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
+    depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every
     sibling. Negative controls: a weight above one, and the exact rule's residual, which is right
     for weights of one and above alone.
     """
-    assert transitions(more.Weighted(0.8)) > P_BOUND
-    assert transitions(more.Weighted(6.0)) < 1e-6
+    assert chi_square_p(counted(more.Weighted(0.8), 3, depth), P) > P_BOUND
+    assert chi_square_p(counted(more.Weighted(6.0), 3), P) < 1e-6
     monkeypatch.setattr(more.Weighted, "reject", Rule.reject)
-    assert transitions(more.Weighted(0.8)) < 1e-6
+    assert chi_square_p(counted(more.Weighted(0.8), 3, depth), P) < 1e-6
 
 
 @pytest.mark.parametrize("rule", [more.Weighted(), more.Typical(), more.Ensemble()], ids=str)
 def test_padded_steps_agree_and_greedy_is_vanillas(rule: Rule) -> None:
-    assert run(rule, 1, padded=True).tokens == run(rule, 1).tokens
+    own = {"method": Method("mine", "Mine", StaticTree, rule, False, ""), "rule": rule}
+    assert run("eagle1", **own, padded=True)[1].tokens == run("eagle1", **own)[1].tokens
     greedy = {"sampling": Sampling(0.0), "tokens": 60}
-    vanilla = run(Rule(), method=METHODS["vanilla"], tree=DraftConfig(), **greedy).tokens
-    assert run(rule, **greedy).tokens == vanilla
+    assert run("eagle1", **own, **greedy)[1].tokens == run("vanilla", **greedy)[1].tokens
+
+
+# -- a draft source
+
+
+def test_every_draft_has_the_chance_that_was_asked_for() -> None:
+    """By the drafter's noisy scores, worked out here once more."""
+    noise = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
+
+    class Passes:
+        position = torch.zeros(1, dtype=torch.int64)
+
+        def sync(self, *_: Any) -> torch.Tensor:
+            return torch.zeros(1, 1, 4)
+
+        expand = sync
+
+    logits = torch.randn(32, generator=torch.Generator().manual_seed(2))
+    context = RunContext(Sampling(), torch.device("cpu"), 32, 18, lambda scored, _: scored + noise)
+    chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
+    for chance in (0.05, 0.15, 0.3):
+        policy, root = OptTree(chance), torch.zeros(1, dtype=torch.int64)
+        propose = OptTreeProposer(policy, context).propose
+        draft = propose(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
+        for depth in range(1, draft.tree.depth + 1):
+            above = float(chances.values[0]) ** (depth - 1)
+            reached = [above * p for p in chances.values.tolist() if above * p >= chance][
+                : policy.width
+            ]
+            level = draft.tokens[draft.tree.depths == depth]
+            assert level.tolist() == chances.indices[: len(reached)].tolist()
+
+
+@pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
+def test_a_chance_out_of_range_is_refused(chance: float) -> None:
+    with pytest.raises(ValueError, match=r"chance is .*; it must be between 0 and 1, both"):
+        OptTree(chance)

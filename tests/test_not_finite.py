@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import torch
 from runs import OF_EACH_KIND, decode
-from small_models import of_llamagen, settings
+from small_models import STATIC, of_llamagen, settings
 from torch import Tensor
 
 from lantern_demo.decoding import graphs
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.interfaces import Pass
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 
 Spoil = Callable[[Tensor], Tensor]
@@ -31,40 +30,42 @@ def every(value: float) -> Spoil:
     return lambda logits: torch.full_like(logits, value)
 
 
-class SpoiltTarget:
-    """A target whose logits of the tree are spoilt from its `after`-th forward on."""
+class Spoilt:
+    """A target or a drafter of which some numbers are spoilt; the rest is its own."""
 
-    def __init__(self, target: Any, spoil: Spoil, after: int) -> None:
-        self.target, self.spoil, self.after = target, spoil, after
-        self.forwards, self.next = 0, False
-        self.vocab_size = target.vocab_size
-        self.new_cache, self.prefill = target.new_cache, target.prefill
+    def __init__(self, own: Any, spoil: Spoil, after: int, above: int = 0) -> None:
+        self.own, self.spoil, self.after, self.above = own, spoil, after, above
+        self.passes = self.level = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+class SpoiltTarget(Spoilt):
+    """The logits of the tree are spoilt from its `after`-th forward on."""
+
+    next = False
 
     def forward(self, *args: Any) -> Tensor:
-        self.forwards += 1
-        self.next = self.forwards >= self.after
-        return self.target.forward(*args)
+        self.passes += 1
+        self.next = self.passes >= self.after
+        return self.own.forward(*args)
 
     def head(self, hidden: Tensor) -> Tensor:
         spoilt, self.next = self.next, False
-        logits = self.target.head(hidden)
+        logits = self.own.head(hidden)
         return self.spoil(logits) if spoilt else logits
 
 
-class SpoiltDrafter:
-    """A drafter whose outputs are spoilt once the tree has been drafted `after` times. above: the
-    number of its levels whose outputs are not."""
-
-    def __init__(self, drafter: Any, spoil: Spoil, after: int, above: int = 0) -> None:
-        self.drafter, self.spoil, self.after, self.passes = drafter, spoil, after, 0
-        self.guided = drafter.guided
-        self.above, self.level = above, 0
-        self.new_cache, self.prefill = drafter.new_cache, drafter.prefill
+class SpoiltDrafter(Spoilt):
+    """The outputs are spoilt once the tree has been drafted `after` times, but for those of the
+    `above` levels at the top.
+    """
 
     def forward(self, nodes: Pass, *args: Any) -> Tensor:
         self.level = 0 if nodes.positions is nodes.slots else self.level + 1
         self.passes += self.level == 0  # a stable pass
-        output = self.drafter.forward(nodes, *args)
+        output = self.own.forward(nodes, *args)
         spoilt = self.passes >= self.after and self.level >= self.above
         return self.spoil(output) if spoilt else output
 
@@ -120,56 +121,33 @@ def test_whatever_comes_between_logits_and_distribution(method: str, name: str) 
     assert plain == fixed and fixed[1] == ""
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["eagle1", "lantern", "lantern++"])
-def test_a_drafter_that_fails_is_named(method: str, temperature: float) -> None:
-    """With either noise, at the first draft and at a later one, at every level, also where the
-    target alone decides.
-    """
-    sampling, kind = Sampling(temperature, cfg_scale=2.0), METHODS[method].drafts
-    trees: list[Any] = [{}, {"static": [(0,), (1,), (1, 0), (1, 0, 0)]}][: 1 + (kind is StaticTree)]
-    cases = [("shared", 1, 0)]
-    cases += [(noise, 2, above) for noise in ("shared", "independent") for above in range(3)]
-    for noise, after, above in cases:
-        for changes in trees:
-            how = {
-                "sampling": sampling,
-                "noise": noise,
-                "tree": settings(method, **changes)["tree"],
-            }
-            for steps, said in runs(method, None, (every(torch.nan), after, above), **how):
-                assert said == NO_DRAFT_PROBS and len(steps) == after, (noise, after, above)
-
-
 def filled(dim: int, at: int, value: float) -> Spoil:
     """Outputs [R, m, H] with a value at one place of a dimension."""
     return lambda output: output.index_fill(dim, torch.tensor([at]), value)
 
 
-@pytest.mark.parametrize(
-    "noise", [{"noise": "independent"}, {"noise": "shared", "sampling": Sampling(1.0, 3, 0.9, 2.0)}]
-)
-@pytest.mark.parametrize(
-    ("method", "tree"),
-    [
-        ("eagle1", StaticTree([(0,)])),
-        ("lantern++", StaticTree([(0,), (1,), (1, 0)])),
-        ("eagle2", DynamicTree(3, 0, 3)),
-        ("lantern", DynamicTree(2, 1, 4)),
-    ],
-    ids=lambda value: str(value) if isinstance(value, str) else "",
-)
-def test_one_number_of_a_drafter_is_enough(method: str, tree: Any, noise: dict[str, Any]) -> None:
-    """In one row with guidance or without, at one token, of which a step of fixed shape reads more
-    than it has, and in one entry."""
-    for spoil in (
-        filled(0, 1, torch.nan),
-        filled(1, -1, torch.nan),
-        filled(2, 3, -torch.inf),
-        filled(1, -1, torch.inf),
-    ):
-        for steps, said in runs(method, None, (spoil, 2), tree=tree, **noise):
-            assert said == NO_DRAFT_PROBS and len(steps) == 2
+# In one row with guidance or without, at one token, of which a step of fixed shape reads more than
+# it has, and in one entry.
+SPOILS = every(torch.nan), filled(0, 1, torch.nan), filled(1, -1, torch.nan)
+SPOILS += filled(2, 3, -torch.inf), filled(1, -1, torch.inf)
+HOW: list[dict[str, Any]] = [{"noise": noise} for noise in ("independent", "shared")]
+HOW += [{"noise": "shared", "sampling": Sampling(1.0, 3, 0.9, 2.0)}]
+HOW += [{"sampling": Sampling(0.0, cfg_scale=2.0)}]  # the target alone decides
+TREES = [("eagle1", StaticTree(STATIC)), ("eagle1", StaticTree([(0,)]))]
+TREES += [("lantern++", StaticTree([(0,), (1,), (1, 0), (1, 0, 0)][:count])) for count in (3, 4)]
+TREES += [("eagle2", DynamicTree(3, 0, 3)), ("lantern", DynamicTree(2, 1, 4))]
+TREES += [("lantern", DynamicTree(3, 2, 9))]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("method", "tree"), TREES)
+def test_a_drafter_that_fails_is_named(method: str, tree: Any, how: dict[str, Any]) -> None:
+    """At the first draft and at a later one, at every level, by one number or all."""
+    cases = [(every(torch.nan), 1, 0), *((spoil, 2, 0) for spoil in SPOILS)]
+    cases += [(every(torch.nan), 2, above) for above in range(1, tree.deepest)]
+    for number, case in enumerate(cases):
+        for steps, said in runs(method, None, case, tree=tree, **how):
+            assert said == NO_DRAFT_PROBS and len(steps) == case[1], number
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)

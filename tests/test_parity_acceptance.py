@@ -1,6 +1,4 @@
-"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and
-distributions over many runs.
-"""
+"""Acceptance rules against the released code's recorded decisions, by scripted draws and greedy."""
 
 from __future__ import annotations
 
@@ -11,10 +9,10 @@ import torch
 from released import Golden, cases, close, lantern_probabilities, listed_paths
 from released_rule import as_released, released_rule
 from runs import walked
-from tables import decide, draw_without_replacement
+from tables import decide
 from torch import Tensor
 
-from examples.quality.tvd import fixed_shift, without
+from examples.quality.tvd import without
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
@@ -134,65 +132,3 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
         assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
         assert found.path[-1] == int(wanted["node_of_returned_row"][trial])
         assert found.tokens[-1] == int(wanted["next_token"][trial])
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
-def test_distributions(case: Golden, name: str, kind: str) -> None:
-    """A tree of one level, run many times there and here, whose children are fixed (dynamic) or
-    drawn each time (static).
-    """
-    golden, sampling = case.tensors, Sampling(**case.about["processor"])
-    rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
-    wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}
-    there, vocabulary = int(golden["reps"]), len(golden["target_logits"])
-    here = max(there, min(100_000, 2**22 // vocabulary))  # more than there, as far as memory goes
-    counts, emitted = wanted["accept_counts"], wanted["emitted"]
-    children = len(counts) - 1
-    assert int(counts.sum()) == there
-
-    p = lantern_probabilities(golden["target_logits"], sampling)
-    generator = torch.Generator().manual_seed(0)
-    uniforms = torch.rand(here, children, generator=generator)
-    if kind == "static":
-        q = lantern_probabilities(golden["drafter_logits"], sampling).expand(here, -1)
-        drawn = draw_without_replacement(q, torch.rand(len(q), children, generator=generator))
-    else:
-        q, drawn = None, golden["dynamic_candidates"].expand(here, -1)
-    verdict = decide(rule, p.expand(here, -1), drawn, q, neighbours, uniforms)
-    accepted = verdict.rank >= 0
-    ranks = torch.where(accepted, verdict.rank, children).bincount(minlength=children + 1)
-    tokens = (verdict.residual / verdict.residual.sum(-1, keepdim=True))[~accepted].sum(0)
-    tokens += (
-        drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted]
-        .flatten()
-        .bincount(minlength=vocabulary)
-    )
-    assert same_probs_p(counts, ranks) > 1e-4
-    # The rejected runs were added up as distributions instead of draws, so that this has less noise
-    # than the test allows for.
-    assert same_probs_p(emitted * there, tokens) > 1e-4
-    if kind == "dynamic":
-        probs = p + fixed_shift(rule, p, drawn[0], neighbours)
-        assert same_probs_p(emitted * there, probs * 1e9) > 1e-4
-        if counts[-1] > 0:
-            none = decide(rule, p[None], drawn[:1], None, neighbours, torch.ones(1, children))
-            close(none.residual[0] / none.residual.sum(), wanted["residual"])
-
-
-def same_probs_p(one: Tensor, other: Tensor) -> float:
-    """p-value of Pearson's test that counts [cells] over two sets of runs follow one distribution;
-    rare cells are merged.
-    """
-    counts = torch.stack([one.double(), other.double()])
-    runs = counts.sum(1, keepdim=True)
-    probs = counts.sum(0) / runs.sum()
-    rare = probs * runs.min() < 5
-    counts = torch.cat([counts[:, ~rare], counts[:, rare].sum(1, keepdim=True)], 1)
-    probs = counts.sum(0) / runs.sum()
-    counts, probs = counts[:, probs > 0], probs[probs > 0]
-    if len(probs) == 1:
-        return 1.0
-    statistic = ((counts - runs * probs) ** 2 / (runs * probs)).sum()
-    freedom = torch.tensor((len(probs) - 1) / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(freedom, statistic / 2))

@@ -89,23 +89,6 @@ def test_after_requests_that_were_refused_left_or_broken(
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 
-@pytest.mark.slow
-def test_nothing_else_that_draws_at_random_matters(
-    pipe: Pipeline, right: list[dict[str, list[int]]]
-) -> None:
-    """Nor does a run touch what others draw from."""
-    import random
-
-    import numpy
-    import torch
-
-    for seed in (1, 2):
-        random.seed(seed), torch.manual_seed(seed), numpy.random.seed(seed)
-        before = torch.random.get_rng_state()
-        assert pipe.generate(PROMPT, "lantern++", **SETTINGS[0]).tokens == right[0]["lantern++"]
-        assert torch.equal(torch.random.get_rng_state(), before)
-
-
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     torch.set_default_dtype(dtype)

@@ -1,25 +1,40 @@
-"""The table of all runners: a model's networks, the same joined as on an accelerator, and a
-processor's fused models make one run, and exact methods draw vanilla's tokens on each.
+"""Runners: a model's networks, the same joined as on an accelerator, and a processor's fused models
+make one run, on which exact methods draw vanilla's tokens. Runs on a kept runner are those on a new
+one.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-from small_models import MODELS, model_of, summary
+from runs import OF_EACH_KIND, decode
+from small_models import (
+    FULL,
+    MODELS,
+    PADDED,
+    TEXT,
+    condition_of,
+    model_of,
+    networks,
+    settings,
+    strong,
+    summary,
+)
 
-from lantern_demo.decoding import graphs
-from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.loop import Decoded, parts_of
+from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.graphs import Runners
+from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.step import Steps
-from lantern_demo.models.bundled import Networks
-from lantern_demo.models.families import blank_network, joined_runners
-from lantern_demo.models.registry import REGISTRY, Sizes
-from lantern_demo.settings.settings import Settings, choice_of
+from lantern_demo.decoding.rules import Lantern
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.step import Shape, Steps
+from lantern_demo.models.llamagen import Drafter
 
 WAYS: dict[str, dict[str, Any]] = {
     "shared noise": {"filters": (0.9, 20, 0.9), "noise": "shared"},
@@ -90,41 +105,206 @@ def test_a_whole_step_is_one_graph(method: str, monkeypatch: pytest.MonkeyPatch)
     torch.compiler.reset()
 
 
-META = torch.device("meta")
-SETTINGS: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"cfg_scale": 1.0, "top_p": 0.9}]
+# -- kept runners, as on a GPU
 
 
-def placed(sizes: Sizes) -> Any:
-    """A network in bfloat16 on the meta device, its rotary table in float32."""
-    part = blank_network(sizes).bfloat16().requires_grad_(False)
-    part.rope = torch.empty_like(part.rope, dtype=torch.float32, device=META)
-    part.prefill = lambda *_: None
-    return part
+class Model:
+    """One random model, and runs on it."""
+
+    def __init__(self) -> None:
+        target, drafter = networks(TEXT)
+        with torch.inference_mode():
+            self.conditions = {
+                "padded": condition_of(target, PADDED),
+                "full": condition_of(target, FULL),
+            }
+        self.models = target, drafter
+        self.other = strong(Drafter(drafter.config))
+        self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
+
+    def run(
+        self,
+        method: str = "lantern++",
+        prompt: str = "padded",
+        num_tokens: int = 16,
+        drafter: Drafter | None = None,
+        **changes: Any,
+    ) -> Iterator[Any]:
+        """The events of a run of the sizes that a GPU captures."""
+        models = self.models[0], drafter or self.models[1]
+        knobs = {"sampling": Sampling(cfg_scale=2.0), "room": 16, **self.rules[method], **changes}
+        condition = self.conditions[prompt]
+        return decode(*models, condition, num_tokens=num_tokens, padded=True, **knobs)
 
 
-@pytest.mark.slow
-@torch.inference_mode()
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b"])
-def test_a_step_of_a_published_model_reads_no_value(model: str, method: str) -> None:
-    """On the meta device, which has no values: a GPU replays the step without the host."""
-    info, chosen = REGISTRY[model], METHODS[method]
-    own = placed(replace(info.published.target, layers=2))
-    small = placed(info.published.drafter)
-    runners = joined_runners(Networks(None, own, small, None, {}))  # type: ignore[arg-type]
-    vocab = own.config.vocab
-    near = torch.empty(vocab, 1001, dtype=torch.int32, device=META)
-    for changes in SETTINGS:
-        knobs = Settings(**{**info.preset, "tree": "paper", **changes})
-        how = knobs.rule(chosen), choice_of(chosen.drafts, knobs).policy, near
-        config = Config(chosen, info.tokens, knobs.sampling(), *how, device=META)
-        proposer, verifier = parts_of(config, vocab)
-        drafter = runners.drafter if chosen.needs_drafter else None
-        steps = Steps(runners.target, drafter, config, proposer, verifier)
-        for cache in steps.caches:  # the prompt is there, and of some padding
-            cache.length, cache.padded = 120, True
-        hidden = torch.empty(config.rows, 1, own.config.dim, device=META, dtype=torch.bfloat16)
-        root = torch.zeros(1, dtype=torch.int64, device=META)
-        steps.begin(hidden, root, torch.empty(info.tokens, steps.draws, device=META), None)
-        for shape in steps.shapes()[-2:]:
-            steps.step(shape)
+@cache
+def one_model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A model whose runners are kept as on a GPU, and run without graphs."""
+    monkeypatch.setattr(loop, "captures", lambda _: True)
+    captured = type("Captured", (graphs.Runner,), {"name": graphs.GraphRunner.name})
+    monkeypatch.setattr(loop, "GraphRunner", lambda steps, free: captured(steps))
+    return one_model()
+
+
+def test_a_step_before_a_capture_leaves_the_run_where_it_was(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Steps] = []
+    real = Steps.__init__
+
+    def made(self: Steps, *args: Any, **named: Any) -> None:
+        seen.append(self)
+        real(self, *args, **named)
+
+    monkeypatch.setattr(Steps, "__init__", made)
+    wanted = summary(list(model.run("lantern")))
+    events = model.run("lantern")
+    first = [next(events), next(events)]
+    with torch.inference_mode():
+        copies = [part.clone() for part in seen[-1].state()]
+        for _ in range(2):
+            seen[-1].step(Shape(seen[-1].slots, seen[-1].depth + 1, True))
+        graphs.restore(seen[-1], copies)
+    assert summary([*first, *events]) == wanted
+
+
+@pytest.mark.parametrize("method", OF_EACH_KIND)
+def test_runs_on_a_kept_runner_are_those_on_a_new_one(method: str, model: Model) -> None:
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or
+    shorter.
+    """
+    runners, knobs = Runners(), {"noise": "shared"}
+    for changes in (
+        {"seed": 1},
+        {"seed": 2, "prompt": "full"},
+        {"seed": 3, "num_tokens": 5},
+        {"seed": 1},
+    ):
+        new, pool = (
+            list(model.run(method, **knobs, **changes)),
+            list(model.run(method, runners=runners, **knobs, **changes)),
+        )
+        assert summary(pool) == summary(new)
+        cut = model.run(method, runners=runners, seed=9, **knobs)
+        for _ in range(2):
+            next(cut)
+        cut.close()
+        assert len(runners) == 1
+
+
+@pytest.mark.parametrize("method", ["eagle1", "lantern"])
+def test_kept_runners_are_those_of_a_runs_own_settings(method: str, model: Model) -> None:
+    """Each change draws another picture, on kept runners the one that a new runner draws."""
+    changes: list[dict[str, Any]] = [
+        {},
+        {"sampling": Sampling(0.3, cfg_scale=2.0)},
+        {"prompt": "full"},
+    ]
+    if method == "lantern":
+        table = model.rules["lantern"]["neighbours"]
+        changes += [{"neighbours": table.flip(0)}, {"neighbours": table.flip(1).contiguous()}]
+        changes += [{"rule": Lantern(5, 0.2)}]
+    else:
+        chain = StaticTree([(0,), (0, 0), (0, 0, 0)])
+        changes += [{"noise": "shared"}, {"tree": chain}, {"drafter": model.other}]
+
+    def drawn(**more: Any) -> list[Any]:
+        loose = {"rule": Lantern(5, 0.6)} if method == "lantern" else {}
+        knobs = {"noise": "independent", **loose, **more}
+        return [summary(list(model.run(method, **{**knobs, **change}))) for change in changes]
+
+    wanted, runners = drawn(), Runners()
+    assert len({str(events) for events in wanted}) == len(changes)
+    assert [drawn(runners=runners) for _ in range(2)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("method", ["eagle1", "lantern"])
+def test_what_a_closed_run_left_does_not_reach_the_next(
+    method: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps in flight are never read, and may have left numbers that are not finite. A masked slot
+    weighs 0, and 0 times such a number is not finite."""
+    monkeypatch.setattr(graphs.Runner, "ahead", 3)
+    runners, target = Runners(), model.models[0]
+    wanted, real = summary(list(model.run(method))), target.forward
+    cut = model.run(method, runners=runners)
+    next(cut)
+    calls: list[None] = []
+
+    def spoilt(*given: Any) -> Any:
+        calls.append(None)
+        return real(*given) * (torch.nan if len(calls) > 1 else 1.0)
+
+    monkeypatch.setattr(target, "forward", spoilt)
+    next(cut)
+    cut.close()
+    assert len(calls) == 3 and len(runners) == 1
+    monkeypatch.setattr(target, "forward", real)
+    assert summary(list(model.run(method, runners=runners))) == wanted
+
+
+def test_live_runs_of_one_shape_do_not_disturb_each_other(model: Model) -> None:
+    runners = Runners()
+    alone = [summary(list(model.run(seed=seed))) for seed in range(3)]
+    for _ in range(2):  # the second time on kept runners
+        live = [model.run(seed=seed, runners=runners) for seed in range(3)]
+        found: list[list[Any]] = [[], [], []]
+        while any(not events or isinstance(events[-1], Step) for events in found):
+            for events, run in zip(found, live, strict=True):
+                events.extend([event] if (event := next(run, None)) is not None else [])
+        assert [summary(events) for events in found] == alone
+        assert len(runners) == 3
+
+
+def test_a_faulty_run_keeps_its_runner_to_itself(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners = Runners()
+    broken = model.run("vanilla", runners=runners)
+    next(broken)
+    monkeypatch.setattr(model.models[0], "forward", None)
+    with pytest.raises(TypeError):
+        list(broken)
+    assert len(runners) == 0
+
+
+def test_few_are_kept_and_the_longest_unused_goes(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners = Runners(most=2)
+    real, made, counts = model.models[0].new_cache, list[Any](), list[int]()
+    monkeypatch.setattr(
+        model.models[0], "new_cache", lambda *given: made.append(given) or real(*given)
+    )
+    for name in ("vanilla", "eagle1", "vanilla", "eagle2", "vanilla", "eagle1"):
+        list(model.run(name, runners=runners))
+        counts.append(len(made))
+    assert counts == [1, 2, 2, 3, 3, 4], "eagle1's went when eagle2's came"
+    assert len(runners) == 2
+    assert runners.clear() and not runners.clear() and len(runners) == 0
+
+
+def test_memory_is_made_by_letting_idle_runners_go(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners, target = Runners(), model.models[0]
+    list(model.run("vanilla", runners=runners))
+    real = target.new_cache
+
+    def scarce(*args: Any) -> Any:
+        if len(runners):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(*args)
+
+    monkeypatch.setattr(target, "new_cache", scarce)
+    assert list(model.run("eagle1", runners=runners))[-1].steps > 0
+    monkeypatch.setattr(
+        target, "new_cache", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    )
+    with pytest.raises(torch.OutOfMemoryError):
+        list(model.run("lantern", runners=Runners()))

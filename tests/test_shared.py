@@ -35,33 +35,25 @@ def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> li
     return run(way["method"].id, tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)],
-    ids=["few", "84 in all"],
-)
+FEW_AND_MANY = [range(3), pytest.param(range(3, 14), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("seeds", FEW_AND_MANY, ids=["few", "84 in all"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
 def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) -> None:
+    shared = {"sampling": sampling, "neighbours": NEIGHBOURS, "noise": "shared"}
+    ways = [
+        way
+        for way in EXACT.values()
+        if Config(num_tokens=18, **shared, **way).noise_used != "independent"
+    ]
     for seed in seeds:
         wanted = tokens_of(EXACT["vanilla"], 18, seed, sampling=sampling)
-        assert all(
-            tokens_of(EXACT["vanilla"], count, seed, sampling=sampling) == wanted[:count]
-            for count in range(1, 6)
-        )
-        for number, (name, way) in enumerate(EXACT.items()):
-            if (
-                Config(
-                    num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, noise="shared", **way
-                ).noise_used
-                != "independent"
-            ):
-                assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (name, seed)
-                count = 1 + (number + seed) % 5
-                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], (
-                    name,
-                    seed,
-                    "at a picture's end",
-                )
+        for number, way in enumerate(ways):
+            assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (way, seed)
+            # at a picture's end
+            for count in range(1, 6) if way is EXACT["vanilla"] else [1 + (number + seed) % 5]:
+                assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], way
 
 
 @pytest.mark.parametrize(
@@ -71,18 +63,6 @@ def test_drafts_are_accepted_all_the_same(method: str) -> None:
     """Or the identity would hold of a method that refuses everything."""
     lengths = [run(method, 30, seed, noise="shared")[1].mean_accepted_length for seed in range(5)]
     assert sum(lengths) / 5 > (1.4 if METHODS[method].needs_drafter else 1.05)
-
-
-def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: below the root the target draws with the noise of the place before."""
-    add_noise = SharedNoiseVerifier.add_noise
-    monkeypatch.setattr(
-        SharedNoiseVerifier,
-        "add_noise",
-        lambda self, scores, at: add_noise(self, scores, at - (torch.arange(len(at)) > 0).long()),
-    )
-    wanted = [tokens_of(EXACT["vanilla"], 18, seed) for seed in range(5)]
-    assert wanted != [tokens_of(EXACT["eagle1"], 18, seed) for seed in range(5)]
 
 
 def test_which_noise_a_run_has() -> None:

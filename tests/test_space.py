@@ -5,125 +5,73 @@ address as the Hub's proxy asks.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from space import HOST, PROXY, free_port, variables
+from tiny import program, without_roots_rights
 
 from lantern_demo.ui import texts
 
 ROOT = Path(__file__).resolve().parent.parent
-USER = 1000  # a Space's
 SECONDS = 300  # of patience: a test machine may be busy, and trees are measured at the first start
+DEAD = "http://127.0.0.1:9"  # no proxy listens there
 
 
-def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What to put before a command, and options of `subprocess`, so that root's rights do not
-    count.
+def laid_out(folder: Path) -> Path:
+    """Lay out a Space's folders: the program, a home with a cache alone, temporary files beside a
+    folder of another user, and a program in the place of Node that notes that it is asked.
     """
-    if os.geteuid():
-        return [], {}
-    user = {"user": USER, "group": USER, "extra_groups": []}
-    with contextlib.suppress(OSError):
-        command = [sys.executable, "-c", "import gradio, torch"]
-        if not subprocess.run(
-            command, cwd=folder, capture_output=True, check=False, **user
-        ).returncode:
-            return [], user
-    return (
-        ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []
-    ), {}
-
-
-@contextlib.contextmanager
-def running() -> Iterator[tuple[httpx.Client, int, Path]]:
-    """The program -> a client that asks as the Hub's proxy does, the port, and the folder with all
-    that it writes.
-    """
-    with tempfile.TemporaryDirectory(prefix="lantern-space-") as name:
-        folder, port = Path(name), free_port()
-        folder.chmod(0o755)
-        before, options = without_rights(folder)
-        for part in ("app", "home/.cache", "tmp"):
-            (folder / part).mkdir(parents=True)
-        for open_to_all in ("home/.cache", "tmp"):
-            (folder / open_to_all).chmod(0o777)
-        shutil.copytree(
-            ROOT / "lantern_demo",
-            folder / "app" / "lantern_demo",
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
-        shutil.copy(ROOT / "app.py", folder / "app")
-        (folder / "home").chmod(0o555)
-        node = folder / "node"
-        node.write_text(
-            f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n", encoding="utf-8"
-        )
-        node.chmod(0o755)
-        own = {
-            "HOME": f"{folder}/home",
-            "TMPDIR": f"{folder}/tmp",
-            "GRADIO_NODE_PATH": str(node),
-            "PYTHONUNBUFFERED": "1",
-        }
-        kept = {
-            key: value
-            for key, value in os.environ.items()
-            if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)
-        }
-        with (folder / "log").open("w", encoding="utf-8") as log:
-            program = subprocess.Popen(
-                [*before, sys.executable, "app.py"],
-                cwd=folder / "app",
-                env=kept | own | variables(port),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                **options,
-            )
-        try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS
-            ) as http:
-                yield http, port, folder
-        finally:
-            program.terminate()
-            program.wait(SECONDS)
+    for part in ("home/.cache", "tmp"):
+        (folder / part).mkdir(parents=True)
+    (folder / "tmp" / "gradio").mkdir(mode=0o555)
+    without_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "lantern_demo", folder / "app" / "lantern_demo", ignore=without_caches)
+    shutil.copy(ROOT / "app.py", folder / "app")
+    (folder / "home").chmod(0o555)
+    node = folder / "node"
+    asked = f"#!/bin/sh\necho asked >> {folder / 'tmp' / 'node-asked'}\nexit 1\n"
+    node.write_text(asked, encoding="utf-8")
+    node.chmod(0o755)
+    return node
 
 
 @pytest.mark.slow  # a program of its own
-def test_a_visitor_draws_under_the_public_address() -> None:
+def test_a_visitor_draws_under_the_public_address(tmp_path: Path) -> None:
     """A Space asks Gradio for pages made by Node; this page was tested without, and is served
-    without.
+    without. It starts behind a proxy that does not answer, too.
     """
-    with running() as (http, port, folder):
-        end = time.monotonic() + SECONDS
-        told: dict[str, Any] = {}
-        while time.monotonic() < end and not told.get("ready") and told.get("status") != "failed":
-            with contextlib.suppress(httpx.TransportError):
-                told = http.get("/healthz").json()
-            time.sleep(0.2)
-        assert told.get("ready"), (folder / "log").read_text(encoding="utf-8")[-3000:]
-        assert told["model"] == "lantern-scenes"
+    port, temporary = free_port(), tmp_path / "tmp"
+    own = {
+        "HOME": f"{tmp_path}/home",
+        "TMPDIR": str(temporary),
+        "GRADIO_NODE_PATH": str(laid_out(tmp_path)),
+        "PYTHONUNBUFFERED": "1",
+    }
+    odd = {"HTTP_PROXY": DEAD, "all_proxy": DEAD, "GRADIO_DEBUG": "yes", "LC_ALL": "xx"}
+    others = re.compile("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_")
+    env = {key: value for key, value in os.environ.items() if not others.match(key)}
+    env |= own | odd | variables(port)
+    command, log = [*without_roots_rights(), sys.executable, "app.py"], tmp_path / "log"
+    with (
+        program(*command, port=port, log=log, cwd=tmp_path / "app", env=env) as running,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS, trust_env=False
+        ) as http,
+    ):
+        told = http.get("/healthz").json()
+        assert told["ready"] and told["model"] == "lantern-scenes"
 
-        drawing = (
-            http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"})
-            .raise_for_status()
-            .json()
-        )
-        answer = http.get(f"/gradio_api/call/draw/{drawing['event_id']}").text
+        asked = http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"})
+        event = asked.raise_for_status().json()["event_id"]
+        answer = http.get(f"/gradio_api/call/draw/{event}").text
         picture, numbers = json.loads(answer.rpartition("event: complete\ndata: ")[2])
         assert numbers["model"] == "lantern-scenes", answer
         address = urlsplit(picture["url"])
@@ -132,9 +80,12 @@ def test_a_visitor_draws_under_the_public_address() -> None:
 
         assert texts.TITLE in http.get("/").raise_for_status().text
 
-        log = (folder / "log").read_text(encoding="utf-8")
-        assert f"http://0.0.0.0:{port}" in log, "all interfaces are listened to"
-        assert not (folder / "tmp" / "node-asked").exists() and "SSR" not in log
-        assert [path.name for path in (folder / "home").iterdir()] == [".cache"], (
-            "the home holds the cache alone"
-        )
+        said = log.read_text(encoding="utf-8")
+        assert f"http://0.0.0.0:{port}" in said, "all interfaces are listened to"
+        assert not (temporary / "node-asked").exists() and "SSR" not in said
+        home = [path.name for path in (tmp_path / "home").iterdir()]
+        assert home == [".cache"], "the home holds the cache alone"
+        assert list(temporary.glob("lantern-page-*"))
+        running.terminate()
+        assert running.wait(SECONDS) == 0
+    assert not list(temporary.glob("lantern-page-*")), "the folder is gone with the program"

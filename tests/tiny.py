@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import httpx
+import pytest
 import torch
 from space import free_port
 from transformers import JanusVQVAEConfig
@@ -94,6 +96,20 @@ def write_tiny_model(
     return folder
 
 
+def strong(
+    module: torch.nn.Module, embedding: float = 1.0, gain: float = 1.5, spread: float = 0.1
+) -> Any:
+    """A network with random weights, strong enough that prompts and tokens matter."""
+    for name, weight in module.named_parameters():
+        if weight.dim() > 1 and "_norm." not in name:
+            std = embedding if "embed" in name else gain * weight.shape[1] ** -0.5
+            torch.nn.init.normal_(weight, std=std)
+        else:
+            mean = 0.0 if name.endswith("norm.bias") else 1.0
+            torch.nn.init.normal_(weight, mean=mean, std=spread)
+    return module.requires_grad_(False).eval()
+
+
 class Evil:
     """Something that makes a folder `ran` when it is unpickled by the trusting."""
 
@@ -139,6 +155,38 @@ def ran(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own, run to its end."""
     options = {"capture_output": True, "encoding": "utf-8", "timeout": 300} | options
     return subprocess.run(list(map(str, command)), **{"check": False} | options)
+
+
+@contextmanager
+def program(*command: Any, port: int, log: Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that serves the page at a port, once it is ready; what it says goes to a file."""
+    with log.open("wb") as told:
+        running = subprocess.Popen(
+            list(map(str, command)), stdout=told, stderr=subprocess.STDOUT, **options
+        )
+
+    def ready() -> bool:
+        assert running.poll() is None, log.read_text(encoding="utf-8")[-3000:]
+        address = f"http://127.0.0.1:{port}/healthz"
+        with suppress(httpx.TransportError):
+            return httpx.get(address, trust_env=False, timeout=5).status_code == 200
+        return False
+
+    try:
+        wait_for(ready, "the page", 300)
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def without_roots_rights() -> list[str]:
+    """What stands before a command so that root's rights do not count."""
+    if os.geteuid():
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root has all rights, and there is no setpriv to drop them")
+    return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 
 
 def command(module: Any, *words: object) -> None:
