@@ -233,7 +233,7 @@ def test_the_view_has_all_that_the_scripts_need(
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, "live")
     assert shown["grid"] == 8
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
-    assert "0.2 (delta)" in json.dumps(shown["lanes"][1]["evidence"])
+    assert "(at most 0.2)" in json.dumps(shown["lanes"][1]["evidence"])
     told = {row[1] for step in shown["lanes"][1]["trials"] for row in step}
     assert {"refused"} < told <= set(shown["lanes"][1]["evidence"]["cases"])
     assert picture_of(shown["lanes"][0]["picture"]).size == (64, 64)
