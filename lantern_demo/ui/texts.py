@@ -1,6 +1,6 @@
 """Every text of the page and of the API's documentation.
 
-The sentences about accepted and refused drafts are in `evidence`.
+`evidence` says when a rule keeps a guess.
 """
 
 from __future__ import annotations

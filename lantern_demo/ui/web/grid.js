@@ -52,8 +52,8 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: fresh (tokens from this one on, in the order they came, show their marks), edge (whether the last step's tokens are outlined),
- * cell (the chosen token, or -1), cover (a colour). */
+/** Paint a lane's first `count` tokens. options: fresh (tokens from this one on show their marks),
+ * edge (whether the last step's tokens are outlined), cell (the lit one, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;

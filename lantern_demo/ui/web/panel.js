@@ -34,7 +34,7 @@ function stepPanel(hooks) {
     el("div", { class: "below" }, list, note),
   );
   let [view, lane, step, phase, opener] = [null, null, 0, "keep", null];
-  let guesses = [];
+  let [guesses, asking] = [[], 0];
   let decoded = null; // { strip, liked } of this step, once the server has decoded it
 
   /** A run is over. Of the first one the steps come with this script. */
@@ -71,6 +71,7 @@ function stepPanel(hooks) {
     if (root.hidden) return;
     const held = root.contains(document.activeElement);
     root.hidden = true;
+    clearTimeout(asking);
     lane = null;
     hooks.closed();
     if (held) opener.focus({ preventScroll: true });
@@ -85,7 +86,8 @@ function stepPanel(hooks) {
       guesses = phases.length > 1 ? guessesOf(lane, step) : [];
       decoded = null;
       note.textContent = "";
-      if (guesses.length) ask();
+      clearTimeout(asking); // whoever steps on quickly asks for the last step alone
+      if (guesses.length) asking = setTimeout(ask, 200);
     }
     title.textContent = say(WORDS.stepTitle, { method: lane.label, step, steps: lane.steps });
     large.setAttribute("aria-label", title.textContent);

@@ -313,7 +313,7 @@ async function explain() {
   if (lane) panel.open(lane, tellingStep(lane, state.grid), explainButton);
 }
 
-/** Tell the step that drew the piece at which a click points, or without one a step that shows most. */
+/** Tell the step that drew the piece at which a click points, or one that shows most. */
 async function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
