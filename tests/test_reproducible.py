@@ -89,6 +89,17 @@ def test_after_requests_that_were_refused_left_or_broken(
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 
+@pytest.mark.slow
+def test_a_run_neither_reads_nor_moves_the_callers_random_numbers(
+    pipe: Pipeline, right: list[dict[str, list[int]]]
+) -> None:
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.random.get_rng_state()
+        assert pipe.generate(PROMPT, "lantern++", **SETTINGS[0]).tokens == right[0]["lantern++"]
+        assert torch.equal(torch.random.get_rng_state(), before)
+
+
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     torch.set_default_dtype(dtype)

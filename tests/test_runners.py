@@ -289,6 +289,13 @@ def test_few_are_kept_and_the_longest_unused_goes(
     assert runners.clear() and not runners.clear() and len(runners) == 0
 
 
+def test_runs_of_another_room_get_another_runner(model: Model) -> None:
+    runners = Runners()
+    for room in (16, 20):
+        list(model.run(runners=runners, room=room))
+    assert len(runners) == 2
+
+
 def test_memory_is_made_by_letting_idle_runners_go(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
