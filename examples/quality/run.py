@@ -22,7 +22,7 @@ The files beside this one:
     front       Computes the rows of the report.
     report      Prints its tables.
 
-`examples/plot_front.py` plots front.json.
+`examples/quality/plot_front.py` plots front.json.
 """
 
 from __future__ import annotations
