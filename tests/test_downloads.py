@@ -283,5 +283,6 @@ def test_a_stopped_program_leaves_no_part_files(
         finally:
             running.kill()
     assert running.returncode == code, told
-    assert told.endswith("Stopped.\n") and "Traceback" not in told
+    # a thread of the Hub's library may still write a line
+    assert "Stopped.\n" in told and "Traceback" not in told
     assert not parts(tmp_path)

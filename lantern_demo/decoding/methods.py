@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 
+from .checks import check_rule
 from .config import Method as Method
 from .drafting import DraftConfig, DynamicTree, StaticTree
 from .rules import Lantern, LanternPlusPlus, Rule
@@ -90,6 +91,7 @@ def register(method: Method) -> Method:
         raise ValueError(
             f"method {name} drafts from a window, and its rule {rule} relaxes; it must be exact"
         )
+    check_rule(rule)
     METHODS[name] = method
     return method
 
