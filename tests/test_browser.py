@@ -29,6 +29,7 @@ from pages import (
     open_page,
     settings,
     shifts,
+    tab_of,
     type_prompt,
 )
 from tiny import served as serving
@@ -422,12 +423,32 @@ OVERLAPS = """() => [...document.querySelectorAll("#stage .lane")].flatMap((lane
 })"""
 
 
-def test_nothing_overlaps_on_a_narrow_phone_with_a_wide_font(tab: Page, server: str) -> None:
-    """320 px is what a window shows at 400 %; wide letters stand for a large size of text."""
+def test_nothing_overlaps_on_a_narrow_phone(tab: Page, server: str) -> None:
+    """320 px is what a window shows at 400 %. Live lanes say more than those of a recording."""
     open_page(tab, server)
-    for width in (390, 360, 320):
-        tab.set_viewport_size({"width": width, "height": 700})
-        tab.wait_for_timeout(200)
-        assert tab.evaluate(OVERLAPS) == [] and fits(tab), width
+    for live in (False, True):
+        if live:
+            draw(tab)
+            drawn(tab, len(DEFAULT))
+        for width in (390, 360, 320):
+            tab.set_viewport_size({"width": width, "height": 700})
+            tab.wait_for_timeout(200)
+            assert tab.evaluate(OVERLAPS) == [] and fits(tab), (live, width)
+
+
+def test_six_lanes_stand_in_one_row(tab: Page, server: str) -> None:
+    open_page(tab, server)
+    tab_of(tab, texts.SETTINGS)
+    tab.locator("#methods").get_by_label(METHODS["sjd"].label, exact=True).check()
+    draw(tab)
+    drawn(tab, 6)
+    tops = "[...document.querySelectorAll('#stage .lane')].map((one) => one.offsetTop)"
+    assert len(set(tab.evaluate(tops))) == 1 and fits(tab)
+
+
+def test_wide_letters_overlap_nothing(tab: Page, server: str) -> None:
+    """They stand for a large size of text."""
+    open_page(tab, server)
+    tab.set_viewport_size({"width": 320, "height": 700})
     tab.add_style_tag(content="#stage * { letter-spacing: 0.1em !important; }")
     assert tab.evaluate(OVERLAPS) == [] and fits(tab)

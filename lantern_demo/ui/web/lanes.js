@@ -50,7 +50,8 @@ function tellProgress(one, { committed, total, steps, rank, facts }) {
   one.bar.style.setProperty("--share", `${(100 * committed) / total}%`);
   one.place.textContent = done ? (WORDS.places[rank] ?? "") : "";
   one.big.textContent = done ? counted(steps) : say(WORDS.painted, { committed });
-  one.small.textContent = done ? facts : say(WORDS.soFar, { total, steps: counted(steps) });
+  const soFar = say(WORDS.soFar, { total, steps: counted(steps) });
+  one.small.replaceChildren(...(done ? facts : [soFar]));
 }
 
 /** Show what the server says of a lane that still draws, has arrived, or did not finish. */
@@ -58,7 +59,7 @@ function tellLane(one, rank) {
   const { view } = one;
   const ended = ["failed", "stopped"].includes(view.phase);
   one.root.dataset.phase = view.phase;
-  tellProgress(one, { ...view, rank, facts: seconds(1000 * view.seconds) });
+  tellProgress(one, { ...view, rank, facts: [seconds(1000 * view.seconds)] });
   setPill(one, ended ? "bad" : "none", ended ? view.message : "");
   one.ran.textContent = view.ran;
 }
@@ -84,13 +85,14 @@ function tellReplay(one, vanilla, { now, ranks, here }) {
   const step = Math.max(0, Math.min(Math.floor(now), data.steps));
   const value = speedup(data, vanilla);
   const spent = seconds(last(data.milliseconds));
-  const gained = value === null ? "" : ratio(value) + (here ? WORDS.here : "");
+  const place = el("span", { class: "here" }, here ? WORDS.here : ""); // a phone has no room for it
+  const gained = value === null ? [] : [ratio(value), place, ", "];
   tellProgress(one, {
     committed: data.committed[step],
     total: last(data.committed),
     steps: step,
     rank: ranks.get(data.id),
-    facts: gained ? `${gained}, ${spent}` : spent,
+    facts: [...gained, spent],
   });
   const done = step === data.steps;
   one.pill.toggleAttribute("data-later", !done);

@@ -4,6 +4,7 @@ const place = element.querySelector(".stage");
 const words = WORDS;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh piece shows its mark
+const MOST = 6; // lanes in a row
 const FRAME = 33; // ms between two pictures of a replay: without a graphics card more takes a core
 const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, cell: -1 };
 Object.assign(state, { playing: false, last: 0, ranks: new Map(), here: false });
@@ -78,7 +79,8 @@ function show() {
     const old = (id) => (racing && !calm.matches ? before.get(id) : null);
     state.lanes = views.map((one) => laneOf(one, { open, hover }, old(one.id)));
     grid.replaceChildren(...state.lanes.map((one) => one.root));
-    grid.style.setProperty("--count", views.length);
+    grid.style.setProperty("--count", Math.min(views.length, MOST));
+    grid.toggleAttribute("data-many", views.length >= MOST);
     state.run = view.run;
     state.ranks = new Map();
   }
