@@ -18,6 +18,9 @@ from lantern_demo.ui.limits import AT_ONCE, QUIET
 from lantern_demo.ui.service import Service
 
 PRESS_DRAW = "() => document.getElementById('draw').click()"
+# The line of text has the keys when it appears.
+TO_THE_TEXT = """() => setTimeout(
+  () => document.querySelector("#prompt textarea, #prompt input")?.select(), 600)"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
 
@@ -147,6 +150,7 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.Radio) -> None:
     info = service.offered()[service.default]
     for part in (THING, PLACE):
         s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
+    s.lists[THING].select(None, js=TO_THE_TEXT, **QUIET)
     s.toggle.click(
         lambda text: filled(s, info, nearest(info, text)), [s.prompt], s.all(), **AT_ONCE
     )

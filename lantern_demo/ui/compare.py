@@ -82,7 +82,8 @@ def draw(
         if not methods:
             raise ValueError(texts.NO_METHODS)
         try:
-            given = {"seed": seed_of(seed), **others, **values}
+            own = secrets.randbelow(NEW_SEEDS) if seed is None else seed_of(seed)  # left empty
+            given = {"seed": own, **others, **values}
             request = service.request(written, model, methods, given)
         except NotDrawn as error:
             refused.append(error)
@@ -384,7 +385,7 @@ def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    struck = texts.named_words(record["unknown_words"])
+    struck = texts.named_words(record["unknown_words"]) if expected is None else []
     return status_html(" ".join(filter(None, text)), notes=notes, struck=struck)
 
 

@@ -143,7 +143,7 @@ def status_html(
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
-    left = f"{escape(texts.LEFT_OUT)} {out} " if out else ""
+    left = f"{escape(texts.LEFT_OUT)} {out}. " if out else ""
     words = f"<p>{left}{escape(text)}</p>" if left or text else ""
     return f'<div class="status {kind}" role="{role}">{words}{more}</div>'
 

@@ -37,8 +37,8 @@ METHODS_LABEL = "Methods"
 METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
 SEED_INFO = (
-    "The same seed, settings and draft trees give the same pictures, up to rounding. "
-    "Links have all three."
+    "Empty: a new one. The same seed, settings and draft trees give the same pictures, up to "
+    "rounding. Links have all three."
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
@@ -50,7 +50,7 @@ PAPER_TOLD = (
     "Filled in: the papers' draft trees, k, delta and lambda, stored neighbours, and own random "
     "numbers for each method."
 )
-PAPER_SLOW = "They are made for GPUs: here every method but vanilla gets slower than vanilla."
+PAPER_SLOW = "They are made for GPUs: here they make every other method slower than vanilla."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run again and compare"
 FOOT = "About this demo"

@@ -17,9 +17,9 @@ function say(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
-const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)} s`;
+const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)}\u00a0s`;
 /** A probability with as many digits as say something. */
-const mass = (p) => (p === 0 ? "0" : p < 0.001 ? p.toExponential(1) : p.toFixed(3));
+const mass = (p) => (p === 0 ? "0" : p < 0.1 ? String(Number(p.toPrecision(2))) : p.toFixed(3));
 const summed = (parts, sum = 0) => parts.map((part) => (sum += part));
 const times = (speedup) => `${speedup.toFixed(2)}\u00d7`;
 

@@ -92,14 +92,23 @@ function show() {
   for (const part of [playButton, scrub, explainButton])
     part.disabled = Boolean(view.live);
   Object.assign(state, { grid: view.grid, model: view.model });
+  const ranks = ranksOf(views);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
-    if (one.view.phase === "done" && !state.ranks.has(one.view.id))
-      state.ranks.set(one.view.id, state.ranks.size); // in the order of arrival
-    tellLane(one, state.ranks.get(one.view.id));
+    tellLane(one, ranks.get(one.view.id));
   }
   if (view.live) goOn(view, views, racing);
   else over(view);
+}
+
+/** The ranks by steps of lanes that are done, as far as no lane that draws can still take them. */
+function ranksOf(views) {
+  const done = views.filter((one) => one.phase === "done");
+  const open = views.filter((one) => ["waiting", "drawing"].includes(one.phase));
+  const sure = done.filter((one) => open.every((other) => other.steps >= one.steps));
+  return new Map(
+    sure.map((one) => [one.id, done.filter((other) => other.steps < one.steps).length]),
+  );
 }
 
 /** The link of what is shown becomes the page's address; the theme stays. */

@@ -11,13 +11,14 @@ const tellingLane = (lanes) =>
   lanes[0];
 
 /** A step of a lane that shows most: a look-alike among several kept guesses in one row. */
-function tellingStep({ committed, kinds }, grid) {
+function tellingStep({ committed, kinds, trees }, grid) {
   const worth = (step) => {
     const added = committed[step] - committed[step - 1];
     const alike = kinds.slice(committed[step - 1], committed[step]).includes("r");
     const row = Math.floor(committed[step - 1] / grid);
     const inOneRow = Math.floor((committed[step] - 1) / grid) === row;
-    return added + 4 * alike + 2 * inOneRow - Math.abs(row - grid / 2) / grid;
+    const dropped = trees[step].path.length < depthOf(trees[step].parents) + 1;
+    return added + 4 * alike + 2 * inOneRow + 3 * dropped - Math.abs(row - grid / 2) / grid;
   };
   const steps = committed.map((_, step) => step).slice(1);
   return steps.reduce((a, b) => (worth(b) > worth(a) ? b : a), 1);
