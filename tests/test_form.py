@@ -219,6 +219,15 @@ def test_a_link_is_drawn_and_a_reload_is_not(demo: tuple[Service, Widgets, Form]
     assert from_link(service, w, form, {"utm_source": "x"}, "navigate") is None
 
 
+def test_a_link_to_what_is_not_drawn_shows_the_example_beside_the_refusal(
+    demo: tuple[Service, Widgets, Form],
+) -> None:
+    service, w, form = demo
+    updates = from_link(service, w, form, {"prompt": "pizza"}, "navigate")
+    assert updates is not None and w.stage not in updates, "the example stays on the stage"
+    assert updates[w.go] == "draw" and updates[w.result].record is not None
+
+
 def test_a_bad_link_shows_the_recording_and_a_sentence(
     demo: tuple[Service, Widgets, Form],
 ) -> None:

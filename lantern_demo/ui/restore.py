@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lantern_demo.prompt_words import USUAL, NotDrawn, completed
 from lantern_demo.runs.record import drawn_with
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
@@ -90,11 +91,16 @@ def from_link(
         return None
     if (example := _example_of(asked)) is not None:
         return show_run(service, w, form, Shown(), [], example)
+    waiting = {w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens)}
+    try:
+        completed(info, asked.prompt or USUAL)
+    except NotDrawn:  # Draw says so, beside the example
+        waiting = show_first(service, w)
     return {
+        **waiting,
         **choose(service, form, asked.prompt, asked.methods, asked.settings),
         **({form.seed: asked.settings.seed} if asked.seeded else {}),
         w.status: status_html(texts.RELOADED if came_by == RELOAD else texts.READY_LINK),
-        w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens),
         w.go: "" if came_by == RELOAD or asked.prompt is None else "draw",
     }
 

@@ -228,8 +228,10 @@ WEB: dict[str, Any] = {
     "someSteps": "{steps} steps",
     "faster": "{times} faster",
     "slower": "{times} slower",
+    "asFast": "as fast",
     "here": " here",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"],
+    "onePiece": "1 piece",
     "painted": "{committed} pieces",
     "soFar": "of {total}, {steps} so far",
     "pills": {

@@ -12,10 +12,11 @@ function speedup(lane, vanilla) {
 }
 
 /** "1.60x faster", or how much slower. */
-const ratio = (value) =>
-  value < 0.995
-    ? say(WORDS.slower, { times: times(1 / value) })
-    : say(WORDS.faster, { times: times(value) });
+function ratio(value) {
+  if (Math.abs(value - 1) < 0.005) return WORDS.asFast;
+  const [told, gain] = value < 1 ? [WORDS.slower, 1 / value] : [WORDS.faster, value];
+  return say(told, { times: times(gain) });
+}
 
 /** The sentence over a race that is over: [before the number, the number, after it]. */
 function headlineOf(lanes) {
