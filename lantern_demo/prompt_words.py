@@ -74,7 +74,8 @@ class NotDrawn(ValueError):
     """A prompt names nothing that the model draws. `prompts` are the nearest that it can draw."""
 
     def __init__(self, things: Sequence[str], prompts: list[str]) -> None:
-        known = f"lanterns and {', '.join(things)}" if things else "only lanterns"
+        named = [f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}" for thing in things]
+        known = f"lanterns, {', '.join(named[:-1])} or {named[-1]}" if named else "only lanterns"
         super().__init__(f"prompt names nothing that this model draws: {known}. Try: {prompts[0]}")
         self.prompts = prompts
 

@@ -199,7 +199,7 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     monkeypatch.setattr(type(visitor.service), "offered", lambda _: {visitor.service.default: INFO})
     monkeypatch.setattr(visitor.service.loaded[visitor.service.default], "info", INFO)
     begun, refused, offers = visitor.presses("a zebra", 10)
-    assert begun[w.waits] is False and "draws: lanterns and cat" in str(refused[w.status])
+    assert begun[w.waits] is False and "draws: lanterns, a cat" in str(refused[w.status])
     assert offers[w.offers]["visible"] and len(offers[w.offers]["choices"]) == 4
 
 

@@ -175,7 +175,7 @@ def test_a_thing_has_a_seed_where_it_is_drawn_most_surely() -> None:
 )
 def test_a_refusal_names_what_is_nearest_by_meaning(prompt: str, offers: list[str]) -> None:
     with pytest.raises(
-        NotDrawn, match=r"^prompt names nothing that this .*: lanterns and .*\. Try: "
+        NotDrawn, match=r"^prompt names nothing that this .*: lanterns, a .*\. Try: "
     ) as refused:
         completed(INFO, prompt)
     prompts = refused.value.prompts

@@ -109,7 +109,7 @@ def test_a_refusal_offers_prompts_that_draw(tab: Page, server: str) -> None:
     type_prompt(tab, "a pizza")
     draw(tab)
     expect(tab.get_by_role("alert")).to_contain_text(
-        "The prompt names nothing that this model draws: lanterns and cat"
+        "The prompt names nothing that this model draws: lanterns, a cat"
     )
     tab.locator("#offers label").first.click()
     drawn(tab, 1)

@@ -279,6 +279,8 @@ def answers(
                         yield {}, {"progress": progress}
                     else:
                         found[-1][event.method] = event
+            if not _seconds(found[0]):  # no method works, nor would it again
+                break
         with TemporaryDirectory(prefix="lantern-demo-") as folder:
             pictures, record = _whole(found[0], Path(folder), sheet)
             seconds = [_seconds(one) for one in found]

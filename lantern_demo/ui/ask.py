@@ -20,7 +20,7 @@ from lantern_demo.ui.service import Service
 PRESS_DRAW = "() => document.getElementById('draw').click()"
 # The line of text has the keys when it appears.
 TO_THE_TEXT = """() => setTimeout(
-  () => document.querySelector("#prompt textarea, #prompt input")?.select(), 600)"""
+  () => document.querySelector("#prompt textarea, #prompt input")?.select(), 50)"""
 LISTED = tuple(part for part in WORDINGS if part != "moon")  # parts of a prompt that have lists
 TYPE = "type"  # the entry of the things' list that shows the line of text
 
@@ -149,8 +149,8 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.Radio) -> None:
     lists = list(s.lists.values())
     info = service.offered()[service.default]
     for part in (THING, PLACE):
-        s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
-    s.lists[THING].select(None, js=TO_THE_TEXT, **QUIET)
+        picked = s.lists[part].select(partial(chosen, s, info), lists, s.all(), **AT_ONCE)
+        picked.then(None, js=TO_THE_TEXT, **QUIET)
     s.toggle.click(
         lambda text: filled(s, info, nearest(info, text)), [s.prompt], s.all(), **AT_ONCE
     )
@@ -192,10 +192,3 @@ def nearest(info: ModelInfo, prompt: str) -> str:
         return completed(info, prompt).prompt
     except NotDrawn as error:
         return error.prompts[0]
-
-
-def told_of(info: ModelInfo, prompt: str) -> list[str]:
-    """Return the sentences that say what is drawn for a prompt, if it is another."""
-    done = completed(info, prompt)
-    drawn = [] if done.prompt == prompt else [texts.DRAWN.format(prompt=done.prompt)]
-    return [*drawn, *([done.why] if done.why else [])]

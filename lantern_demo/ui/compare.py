@@ -22,7 +22,7 @@ from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import prompt_of, told_of
+from lantern_demo.ui.ask import prompt_of
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
@@ -75,7 +75,6 @@ def draw(
     yield {w.waits: False, w.offers: gr.update(visible=False)}
     model = service.default
     written, values = prompt_and_settings(form, fields)
-    added: list[str] = []
     refused: list[NotDrawn] = []
 
     def make() -> Request:
@@ -91,7 +90,6 @@ def draw(
         done = completed(service.offered()[model], request.prompt)
         if done.seed is not None and request.seed == _seed_of(result) and _is_new(request, result):
             request = request.with_seed(done.seed)
-        added.extend(told_of(service.offered()[model], request.prompt))
         return request
 
     request = yield from asked(service, w.status, model, make)
@@ -102,7 +100,7 @@ def draw(
     anew = _repeats(request, result)
     if anew:
         request = request.with_seed(secrets.randbelow(NEW_SEEDS))
-    yield from _shown(service, w, request, None, anew, added)
+    yield from _shown(service, w, request, None, anew)
 
 
 def prompt_and_settings(form: Form, fields: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
@@ -223,11 +221,8 @@ def _shown(
     request: Request,
     expected: dict[str, Any] | None,
     anew: bool = False,
-    notes: Sequence[str] = (),
 ) -> Iterator[Updates]:
-    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new;
-    `notes` go with the last words.
-    """
+    """Run a request. `expected` is a record to compare the tokens with; `anew`: the seed is new."""
     total = service.offered()[request.model].tokens
     shown = Shown(
         {method: Lane(method, "waiting", total) for method in request.methods}, request=request
@@ -242,7 +237,7 @@ def _shown(
     try:
         with scratch() as folder:
             yield from _events(service, w, request, shown, Path(folder), expected)
-        yield {w.status: _closing_words(shown, expected, notes)}
+        yield {w.status: _closing_words(shown, expected)}
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
@@ -370,22 +365,23 @@ def not_drawn(methods: Iterable[str], tokens: int) -> str:
     return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
 
 
-def _closing_words(shown: Shown, expected: dict[str, Any] | None, more: Sequence[str]) -> str:
+def _closing_words(shown: Shown, expected: dict[str, Any] | None) -> str:
     record = shown.record
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     unfinished = len(shown.lanes) - len(finished)
-    text = [*more, texts.SOME_FAILED] if unfinished else [*more]
-    if not text and expected is None:
-        text.append(texts.of_run(texts.SOURCES["live"], record))
-    if expected is not None:
+    text = [texts.SOME_FAILED] if unfinished else []
+    struck: list[str] = []
+    if expected is None:
+        text += [record["warning"], texts.of_run(texts.SOURCES["live"], record)]
+        struck = texts.named_words(record["unknown_words"])
+    else:
         text.append(_repeated(finished, expected["methods"]))
     notes = [texts.NO_ROOM] if len(shown.files) < len(finished) else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
-    struck = texts.named_words(record["unknown_words"]) if expected is None else []
     return status_html(" ".join(filter(None, text)), notes=notes, struck=struck)
 
 

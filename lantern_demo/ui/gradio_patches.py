@@ -123,7 +123,7 @@ def answer_language_models() -> None:
                 if not update.success:
                     raise RuntimeError(update.outputs.get("error"))
                 return update.outputs["data"]
-        raise job.exception()
+        return job.result()  # raises what ended it
 
     GradioMCPServer.postprocess_output_data = in_json
     GradioMCPServer._execute_tool_without_progress = last_answer

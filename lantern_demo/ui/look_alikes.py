@@ -40,7 +40,7 @@ class Node(NamedTuple):
     tokens: dict[int, int]
 
 
-class Step(NamedTuple):
+class Looked(NamedTuple):
     """A step that a visitor looks at."""
 
     pipe: Pipeline
@@ -81,7 +81,7 @@ class LookAlikes:
             return {"error": texts.to_visitor(str(error))}
         return {"error": texts.LOOK_LATER} if found is None else found
 
-    def _checked(self, asked: Any) -> Step:
+    def _checked(self, asked: Any) -> Looked:
         if not isinstance(asked, dict):
             raise ValueError("the step must be an object")
         pipe = self._service.loaded.get(str(asked.get("model")))
@@ -96,9 +96,9 @@ class LookAlikes:
             raise ValueError("settings must be a run's settings")
         tree = _tree(asked.get("tree"), codes, places)
         settings, prompt = Settings(**given), pipe.check_prompt(asked.get("prompt"))
-        return Step(pipe, settings, prompt, tokens, tree, cells[:CELLS])
+        return Looked(pipe, settings, prompt, tokens, tree, cells[:CELLS])
 
-    def _decoded(self, step: Step) -> dict[str, Any]:
+    def _decoded(self, step: Looked) -> dict[str, Any]:
         pipe, places = step.pipe, len(step.tokens)
         liked: list[list[tuple[int, float]]] = []
         if step.cells:

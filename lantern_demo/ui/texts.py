@@ -104,7 +104,6 @@ ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
-DRAWN = "Drawn: {prompt}."
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY_LINK = "Filled in from the link."
@@ -293,7 +292,7 @@ def of_run(sentence: str, record: dict[str, Any]) -> str:
         device=record["device"],
         date=record["created"][:10],
         seed=record["settings"]["seed"],
-        prompt=record["prompt"],
+        prompt=record["completed"] or record["prompt"],
     )
 
 
