@@ -350,8 +350,9 @@ class Pipeline:
             return
         config, condition = self.prepared(method, settings, read.encoded)
         few = replace(config, num_tokens=min(WARM_UP_TOKENS, self.info.tokens))
-        with closing(self._steps(few, condition, Clock(self.device))) as events:
-            for _ in events:
+        clock, models = Clock(self.device), (self.target, self.drafter)
+        with closing(decode(*models, condition, few, clock, self._runners)) as steps:
+            while isinstance(self._next(steps), Step):
                 yield method.id, None
         self.decode_image([0] * self.info.tokens)
         self._warm.add(key)
@@ -380,17 +381,14 @@ class Pipeline:
         """
         clock = Clock(self.device)
         clock.seconds["text"] = read.seconds
-        outcome: Decoded | None = None
         history: list[Step] = []
         config, condition = self.prepared(method, settings, read.encoded)
-        with closing(self._steps(config, condition, clock)) as events:
-            for event in events:
-                if isinstance(event, Decoded):
-                    outcome = event
-                else:
-                    history.append(with_evidence(event))  # outside the clock
-                    yield history[-1]
-        assert outcome is not None
+        models = self.target, self.drafter
+        # closed at once: Python 3.12 would wait until nothing names it any more
+        with closing(decode(*models, condition, config, clock, self._runners)) as steps:
+            while isinstance(outcome := self._next(steps), Step):
+                history.append(with_evidence(outcome))  # outside the clock
+                yield history[-1]
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
         choice = self.tree_of(method, settings)
@@ -421,26 +419,17 @@ class Pipeline:
             settings.as_dict(),
         )
 
-    def _steps(
-        self, config: Config, condition: Condition, clock: Clock
-    ) -> Generator[Step | Decoded, None, None]:
-        """Decode in the thread that asks for the next step. A fault leaves no idle runner.
+    def _next(self, steps: Iterator[Step | Decoded]) -> Step | Decoded:
+        """Take the next step in the thread that asks for it. A fault leaves no idle runner.
 
         Other code may have changed the thread, its number of helpers and PyTorch's defaults since
-        the last step. Closing it closes the run at once: Python 3.12 would wait until nothing names
-        it any more.
+        the last step.
         """
-        run = decode(self.target, self.drafter, condition, config, clock, self._runners)
+        self._at_work = threading.get_ident()
+        self.threads.use()
         try:
-            with closing(run):
-                while True:
-                    self._at_work = threading.get_ident()
-                    self.threads.use()
-                    with own_defaults():
-                        event = next(run, None)
-                    if event is None:
-                        return
-                    yield event
+            with own_defaults():
+                return next(steps)
         except Exception:
             self.make_room()
             raise

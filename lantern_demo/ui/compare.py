@@ -48,7 +48,7 @@ from lantern_demo.ui.run_view import (
     table,
     table_html,
 )
-from lantern_demo.ui.service import PROMPT, Service
+from lantern_demo.ui.service import PROMPT, Item, Service
 
 # latest answers whose tokens an answer repeats: a busy browser shows only the last of several
 FRAMES_TOLD = 4
@@ -235,8 +235,9 @@ def _shown(
         w.shown: shown,
     }
     try:
-        with scratch() as folder:
-            yield from _events(service, w, request, shown, Path(folder), expected)
+        with scratch() as folder, closing(service.frames(request, True)) as events:
+            live = Live(w, shown, Path(folder), expected)
+            yield from map(live.updates, events)
         yield {w.status: _closing_words(shown, expected)}
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
@@ -246,63 +247,65 @@ def _shown(
         yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: _live(shown)}
 
 
-def _events(
-    service: Service,
-    w: Widgets,
-    request: Request,
-    shown: Shown,
-    folder: Path,
-    expected: dict[str, Any] | None,
-) -> Iterator[Updates]:
-    """Yield the updates of the page, event by event, and keep `shown` up to date.
+class Live:
+    """The page during a run: each event changes what is shown, and gives an answer.
 
     An answer holds a line of numbers for each lane and at most one picture, however much has been
-    drawn.
+    drawn. A run can be stopped only between two answers, so every event gives one.
     """
-    lanes = shown.lanes
-    results: list[Result] = []
-    # before each of the latest answers, the tokens of each method
-    starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
-    with closing(service.frames(request, True)) as events:
-        for event in events:
-            updates: Updates = {}
-            pictures: dict[str, str] = {}
-            # a run can be stopped only between two answers
-            if isinstance(event, Frame) and not event.steps:
-                yield {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
-                continue
-            starts.append({method: len(tokens) for method, tokens in shown.told.items()})
-            if isinstance(event, Frame):
-                if not shown.told:
-                    updates[w.status] = _through(lanes)
-                if event.picture is not None:
-                    method, data = event.picture
-                    pictures = {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
-                for method, step in event.steps.items():
-                    lanes[method] = lanes[method].at(step)
-                    shown.told.setdefault(method, []).extend(event.tokens[method])
-            elif isinstance(event, MethodFailed):
-                lanes[event.method] = lanes[event.method].failed(event.message)
-                # otherwise methods are still being warmed up
-                if any(lane.committed for lane in lanes.values()):
-                    updates[w.status] = _through(lanes)
-            else:
-                results.append(event)
-                shown.record = record_of(results) | (
-                    {} if expected is None else {"settings": expected["settings"]}
-                )
-                shown.pictures[event.method] = picture_address(event.image)
-                pictures = {event.method: shown.pictures[event.method]}
-                entry = shown.record["methods"][event.method]
-                lanes[event.method] = lanes[event.method].finished(entry)
-                updates[w.status] = _through(lanes)
-                file = saved(lambda done: keep_file(w.sheet, write_picture(folder, done)), event)
-                if file is not None:
-                    shown.files[event.method] = f"gradio_api/file={file}"
-            fresh = {
-                method: tokens[starts[0].get(method, 0) :] for method, tokens in shown.told.items()
-            }
-            yield {**updates, w.stage: _live(shown, pictures, fresh)}
+
+    def __init__(
+        self, w: Widgets, shown: Shown, folder: Path, expected: dict[str, Any] | None
+    ) -> None:
+        self._w, self._shown, self._folder = w, shown, folder
+        self._expected = expected
+        self._results: list[Result] = []
+        # before each of the latest answers, the tokens of each method
+        self._starts: deque[dict[str, int]] = deque(maxlen=FRAMES_TOLD)
+
+    def updates(self, event: Item) -> Updates:
+        """Return the updates of the page for an event."""
+        w, shown = self._w, self._shown
+        if isinstance(event, Frame) and not event.steps:
+            return {w.status: gr.skip() if event.ready is None else _made_ready(event.ready)}
+        self._starts.append({method: len(tokens) for method, tokens in shown.told.items()})
+        quiet, pictures = self._count(event)
+        first = self._starts[0]
+        fresh = {method: tokens[first.get(method, 0) :] for method, tokens in shown.told.items()}
+        words = {} if quiet else {w.status: _through(shown.lanes)}
+        return {**words, w.stage: _live(shown, pictures, fresh)}
+
+    def _count(self, event: Item) -> tuple[bool, dict[str, str]]:
+        """Note an event. Return whether the status line stays, and the new pictures by method."""
+        shown, lanes = self._shown, self._shown.lanes
+        if isinstance(event, MethodFailed):
+            lanes[event.method] = lanes[event.method].failed(event.message)
+            # no lane has begun: methods are still being warmed up
+            return not any(lane.committed for lane in lanes.values()), {}
+        if isinstance(event, Result):
+            self._finish(event)
+            return False, {event.method: shown.pictures[event.method]}
+        begun = bool(shown.told)
+        for method, step in event.steps.items():
+            lanes[method] = lanes[method].at(step)
+            shown.told.setdefault(method, []).extend(event.tokens[method])
+        if event.picture is None:
+            return begun, {}
+        method, data = event.picture
+        return begun, {method: f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"}
+
+    def _finish(self, done: Result) -> None:
+        """Note a finished method."""
+        w, shown, name = self._w, self._shown, done.method
+        self._results.append(done)
+        shown.record = record_of(self._results)
+        if self._expected is not None:
+            shown.record["settings"] = self._expected["settings"]
+        shown.pictures[name] = picture_address(done.image)
+        shown.lanes[name] = shown.lanes[name].finished(shown.record["methods"][name])
+        file = saved(lambda one: keep_file(w.sheet, write_picture(self._folder, one)), done)
+        if file is not None:
+            shown.files[name] = f"gradio_api/file={file}"
 
 
 def _made_ready(what: str) -> str:
