@@ -42,7 +42,8 @@ from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.llama import prefix_mask, rotations
 from lantern_demo.models.llamagen import LlamaGen
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
 
 
 class ImageConfig(PretrainedConfig):

@@ -185,7 +185,7 @@ def main() -> None:
         args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if args.picture:
         prompt = "three red round lanterns over a lake at dusk"
-        pipe.decode_image(run(pipe, prompt, 7, args.window).tokens).save(args.picture)
+        pipe.images.decode(run(pipe, prompt, 7, args.window).tokens).save(args.picture)
 
 
 if __name__ == "__main__":

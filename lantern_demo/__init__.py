@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lantern_demo.version import __version__ as __version__
 
 __all__ = ["Method", "Pipeline", "Result", "load", "register"]
+
+_HOMES = {  # the module of each name
+    "Method": "decoding.methods",
+    "Pipeline": "runs.pipeline",
+    "Result": "runs.result",
+    "load": "runs.load",
+    "register": "decoding.methods",
+}
 
 if "torch" not in sys.modules:
     # OpenMP reads this once, while PyTorch loads. As soon as other programs run, threads that spin
@@ -20,7 +29,9 @@ if "torch" not in sys.modules:
 
 if TYPE_CHECKING:
     from lantern_demo.decoding.methods import Method, register
-    from lantern_demo.runs.pipeline import Pipeline, Result, load
+    from lantern_demo.runs.load import load
+    from lantern_demo.runs.pipeline import Pipeline
+    from lantern_demo.runs.result import Result
 
 
 def __dir__() -> list[str]:
@@ -30,12 +41,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     # `lantern_demo.decoding` depends on torch alone, so importing the package must not import the
     # models' libraries.
-    if name in ("Method", "register"):
-        from lantern_demo.decoding import methods
-
-        return getattr(methods, name)
-    if name in __all__:
-        from lantern_demo.runs import pipeline
-
-        return getattr(pipeline, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

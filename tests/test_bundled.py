@@ -20,7 +20,8 @@ from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models import tokenizer as tokenizers
 from lantern_demo.models.bundled import PALETTE
-from lantern_demo.runs.pipeline import Pipeline, Result
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result
 
 CPU = torch.device("cpu")
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
@@ -86,7 +87,7 @@ def test_tokens_keep_held_out_scenes(pipe: Pipeline, sprites: Path) -> None:
 
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:
     pipe = load(tiny_model, "cpu")
-    tokenizer, colours = pipe.networks.tokenizer, pipe.palette()
+    tokenizer, colours = pipe.networks.tokenizer, pipe.images.palette()
     assert colours.shape == (tokenizer.codebook_size, 3) and colours.dtype == torch.uint8
     patch = tokenizer.decode_latent(
         tokenizer.codebook[5].view(1, -1, 1, 1).expand(1, -1, tokenizers.SIDE, tokenizers.SIDE)
@@ -102,9 +103,9 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
     learnt = torch.arange(3 * codes).remainder(251).view(codes, 3).to(torch.uint8)
     save_file({PALETTE: learnt}, folder / f"{PALETTE}.safetensors")
     pipe = load(folder, "cpu")
-    assert torch.equal(pipe.palette(), learnt)
+    assert torch.equal(pipe.images.palette(), learnt)
     save(tmp_path / "again", pipe.networks)
-    assert torch.equal(load(tmp_path / "again", "cpu").palette(), learnt)
+    assert torch.equal(load(tmp_path / "again", "cpu").images.palette(), learnt)
     save_file({PALETTE: learnt[1:].contiguous()}, folder / f"{PALETTE}.safetensors")
     with pytest.raises(ValueError, match=rf"{PALETTE}.safetensors must hold {codes} colours"):
         load(folder, "cpu")

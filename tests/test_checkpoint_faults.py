@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tiny import Evil
 
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.load import load
 from lantern_demo.ui import recorded
 
 pytestmark = pytest.mark.usefixtures("published_cache")

@@ -34,7 +34,9 @@ from lantern_demo.models.llamagen import Drafter, LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import fill, weights_of
 from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
-from lantern_demo.runs.pipeline import Pipeline, Result, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -230,24 +232,24 @@ def test_every_method_draws_and_the_record_says_from_what(
     assert files == FILES[model] and set(sources) == {"target", "drafter", "tokenizer", "text"}
     assert str(Path.home()) not in json.dumps(sources)
     if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
-        assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
+        assert torch.equal(pipe.images.neighbours("decoder"), pipe.images.neighbours("raw"))
 
 
 def test_neighbours_are_kept_on_disk(
     text_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe = load(TEXT_ID, device="cpu", folder=text_model)
-    made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
+    made = {kind: pipe.images.neighbours(kind) for kind in ("raw", "decoder")}
     monkeypatch.setattr(
-        "lantern_demo.runs.pipeline.neighbour_table", lambda *_: pytest.fail("made again")
+        "lantern_demo.runs.images.neighbour_table", lambda *_: pytest.fail("made again")
     )
     again = load(TEXT_ID, device="cpu", folder=text_model)
-    assert all(torch.equal(again.neighbours(kind), table) for kind, table in made.items())
+    assert all(torch.equal(again.images.neighbours(kind), table) for kind, table in made.items())
     for path in published_cache.glob("tables/*"):
         path.write_bytes(b"damaged")
-    monkeypatch.setattr("lantern_demo.runs.pipeline.neighbour_table", neighbour_table)
+    monkeypatch.setattr("lantern_demo.runs.images.neighbour_table", neighbour_table)
     assert torch.equal(
-        load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"]
+        load(TEXT_ID, device="cpu", folder=text_model).images.neighbours("raw"), made["raw"]
     )
 
 

@@ -32,7 +32,8 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.models.checkpoints import load_part
 from lantern_demo.models.llama import Condition
 from lantern_demo.models.registry import model_info
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 

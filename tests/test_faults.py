@@ -23,9 +23,11 @@ from tiny import write_tiny_model
 from lantern_demo import disk_cache, faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.graphs import Runners
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import MethodFailed, Pipeline, Result, Step
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers

@@ -25,7 +25,8 @@ from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.tensors import CheckpointError
-from lantern_demo.runs.pipeline import Pipeline, info_of
+from lantern_demo.runs.load import info_of
+from lantern_demo.runs.pipeline import Pipeline
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = "a red lantern over a lake"

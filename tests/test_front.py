@@ -20,7 +20,8 @@ from examples import ranks
 from examples.quality import drawing, run
 from examples.quality.points import FLOOR, Point, points_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
 
 ALONE = ranks.Place(0, 1, torch.device("cpu"))
 PROMPTS = [

@@ -24,7 +24,8 @@ from gradio_client import Client
 from space import free_port
 from tiny import program, wait_for, waiting
 
-from lantern_demo.runs.pipeline import MethodFailed, Pipeline, Result
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.ui import api, limits, log
 from lantern_demo.ui.frames import Frame
 from lantern_demo.ui.service import Service, run_seconds

@@ -44,7 +44,7 @@ def shows(
     (pipe,), side = alikes._service.loaded.values(), strip.height
     size, (row, column) = pipe.info.image_size // pipe.info.grid, divmod(cell, pipe.info.grid)
     left, top = (column - AROUND) * size, (row - AROUND) * size
-    part = pipe.decode_image(tokens).crop((left, top, left + side, top + side))
+    part = pipe.images.decode(tokens).crop((left, top, left + side, top + side))
     return strip.crop((square * side, 0, (square + 1) * side, side)).tobytes() == part.tobytes()
 
 

@@ -25,7 +25,7 @@ from lantern_demo.models.families import LAYOUTS, blank_network
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tensors import shapes_of
 from lantern_demo.models.tokenizer import blank_tokenizer
-from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.load import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 FULL = dict(REGISTRY)  # as it is, before tests put small models in the place of some

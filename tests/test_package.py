@@ -238,7 +238,7 @@ def test_what_imports_bring_along(tmp_path: Path) -> None:
     )
     assert "loop" in rooms
     steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
-    steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app lantern_demo.ui.page"]
+    steps += ["lantern_demo.runs.load lantern_demo.models.registry", "app lantern_demo.ui.page"]
     command = [sys.executable, "-c", IMPORTS, str(ROOT), *steps]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False, timeout=300

@@ -19,8 +19,8 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.tokenizer import PictureDecoder
 from lantern_demo.prompt_words import NotDrawn
-from lantern_demo.runs.pipeline import Pipeline, Result
-from lantern_demo.runs.result import record_of
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings, choice_of, settings_of
 from lantern_demo.settings.trees import DEFAULTS, drafts_by_device
@@ -80,14 +80,14 @@ def test_a_picture_that_is_drawn_on_stays_the_callers(pipe: Pipeline) -> None:
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     # two rows and a half
-    picture = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))
+    picture = pipe.images.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7))
     cell = picture.width // GRID
     assert picture.width == pipe.info.image_size
     last, middle = picture.width - 1, cell // 2
     assert picture.getpixel((last, last)) == (9, 8, 7)
     assert picture.getpixel((last, 2 * cell + middle)) == (9, 8, 7)
     assert picture.getpixel((last, middle)) != (9, 8, 7)
-    ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
+    ahead = pipe.images.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
     painted = [
         n
         for n in range(9)
@@ -102,9 +102,10 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(
     pipe = load(tiny_model)
     assert (pipe.info.grid, pipe.info.image_size) == (16, 256)
     tokens = list(range(64)) * 4
-    assert pipe.decode_image(tokens).size == (256, 256)
+    assert pipe.images.decode(tokens).size == (256, 256)
     monkeypatch.setattr(PictureDecoder, "forward", None)
-    preview = pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7))  # two rows and a half
+    two_rows_and_a_half = dict(enumerate(tokens[:40]))
+    preview = pipe.images.preview(two_rows_and_a_half, empty=(9, 8, 7))
     assert preview.size == (128, 128)
     assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 

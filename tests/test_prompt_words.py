@@ -12,7 +12,7 @@ from examples.quality.scenes import truth
 from lantern_demo.bench.speed import PROMPTS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.prompt_words import MEANT, NotDrawn, completed, phrasebook
-from lantern_demo.runs.pipeline import info_of
+from lantern_demo.runs.load import info_of
 from lantern_demo.scenes import (
     ATTRIBUTES,
     LANTERN,

@@ -18,7 +18,8 @@ import torch
 from tiny import ran
 
 from lantern_demo import load
-from lantern_demo.runs.pipeline import Pipeline, Result
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result
 from lantern_demo.torch_defaults import own_defaults
 from lantern_demo.ui.service import Service
 
@@ -31,7 +32,7 @@ SETTINGS: list[dict[str, Any]] = [
 PROGRAM = """
 import json, sys
 from lantern_demo import load
-from lantern_demo.runs.pipeline import Result
+from lantern_demo.runs.result import Result
 folder, prompt, settings = json.loads(sys.argv[1])
 pipe = load(folder, device="cpu")
 pipe.generate("another lantern", seed=1, tree="small")

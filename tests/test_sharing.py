@@ -20,8 +20,8 @@ from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.registry import BUNDLED, REGISTRY
-from lantern_demo.runs.pipeline import Pipeline, Result
-from lantern_demo.runs.result import record_of
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.result import Result, record_of
 from lantern_demo.settings.settings import Choice, Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet

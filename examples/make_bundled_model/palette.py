@@ -31,7 +31,7 @@ from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer, token_colours
 from lantern_demo.paths import user_path
-from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.load import load
 
 BATCH = 32
 

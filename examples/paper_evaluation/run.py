@@ -44,7 +44,8 @@ from lantern_demo.bench.report import add_model, at_least, now, number, parser_o
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.disk_cache import put, replacing
 from lantern_demo.paths import user_path
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
 
 Report = dict[str, Any]
 
@@ -246,7 +247,7 @@ def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
     if prompt.metadata:
         put(file.parents[1] / "metadata.jsonl", prompt.metadata + "\n")
     with replacing(file) as half:
-        pipe.decode_image(tokens).save(half, "PNG")
+        pipe.images.decode(tokens).save(half, "PNG")
 
 
 def row_of(point: Point, records: list[drawing.Record]) -> Report:

@@ -26,7 +26,8 @@ import lantern_demo
 from lantern_demo.bench import report
 from lantern_demo.bench.summary import HOW, Round, Run, markdown, summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.load import load
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.result import Result, entry_of
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import methods_of

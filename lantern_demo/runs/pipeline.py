@@ -1,21 +1,16 @@
-"""Load a model, and draw a prompt with one method or compare several: the public Python API."""
+"""Draw a prompt with one method, or compare several: the public Python API."""
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from PIL import Image
-from torch import Tensor
 
-from lantern_demo import disk_cache
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DraftConfig
 from lantern_demo.decoding.evidence import with_evidence
@@ -24,29 +19,25 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS, Method, default_method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.models import bundled, checkpoints, families
-from lantern_demo.models.checkpoints import no_room_to_race, requirements_unmet
+from lantern_demo.models import bundled, families
+from lantern_demo.models.checkpoints import no_room_to_race
 from lantern_demo.models.cpu import KINDS
-from lantern_demo.models.device import DTYPES, device_name, pick_device, pick_threads
+from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.llama import Condition
-from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.models.tokenizer import neighbour_table, token_colours
-from lantern_demo.paths import user_path
 from lantern_demo.prompt_words import USUAL, Completed, completed
+from lantern_demo.runs.images import Images
 from lantern_demo.runs.race import Event, Limit, Request, Run, RunEvents, race
 from lantern_demo.runs.record import twin_settings
 from lantern_demo.runs.result import Machine, MethodFailed, Result, Schedule, Task
-from lantern_demo.settings.knobs import MAX_LANTERN_K, lists_settings, repeats_of
+from lantern_demo.settings.knobs import lists_settings, repeats_of
 from lantern_demo.settings.settings import Choice, Settings, choice_of, methods_of, settings_of
 from lantern_demo.settings.trees import drafts_by_device
 from lantern_demo.torch_defaults import own_defaults
 
-__all__ = ["MethodFailed", "Pipeline", "Result", "Step", "load"]
-
 CROWDED = "the device ran out of memory with all methods at once"
 WARM_UP_TOKENS = 12
-IMAGES_KEPT = 8
 TIMED = ("text", "prefill", "draft", "verify", "commit", "image", "capture")  # parts of a run
 
 
@@ -77,6 +68,7 @@ class Pipeline:
     ) -> None:
         self.info = info
         self.networks = networks
+        self.images = Images(info, networks, device)
         self.device = device
         self.dtype = dtype
         self.defaults = Settings(**info.preset)
@@ -96,12 +88,9 @@ class Pipeline:
             for decoder in filter(None, decoders):
                 decoder.to(memory_format=torch.channels_last)
         self._drafts = drafts_by_device(networks.trees)[device.type]
-        self._neighbours: dict[str, Tensor] = {}
-        self._palette = networks.palette
         # what was warmed up: method, drafts, guidance and noise
         self._warm: set[tuple[str, DraftConfig, bool, str]] = set()
         self._runners = Runners()
-        self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that last advanced the current run
@@ -354,7 +343,7 @@ class Pipeline:
         with closing(decode(*models, condition, few, clock, self._runners)) as steps:
             while isinstance(self._next(steps), Step):
                 yield method.id, None
-        self.decode_image([0] * self.info.tokens)
+        self.images.decode([0] * self.info.tokens)
         self._warm.add(key)
 
     def prepare(self) -> Generator[None, None, None]:
@@ -390,7 +379,7 @@ class Pipeline:
                 history.append(with_evidence(outcome))  # outside the clock
                 yield history[-1]
         with clock.measure("image"):
-            image = self.decode_image(outcome.tokens)
+            image = self.images.decode(outcome.tokens)
         choice = self.tree_of(method, settings)
         yield Result(
             **vars(outcome) | {"seconds": {part: clock.seconds[part] for part in TIMED}},
@@ -448,7 +437,7 @@ class Pipeline:
             settings.sampling(),
             settings.rule(method),
             self.tree_of(method, settings).policy,
-            self.neighbours(settings.neighbours),
+            self.images.neighbours(settings.neighbours),
             settings.seed,
             self.device,
             room=self.info.tokens,
@@ -459,152 +448,3 @@ class Pipeline:
     def tree_of(self, method: Method, settings: Settings) -> Choice:
         """Return the drafts that a method runs with, and where they come from."""
         return choice_of(method.drafts, settings, self._drafts)
-
-    # -- pictures and tables
-
-    @own_defaults()
-    @torch.inference_mode()
-    def decode_image(self, tokens: list[int]) -> Image.Image:
-        """Decode all tokens of a picture to an RGB image.
-
-        The latest images are kept, since with shared noise all exact methods draw the same.
-        """
-        key = tuple(tokens)
-        if key not in self._images:
-            pixels = self.networks.draw(torch.tensor([tokens], device=self.device))[0]
-            self._images[key] = _image(pixels)
-            while len(self._images) > IMAGES_KEPT:
-                del self._images[next(iter(self._images))]
-        return self._images[key].copy()  # a caller may draw on it
-
-    @own_defaults()
-    @torch.inference_mode()
-    def preview(
-        self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
-    ) -> Image.Image:
-        """Decode an unfinished picture from its tokens by position.
-
-        The rest of each row has the colour `empty`. The image tokenizer decodes it, in its size: a
-        picture decoder takes longer, and a preview is visible only briefly.
-        """
-        grid = self.info.grid
-        filled: list[int] = []
-        lengths = [0] * grid
-        last = 0
-        for index in range(self.info.tokens):
-            last = tokens.get(index, last)
-            filled.append(last)
-            lengths[index // grid] += index in tokens
-        ids = torch.tensor([filled], device=self.device)
-        image = _image(self.networks.tokenizer.decode(ids)[0])
-        cell = image.width // grid
-        for row, length in enumerate(lengths):
-            image.paste(empty, (length * cell, row * cell, grid * cell, (row + 1) * cell))
-        return image
-
-    @own_defaults()
-    @torch.inference_mode()
-    def neighbours(self, vectors: str = "decoder") -> Tensor:
-        """Return the neighbour table [V, k] int32 on the device.
-
-        vectors: "decoder", those that the picture decoder reads, or "raw", the stored ones.
-        """
-        if vectors not in self._neighbours:
-            tokenizer = self.networks.tokenizer
-            raw = tokenizer.vq.quantize.embedding.weight
-            book = tokenizer.codebook if vectors == "decoder" else raw
-            columns = min(MAX_LANTERN_K, len(book) - 1)
-            name = f"neighbours-{columns}"
-            table = self._kept(name, book, lambda: neighbour_table(book, columns))
-            self._neighbours[vectors] = table.to(self.device)
-        return self._neighbours[vectors]
-
-    @own_defaults()
-    def palette(self) -> Tensor:
-        """Return the colour of each token [V, 3] uint8 on the CPU; the page paints with them."""
-        if self._palette is None:
-            tokenizer = self.networks.tokenizer
-            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
-            self._palette = made.to("cpu", torch.uint8)
-        return self._palette
-
-    def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """Make a table of a codebook.
-
-        For a published model this takes seconds to minutes, and the disk keeps the table.
-        """
-        return make() if self.info.published is None else disk_cache.table(name, codebook, make)
-
-
-@own_defaults()
-def load(
-    model: str | Path = "lantern-scenes",
-    device: str = "auto",
-    dtype: str | torch.dtype = "auto",
-    folder: str | Path | None = None,
-    drafter: str | Path | None = None,
-    threads: int | None = None,
-) -> Pipeline:
-    """Load a model by its registry id, or from a folder in the format of the bundled one.
-
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16",
-    "float16", PyTorch's dtypes of these names, or "auto". "auto" is float32 for the bundled model,
-    and 16 bits for a published one: bfloat16, or float16 on a GPU that lacks
-    it. A published model is fetched from the Hub at its first start. `folder` is a local
-    folder with its files instead (see `models.checkpoints`). `drafter` is a folder with a drafter
-    that replaces the published one,
-    trained here or by LANTERN's code. threads: how many threads of a CPU compute; None: see
-    `models.device.pick_threads`. Raises ValueError for an unknown model, device or dtype,
-    an impossible number of threads and an unreadable folder; also for a published model that does
-    not fit this machine, or whose files cannot be fetched or are wrong.
-    """
-    chosen = pick_device(device)
-    info = info_of(model)
-    name = families.dtype_of(info, dtype, chosen)
-    files = checkpoints.files_folder(info, folder)
-    if info.folder is not None:
-        if drafter is not None:
-            got = f"got {str(drafter)!r}"
-            raise ValueError(f"drafter is for published models; {info.id} has its own, {got}")
-        networks: bundled.Networks = bundled.load(info.folder, chosen, DTYPES[name])
-        sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
-        return Pipeline(sized, networks, chosen, name, threads)
-    if reason := requirements_unmet(info, chosen, name, files):
-        raise ValueError(f"{info.id} cannot run here: {reason}")
-    given = None if drafter is None else user_path(drafter)
-    networks = checkpoints.load(info, chosen, DTYPES[name], files, given)
-    return Pipeline(info, networks, chosen, name, threads)
-
-
-def info_of(model: str | Path) -> ModelInfo:
-    """Return the facts of a model without loading it; those of a folder lack sizes.
-
-    Raises ValueError for an unknown id, and for a folder whose preset is not allowed.
-    """
-    if not isinstance(model, (str, Path)):
-        raise ValueError(f"model must be a name or a folder, got {type(model).__name__}")
-    folder = user_path(model)
-    # unlike Path.is_dir, it answers for a name that no file system takes
-    there = os.path.isdir(folder)  # noqa: PTH112
-    if isinstance(model, str) and (model in REGISTRY or not there):
-        return model_info(model)
-    preset = bundled.preset_of(folder)
-    try:
-        Settings().with_changes(**preset)
-    except ValueError as error:
-        raise ValueError(f"preset in {folder / 'config.json'}: {error}") from None
-    return ModelInfo(
-        folder.name,
-        folder.name,
-        "A model from a local folder.",
-        image_size=0,
-        grid=0,
-        max_prompt=200,
-        folder=folder,
-        preset=preset,
-    )
-
-
-def _image(pixels: Tensor) -> Image.Image:
-    """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
-    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())

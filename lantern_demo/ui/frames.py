@@ -99,7 +99,7 @@ def _jpeg(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
     """Return a preview, or None if it fails: the run goes on without one."""
     buffer = io.BytesIO()
     try:
-        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
+        pipe.images.preview(tokens).save(buffer, "JPEG", quality=85)
     except Exception as error:
         _LOG.warning("no preview: %s", sentence(error))
         return None

@@ -186,7 +186,7 @@ def _strip(pipe: Pipeline, tokens: list[int], nodes: list[Node]) -> Image.Image:
     for cell, replaced in nodes:
         drawn = tuple(replaced.get(place, token) for place, token in enumerate(tokens))
         if drawn not in images:
-            images[drawn] = pipe.decode_image(list(drawn))
+            images[drawn] = pipe.images.decode(list(drawn))
         squares.append(around(images[drawn], cell, pipe.info.grid, AROUND))
     size = squares[0].width
     strip = Image.new("RGB", (len(squares) * size, size))

@@ -27,7 +27,8 @@ from lantern_demo.models.checkpoints import files_folder, no_drafter, requiremen
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.families import dtype_of
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.runs.pipeline import Pipeline, info_of, load
+from lantern_demo.runs.load import info_of, load
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.knobs import shown
@@ -114,7 +115,7 @@ class Service:
             if not on_zero_gpu():  # a device that is only lent for runs is not there yet
                 with self._turn:
                     self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
-                    self._worker.submit(pipe.palette).result()
+                    self._worker.submit(pipe.images.palette).result()
             # Half a million library objects stay for good. Python would scan them all once, for
             # half a second, in the middle of one of the first races.
             gc.collect()
@@ -273,7 +274,7 @@ class Service:
         # On ZeroGPU only a run can decode: here only colours that came with the model are known.
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
             return None
-        return pipe.palette().numpy().tobytes()
+        return pipe.images.palette().numpy().tobytes()
 
     def at_once(self, call: Callable[..., Answer], *args: Any) -> Answer | None:
         """Return the result of a short call in the thread that computes, or None during a run.

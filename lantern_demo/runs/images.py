@@ -1,0 +1,108 @@
+"""Decode tokens to pictures, and make the tables of a model's codebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lantern_demo import disk_cache
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.registry import ModelInfo
+from lantern_demo.models.tokenizer import neighbour_table, token_colours
+from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.torch_defaults import own_defaults
+
+KEPT = 8  # pictures
+
+
+class Images:
+    """Pictures of a model's tokens, and the neighbours and colours of each token."""
+
+    def __init__(self, info: ModelInfo, networks: Networks, device: torch.device) -> None:
+        self._networks, self._device = networks, device
+        self._grid, self._tokens = info.grid, info.tokens
+        self._published = info.published is not None
+        self._drawn: dict[tuple[int, ...], Image.Image] = {}  # see `decode`
+        self._neighbours: dict[str, Tensor] = {}
+        self._palette = networks.palette
+
+    @own_defaults()
+    @torch.inference_mode()
+    def decode(self, tokens: list[int]) -> Image.Image:
+        """Decode all tokens of a picture to an RGB image.
+
+        The latest images are kept, since with shared noise all exact methods draw the same.
+        """
+        key = tuple(tokens)
+        if key not in self._drawn:
+            pixels = self._networks.draw(torch.tensor([tokens], device=self._device))[0]
+            self._drawn[key] = _image(pixels)
+            while len(self._drawn) > KEPT:
+                del self._drawn[next(iter(self._drawn))]
+        return self._drawn[key].copy()  # a caller may draw on it
+
+    @own_defaults()
+    @torch.inference_mode()
+    def preview(
+        self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)
+    ) -> Image.Image:
+        """Decode an unfinished picture from its tokens by position.
+
+        The rest of each row has the colour `empty`. The image tokenizer decodes it, in its size: a
+        picture decoder takes longer, and a preview is visible only briefly.
+        """
+        grid = self._grid
+        filled: list[int] = []
+        lengths = [0] * grid
+        last = 0
+        for index in range(self._tokens):
+            last = tokens.get(index, last)
+            filled.append(last)
+            lengths[index // grid] += index in tokens
+        ids = torch.tensor([filled], device=self._device)
+        image = _image(self._networks.tokenizer.decode(ids)[0])
+        cell = image.width // grid
+        for row, length in enumerate(lengths):
+            image.paste(empty, (length * cell, row * cell, grid * cell, (row + 1) * cell))
+        return image
+
+    @own_defaults()
+    @torch.inference_mode()
+    def neighbours(self, vectors: str = "decoder") -> Tensor:
+        """Return the neighbour table [V, k] int32 on the device.
+
+        vectors: "decoder", those that the picture decoder reads, or "raw", the stored ones.
+        """
+        if vectors not in self._neighbours:
+            tokenizer = self._networks.tokenizer
+            raw = tokenizer.vq.quantize.embedding.weight
+            book = tokenizer.codebook if vectors == "decoder" else raw
+            columns = min(MAX_LANTERN_K, len(book) - 1)
+            name = f"neighbours-{columns}"
+            table = self._kept(name, book, lambda: neighbour_table(book, columns))
+            self._neighbours[vectors] = table.to(self._device)
+        return self._neighbours[vectors]
+
+    @own_defaults()
+    def palette(self) -> Tensor:
+        """Return the colour of each token [V, 3] uint8 on the CPU; the page paints with them."""
+        if self._palette is None:
+            tokenizer = self._networks.tokenizer
+            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
+            self._palette = made.to("cpu", torch.uint8)
+        return self._palette
+
+    def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """Make a table of a codebook.
+
+        For a published model this takes seconds to minutes, and the disk keeps the table.
+        """
+        return make() if not self._published else disk_cache.table(name, codebook, make)
+
+
+def _image(pixels: Tensor) -> Image.Image:
+    """Convert pixels [3, H, W] in [0, 1] to an RGB image."""
+    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
