@@ -29,7 +29,6 @@ ARTICLE = "a"  # a number in captions, but mostly not in other sentences
 # replaces words that have been read, so that the words around them do not become neighbours
 GAP = "|"
 FOLLOW_NOUN = ("place", "time", "moon")
-OFFERS = 4  # prompts that a refusal names
 
 ONE_KIND = "This model draws one kind of thing in a picture."
 ONE_THING = "This model draws one of a thing, without a colour or kind."
@@ -71,13 +70,20 @@ class Completed:
 
 
 class NotDrawn(ValueError):
-    """A prompt names nothing that the model draws. `prompts` are the nearest that it can draw."""
+    """A prompt names nothing that the model draws. `prompts` has one for each thing that it draws,
+    the nearest first.
+    """
 
     def __init__(self, things: Sequence[str], prompts: list[str]) -> None:
-        named = [f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}" for thing in things]
+        named = [with_article(thing) for thing in things]
         known = f"lanterns, {', '.join(named[:-1])} or {named[-1]}" if named else "only lanterns"
         super().__init__(f"prompt names nothing that this model draws: {known}. Try: {prompts[0]}")
         self.prompts = prompts
+
+
+def with_article(thing: str) -> str:
+    """Return the name of a thing with "a" or "an"."""
+    return f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}"
 
 
 @dataclass(frozen=True)
@@ -243,7 +249,7 @@ class Phrasebook:
                 offers.append(self._lanterns({**self.usual, **said}))
             elif name in self.things:
                 offers.append(self._thing(Reading({**said, THING: name}, frozenset())).prompt)
-        return offers[:OFFERS]
+        return offers
 
 
 def _words(prompt: str) -> list[str]:

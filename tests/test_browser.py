@@ -91,7 +91,21 @@ def test_five_lanes_are_on_the_first_screen(
     assert sum(value for value, _ in moved) < 0.03, moved
 
 
-@pytest.mark.parametrize(("width", "height"), [(640, 400), (768, 1024), (1440, 900), (1920, 1080)])
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (1366, 657)])
+def test_a_low_screen_has_lanes(tab: Page, server: str, width: int, height: int) -> None:
+    """Two at 200 % of a small laptop's; on the laptop all, with what their speed cost and why."""
+    tab.set_viewport_size({"width": width, "height": height})
+    open_page(tab, server)
+    lanes = [f"#lane-{lane} .pill" for lane in (LANES if width > 700 else LANES[:2])]
+    for part in [HEADLINE, *lanes, *([".why b"] if width > 700 else [])]:
+        box = tab.locator(part).bounding_box()
+        assert box and box["height"] and box["y"] + box["height"] <= height, (part, box)
+    expect(tab.locator("#intro")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(640, 400), (768, 1024), (1366, 657), (1440, 900), (1920, 1080)]
+)
 def test_nothing_moves_while_the_page_loads_and_replays(
     tab: Page, server: str, width: int, height: int
 ) -> None:
@@ -125,6 +139,7 @@ class Raced:
 
     page: Page
     counts: list[str]  # headlines during the race
+    decoded: list[str]  # phases of lanes whose canvas showed a decoded picture
     faults: str  # of axe during it, "" for none
     moved: list[tuple[float, list[str]]]
 
@@ -139,6 +154,12 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
           const headline = document.querySelector("#headline h1");
           const note = () => window.headlines.push(headline.textContent);
           new MutationObserver(note).observe(headline, { childList: true });
+          window.decoded = new Set();
+          const pen = CanvasRenderingContext2D.prototype, draw = pen.drawImage;
+          pen.drawImage = function (image, ...rest) {
+            if (image instanceof Image) decoded.add(this.canvas.closest(".lane")?.dataset.phase);
+            return draw.call(this, image, ...rest);
+          };
         }""")
         faults = ""
         with held_races(patch) as go_on:
@@ -150,7 +171,8 @@ def raced(browser: Browser, server: str) -> Iterator[Raced]:
                 faults = str(error)
             go_on.set()
         drawn(page, len(DEFAULT))
-        yield Raced(page, page.evaluate("window.headlines"), faults, shifts(page))
+        counts, decoded = page.evaluate("[window.headlines, [...window.decoded]]")
+        yield Raced(page, counts, decoded, faults, shifts(page))
 
 
 def lane_of(page: Page, name: str) -> dict[str, Any]:
@@ -178,6 +200,11 @@ def test_the_headline_counts_in_a_race_and_names_its_result(raced: Raced) -> Non
     expect(raced.page.locator(HEADLINE)).to_have_text(result)
     assert raced.faults == ""
     assert sum(value for value, _ in raced.moved) < 0.03, raced.moved
+
+
+def test_a_lane_shows_what_it_has_drawn_and_its_picture_when_it_arrives(raced: Raced) -> None:
+    """Or one lane would look finished beside the squares of another."""
+    assert raced.decoded == ["done"]
 
 
 def test_a_pill_says_what_a_methods_speed_cost(raced: Raced) -> None:
@@ -233,11 +260,12 @@ def test_stop_on_a_phone_leaves_what_was_drawn(tab: Page, server: str) -> None:
     draw(tab)
     tab.locator('#stage [data-phase="drawing"]').first.wait_for()
     expect(tab.locator("#draw")).to_be_hidden()
+    expect(tab.locator("#stop")).to_be_focused()
     tab.locator("#stop").click()
     expect(tab.locator("#status")).to_contain_text(texts.STOPPED)
     expect(tab.locator('#stage [data-phase="stopped"] .pill').first).to_contain_text("stopped")
     expect(tab.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
-    expect(tab.locator("#draw")).to_be_enabled()
+    expect(tab.locator("#draw")).to_be_focused()
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.03, moved
 
@@ -246,15 +274,15 @@ def test_a_run_that_is_stopped_at_once_leaves_no_numbers_of_another(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And *Run again* has nothing to run."""
-    words = page.locator("#table")
     with held_races(monkeypatch) as go_on:
         draw(page)
         page.locator('#stage [data-phase="drawing"]').first.wait_for()
         page.locator("#stop").click()
         go_on.set()
         expect(page.locator(HEADLINE)).to_have_text(texts.STOPPED_RACE)
-    expect(words).to_contain_text(texts.TABLE_HEAD[0])
-    expect(words).not_to_contain_text("LANTERN++")
+    tab_of(page, texts.NUMBERS_TAB)
+    expect(page.locator("#table")).to_contain_text(texts.TABLE_HEAD[0])
+    expect(page.locator("#table")).not_to_contain_text("LANTERN++")
     page.locator("#again").click()
     expect(page.get_by_role("alert")).to_have_text(texts.NOTHING_TO_REPEAT)
 
@@ -298,6 +326,17 @@ def test_a_typed_prompt_begins_where_the_page_does(page: Page, width: int) -> No
     assert box["x"] == row["x"] == status["x"] and box["y"] == row["y"]
 
 
+def test_tab_goes_through_the_sentence_to_draw(page: Page) -> None:
+    """Also past a list that scrolls, which a browser would stop at."""
+    page.get_by_role("combobox", name=texts.PARTS["count"]).focus()
+    for part in ("colour", "shape", "thing", "place", "time"):
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("combobox", name=texts.PARTS[part])).to_be_focused()
+    for name in ("draw", "surprise", "open-settings"):
+        page.keyboard.press("Tab")
+        expect(page.locator(f"#{name}")).to_be_focused()
+
+
 def test_a_list_of_things_shows_what_can_be_said_of_them(page: Page) -> None:
     """A cat has no colour and no kind, and there is one. Lanterns have all lists."""
     parts = page.locator("#sentence")
@@ -317,19 +356,22 @@ def test_a_typed_prompt_is_answered_in_words(page: Page) -> None:
     only(page, "vanilla")
     status = page.locator("#status")
     broken = "<img src=x onerror=document.title='broken'>"
+    before = page.get_by_text(texts.WEB["before"])
     for prompt, why in (
         ("", "The prompt is empty"),
-        ("a zebra", "The prompt names nothing that this model draws: lanterns, a cat, "),
+        ("a zebra", texts.NOT_DRAWN),
         ("x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         type_prompt(page, prompt)
         draw(page)
         expect(page.get_by_role("alert")).to_contain_text(why)
         expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+        expect(before).to_be_visible()
     type_prompt(page, f"two red zebra lanterns {broken}")
     draw(page)
     drawn(page, 1)
     expect(status.locator("s").first).to_have_text("zebra")
+    expect(before).to_be_hidden()
     assert status.locator("img").count() == 0 and "broken" not in page.title()
     type_prompt(page, "two red cats at night")
     draw(page)

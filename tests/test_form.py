@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,8 +200,10 @@ def test_a_refused_prompt_is_no_run_and_has_a_way_out(
     monkeypatch.setattr(type(visitor.service), "offered", lambda _: {visitor.service.default: INFO})
     monkeypatch.setattr(visitor.service.loaded[visitor.service.default], "info", INFO)
     begun, refused, offers = visitor.presses("a zebra", 10)
-    assert begun[w.waits] is False and "draws: lanterns, a cat" in str(refused[w.status])
-    assert offers[w.offers]["visible"] and len(offers[w.offers]["choices"]) == 4
+    assert begun[w.waits] is False and texts.NOT_DRAWN in refused[w.status]
+    named = re.findall('title="([^"]+)">([^<]+)<', offers[w.offers])
+    assert named[0] == ("one horse on a lake at night", "a horse") and len(named) == 19
+    assert ("three red round lanterns over a lake at dusk", "lanterns") in named
 
 
 # -- links
@@ -235,6 +238,8 @@ def test_a_bad_link_shows_the_recording_and_a_sentence(
     evil = "[Log in](https://example.org)"
     found = from_link(service, w, form, {"tree": evil}, "navigate") or {}
     assert "Draft tree must be one of" in found[w.status] and w.go not in found
+    gone = from_link(service, w, form, {"run": "3f2a"}, "navigate") or {}
+    assert texts.OLD_LINK in gone[w.status] and gone[w.result].record is not None
 
 
 def test_a_recordings_link_shows_the_recording(

@@ -19,7 +19,6 @@ from pages import (
     check_for_axe,
     draw,
     expect,
-    faults_of,
     lit,
     new_tab,
     open_page,
@@ -191,15 +190,13 @@ def told(page: Page, begins: str) -> None:
 
 
 def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
-    """By keys alone, to the next step and back; Escape leaves the page as it was before."""
+    """By keys alone, to the next step and back. The lanes stay as they are."""
     before = shown.locator(HEADLINE).inner_text()
-    opener = shown.get_by_role("button", name=texts.WEB["explain"])
     panel, title = shown.locator(".panel"), shown.locator(".panel h3")
-    opener.press("Enter")
+    shown.get_by_role("button", name=texts.WEB["explain"]).press("Enter")
     told(shown, "1. Guess. A small drafter makes 3 guesses for the next 3 places.")
     expect(title).to_contain_text("LANTERN++, step ")
     first = title.inner_text()
-    faults_of(shown, "the panel")
     for begins, key in (("2. Check.", "Enter"), ("3. Keep.", "ArrowRight")):
         expect(panel.locator(".next")).to_be_focused()
         shown.keyboard.press(key)
@@ -208,7 +205,6 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     numbers = r"Piece \d+: p [\d.]+ \+ look-alikes [\d.]+ reaches [\d.]+: kept\."
     expect(panel.locator("li.alike").first).to_have_text(re.compile(numbers))
     expect(panel.locator("li.own")).to_have_count(1)
-    expect(shown.locator(HEADLINE)).not_to_have_text(before)
     shown.keyboard.press("Enter")
     expect(title).not_to_have_text(first)
     shown.keyboard.press("ArrowLeft")
@@ -216,24 +212,33 @@ def test_how_it_works_tells_a_step_in_three_phases(shown: Page) -> None:
     told(shown, "3. Keep.")
     check_for_axe(shown, "the panel")
     shown.set_viewport_size({"width": 1280, "height": 900})
-    shown.keyboard.press("Escape")
-    expect(panel).to_be_hidden()
-    expect(opener).to_be_focused()
     expect(shown.locator(HEADLINE)).to_have_text(before)
 
 
+def test_the_tab_of_how_it_works_is_told_once_it_is_seen(tab: Page, server: str) -> None:
+    """Without a press; and anew for each run."""
+    open_page(tab, server)
+    tab.locator("#tabs").scroll_into_view_if_needed()
+    tab.locator("#how-panel").scroll_into_view_if_needed()
+    expect(tab.locator(".panel h3")).to_contain_text("LANTERN++, step ")
+    tab.locator("#runs button").last.click()
+    steps = recorded_runs()[-1].record["methods"]["lantern++"]["steps"]
+    tab.locator("#how-panel").scroll_into_view_if_needed()
+    expect(tab.locator(".panel h3")).to_contain_text(f" of {steps}")
+
+
 def test_on_a_phone_a_step_is_on_one_screen(tab: Page, server: str) -> None:
-    """Picture, sentence and Next, wherever the page was scrolled to."""
+    """Picture, sentence and Next, wherever the page was scrolled to, and from any tab."""
     tab.set_viewport_size({"width": 390, "height": 844})
     open_page(tab, server)
     for opener in (".explain", "#lane-lanternpp .picture"):
+        tab.get_by_role("tab", name=texts.NUMBERS_TAB).click()
         tab.locator(opener).click()
+        expect(tab.locator(".panel .next")).to_be_focused()
         for part in (".large", ".told", ".next"):
             box = tab.locator(f".panel {part}").bounding_box()
             assert box and box["y"] >= 0 and box["y"] + box["height"] <= 844, (opener, part)
         assert tab.locator(".panel .large").bounding_box()["width"] > 300  # type: ignore[index]
-        tab.locator(".panel .close").click()
-        expect(tab.locator(".panel")).to_be_hidden()
 
 
 def click_piece(page: Page, canvas: str, cell: int) -> None:
@@ -269,8 +274,6 @@ def test_a_click_on_a_piece_tells_the_step_that_drew_it(shown: Page) -> None:
     for key, cell in (("ArrowLeft", 254), ("ArrowRight", 255), ("ArrowRight", 255)):
         shown.keyboard.press(key)
         expect(title).to_have_text(step("vanilla", cell))
-    shown.keyboard.press("Escape")
-    expect(shown.locator("#lane-vanilla .picture")).to_be_focused()
 
 
 def test_a_piece_that_is_pointed_at_is_lit_in_all_lanes(shown: Page) -> None:

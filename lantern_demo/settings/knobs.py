@@ -215,10 +215,10 @@ class Knobs:
     tree: str = knob(
         DEFAULT,
         "Draft tree",
-        "default is a small tree on a processor and a larger one on a GPU: docs/methods.md has "
-        "both. small has 7 drafts; paper was published for GPUs. The others are static trees, "
-        "with which EAGLE-2 and LANTERN use the small dynamic one. Write a tree of your own as "
-        "paths such as 0 1 00, where 00 is the first child of the first child.",
+        "default is a small tree on a processor and a larger one on a GPU. small has 7 drafts; "
+        "paper was published for GPUs. The others are static trees, with which EAGLE-2 and "
+        "LANTERN use the small dynamic one. Write a tree of your own as paths such as 0 1 00, "
+        "where 00 is the first child of the first child.",
         choices=TREES,
         reads=lambda method: method.needs_drafter,
     )
@@ -254,10 +254,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lists_settings(function: F) -> F:
-    """List all settings at the end of a function's docstring."""
-    lines = [f"    {name}: {knob.told(knob.default)}" for name, knob in KNOBS.items()]
-    head = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has"
-    function.__doc__ = "\n".join([f"{head} another default:", *lines])
+    """List all settings at the end of a method's docstring, without defaults: each model has its
+    own.
+    """
+    lines = [f"    {name}: {knob.sentence} ({knob.allowed})" for name, knob in KNOBS.items()]
+    head = f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings (`defaults` has the model's):"
+    function.__doc__ = "\n".join([head, *lines])
     return function
 
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.prompt_words import PLACE, THING, NotDrawn, Phrasebook, completed, phrasebook
+from lantern_demo.prompt_words import (
+    PLACE,
+    THING,
+    NotDrawn,
+    Phrasebook,
+    completed,
+    phrasebook,
+    with_article,
+)
 from lantern_demo.scenes import LANTERN, OF_LANTERNS, PLURALS, WORDINGS, worded
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates
@@ -68,14 +77,23 @@ def add_sentence(info: ModelInfo) -> Sentence:
         elem_id="prompt",
         **given["prompt"],
     )
-    toggle = gr.Button(texts.PICK, min_width=60, elem_id="type", **given["toggle"])
-    surprise = gr.Button(texts.SURPRISE, min_width=60, elem_id="surprise", **given["surprise"])
+    # Draw is between these and the prompt.
+    small: dict[str, Any] = {"min_width": 60, "render": False}
+    toggle = gr.Button(texts.PICK, elem_id="type", **small, **given["toggle"])
+    surprise = gr.Button(texts.SURPRISE, elem_id="surprise", **small, **given["surprise"])
     return Sentence(prompt, lists, gr.State(given["typing"]), toggle, surprise)
 
 
-def add_offers() -> gr.Radio:
-    """Add the prompts that a refusal offers; it is there only after one."""
-    return gr.Radio([], label=texts.OFFERS, visible=False, elem_id="offers")
+def offers_of(info: ModelInfo, prompts: list[str]) -> str:
+    """Return the prompts that a refusal offers as buttons, each by the name of its thing."""
+    book = phrasebook(info)
+    assert book is not None
+    buttons = ""
+    for prompt in prompts:
+        thing = book.read(prompt).said[THING]
+        name = PLURALS[LANTERN] if thing == LANTERN else with_article(thing)
+        buttons += f'<button type="button" title="{escape(prompt)}">{escape(name)}</button>'
+    return f'<div class="offers" role="group" aria-label="{texts.OFFERS}">{buttons}</div>'
 
 
 def _fields(info: ModelInfo, prompt: str, typing: bool) -> dict[str, Any]:
@@ -144,7 +162,7 @@ def prompt_of(s: Sentence, typing: bool, prompt: Any, lists: tuple[Any, ...]) ->
     return worded({part: value for part, value in zip(s.lists, lists, strict=True) if value})
 
 
-def wire_prompt(service: Service, s: Sentence, offers: gr.Radio) -> None:
+def wire_prompt(service: Service, s: Sentence, offers: gr.HTML) -> None:
     """Wire the lists, the line of text, Surprise, and the prompts that a refusal offers."""
     lists = list(s.lists.values())
     info = service.offered()[service.default]
@@ -156,9 +174,11 @@ def wire_prompt(service: Service, s: Sentence, offers: gr.Radio) -> None:
     )
     drawn = s.surprise.click(partial(surprised, s, info), None, s.all(), **AT_ONCE)
     drawn.then(None, js=PRESS_DRAW, **QUIET)
-    taken = offers.select(
-        partial(offered, s, info, offers), [offers], [offers, *s.all()], **AT_ONCE
-    )
+
+    def offered(event: gr.SelectData) -> Updates:
+        return {offers: "", **filled(s, info, event.value)}
+
+    taken = offers.select(offered, None, [offers, *s.all()], **AT_ONCE)
     taken.then(None, js=PRESS_DRAW, **QUIET)
 
 
@@ -179,11 +199,6 @@ def surprised(s: Sentence, info: ModelInfo) -> Updates:
     if secrets.randbelow(2):
         said[THING] = LANTERN
     return filled(s, info, nearest(info, worded(said)))
-
-
-def offered(s: Sentence, info: ModelInfo, offers: gr.Radio, prompt: str) -> Updates:
-    """Take a prompt that a refusal offers."""
-    return {offers: gr.update(visible=False), **filled(s, info, prompt)}
 
 
 def nearest(info: ModelInfo, prompt: str) -> str:

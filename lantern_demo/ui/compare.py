@@ -22,7 +22,7 @@ from lantern_demo.runs.result import MethodFailed, Result, record_of
 from lantern_demo.settings.knobs import DEFAULT_SEED, seed_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.ask import prompt_of
+from lantern_demo.ui.ask import offers_of, prompt_of
 from lantern_demo.ui.components import (
     Updates,
     Widgets,
@@ -72,7 +72,7 @@ def draw(
     `fields` are those of `prompt_and_settings`. A run that would repeat `result` gets a new seed.
     A new prompt of a thing gets the thing's own, unless the visitor has set another.
     """
-    yield {w.waits: False, w.offers: gr.update(visible=False)}
+    yield {w.waits: False, w.offers: ""}
     model = service.default
     written, values = prompt_and_settings(form, fields)
     refused: list[NotDrawn] = []
@@ -94,7 +94,7 @@ def draw(
 
     request = yield from asked(service, w.status, model, make)
     if refused:
-        yield {w.offers: gr.update(choices=refused[0].prompts, value=None, visible=True)}
+        yield {w.offers: offers_of(service.offered()[model], refused[0].prompts)}
     if request is None:
         return
     anew = _repeats(request, result)
@@ -186,7 +186,7 @@ def failed(
     visited: list[Recorded],
 ) -> Updates:
     """Settle a run that failed, and report in `told` one that the full queue refused."""
-    words = {told: status_html(texts.NOT_STARTED, "error")} if waits else {}
+    words = {told: status_html(texts.NOT_STARTED, "refused")} if waits else {}
     return {**end(shown, visited), **words, w.waits: False}
 
 

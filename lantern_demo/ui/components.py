@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import gradio as gr
 
+from lantern_demo.prompt_words import NotDrawn
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.result import MethodFailed, Result
 from lantern_demo.settings.settings import Settings
@@ -31,8 +32,14 @@ Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
 SHARED = ("dom", "grid")
 STAGE = ("mosaic", "clock", "lanes", "stage")
-PANEL = ("steps", "pieces", "panel")  # loaded when a step is first told
+PANEL = ("steps", "pieces", "panel")  # loaded when the panel is first seen
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
+
+# Buttons in a gr.HTML: a click selects one.
+CHOSEN = """element.addEventListener("click", ({ target }) => {
+  const button = target.closest("button");
+  if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
+});"""
 
 
 def script(name: str) -> str:
@@ -51,8 +58,8 @@ def shared_scripts() -> str:
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
-def add_stage(value: Any, look: Callable[[Any], Any]) -> gr.HTML:
-    """Add the stage, which its scripts fill from its value. They call `look` for a piece.
+def add_stage(value: Any) -> gr.HTML:
+    """Add the stage, which its scripts fill from its value.
 
     The template holds no value: templates would read a visitor's text as markup, while the scripts
     only ever make text of it.
@@ -63,6 +70,16 @@ def add_stage(value: Any, look: Callable[[Any], Any]) -> gr.HTML:
         js_on_load="\n".join(map(script, STAGE)),
         apply_default_css=False,
         elem_id="stage",
+    )
+
+
+def add_panel(look: Callable[[Any], Any]) -> None:
+    """Add the panel that tells a step. Its scripts call `look` for a step."""
+    gr.HTML(
+        html_template='<div class="stage how"></div>',
+        js_on_load=script("how"),
+        apply_default_css=False,
+        elem_id="how-panel",
         server_functions=[look],
     )
 
@@ -94,7 +111,7 @@ class Widgets:
     record: gr.DownloadButton
     sheet: gr.DownloadButton
     runs: gr.HTML  # recorded ones and the visitor's
-    offers: gr.Radio  # prompts, after a refusal
+    offers: gr.HTML  # prompts, after a refusal
     go: gr.Textbox  # has words where a link is to be drawn
     # of Shown: the run in the lanes, for Stop and the other handlers; only runs write it
     shown: gr.State = field(default_factory=lambda: gr.State(Shown()))
@@ -130,16 +147,17 @@ class Widgets:
 
 def status_html(
     text: str,
-    kind: Literal["info", "busy", "error"] = "info",
+    kind: Literal["info", "busy", "error", "refused"] = "info",
     notes: Iterable[str] = (),
     struck: Iterable[str] = (),
 ) -> str:
     """Return the line under the buttons; a screen reader reads its changes.
 
     The notes take one line until they are opened: otherwise the content below would jump.
-    `struck` are words that were left out of the prompt. Without words there is no line.
+    `struck` are words that were left out of the prompt. Without words there is no line. While it
+    says "refused", the stage says that its pictures are of the run before.
     """
-    role = "alert" if kind == "error" else "status"
+    role = "alert" if kind in ("error", "refused") else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
     out = " ".join(f"<s>{escape(word)}</s>" for word in struck)
@@ -212,6 +230,9 @@ def asked(
             fetched = info.published is not None and service.folder_of(model) is None
             yield {told: status_html(texts.loading(info.title, fetched), "busy")}
         return make()
+    except NotDrawn:  # its sentence names what the page has buttons for
+        words = texts.NOT_DRAWN
     except ValueError as error:
-        yield {told: status_html(texts.to_visitor(str(error)), "error")}
-        return None
+        words = texts.to_visitor(str(error))
+    yield {told: status_html(words, "refused")}
+    return None

@@ -15,7 +15,7 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, ON_T
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.ask import Sentence, filled
-from lantern_demo.ui.components import Updates, answer, status_html
+from lantern_demo.ui.components import CHOSEN, Updates, answer, status_html
 from lantern_demo.ui.limits import AT_ONCE
 from lantern_demo.ui.recorded import recorded_runs, strip_of
 from lantern_demo.ui.run_view import table_html
@@ -25,13 +25,6 @@ from lantern_demo.ui.twin import Twins, add_twins
 # The settings that have fields, two in a row. Links and the API set the others, too.
 FIELDS = ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda", "tree", "noise")
 OTHERS = tuple(name for name in ON_THE_FORM if name not in FIELDS)
-
-
-# A click on a picture of the strip.
-CHOSEN = """element.addEventListener("click", ({ target }) => {
-  const button = target.closest("button");
-  if (button) trigger("select", { index: Number(button.dataset.index), value: button.title });
-});"""
 
 
 @dataclass(frozen=True)
@@ -97,6 +90,9 @@ def add_settings(service: Service, sentence: Sentence) -> Form:
         info=texts.METHODS_INFO,
         elem_id="methods",
     )
+    name, paper, about = map(escape, texts.SJD)
+    link = f'<a href="{paper}" target="_blank" rel="noopener">{name}</a>'
+    gr.HTML(f'<p class="note">{link}. {about}</p>')
     with gr.Row():
         seed = gr.Number(
             DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed"

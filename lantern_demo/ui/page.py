@@ -17,12 +17,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from lantern_demo.disk_cache import root
 from lantern_demo.ui import log, texts
 from lantern_demo.ui.api import add_endpoints
-from lantern_demo.ui.ask import add_offers, add_sentence, wire_prompt
+from lantern_demo.ui.ask import add_sentence, wire_prompt
 from lantern_demo.ui.compare import again, begin, draw, failed, repeat, settle, stop
 from lantern_demo.ui.components import (
+    CHOSEN,
     STYLES,
     Updates,
     Widgets,
+    add_panel,
     add_stage,
     answer,
     sent,
@@ -50,11 +52,22 @@ from lantern_demo.version import __version__
 CACHE_SECONDS = 3600  # how long pictures are kept
 
 BACK = "() => addEventListener('popstate', () => location.replace(location.href))"
+# A browser stops at a list of options that scrolls, and Gradio then closes it.
+PAST_OPTIONS = """() => document.getElementById("sentence").addEventListener("keydown", () => {
+  for (const list of document.querySelectorAll("#sentence [role=listbox]")) list.tabIndex = -1;
+})"""
 CAME_BY = "() => [performance.getEntriesByType('navigation')[0]?.type ?? '']"
+# Draw and Stop stand in one place: who pressed one has the other there.
+KEEP_FOCUS = """() => setTimeout(() => {
+  const [draw, stop] = ["draw", "stop"].map((id) => document.getElementById(id));
+  if ([draw, stop, document.body].includes(document.activeElement))
+    (draw.disabled ? stop : draw).focus({ preventScroll: true });
+}, 50)"""
 GO = "(go) => { if (go) document.getElementById('draw').click(); }"
-TO_THE_SETTINGS = (
-    "() => document.getElementById('tabs').scrollIntoView({ block: 'start', behavior: 'smooth' })"
-)
+TO_THE_SETTINGS = """() => {
+  document.getElementById("settings-button").click();
+  document.getElementById("tabs").scrollIntoView({ block: "start", behavior: "smooth" });
+}"""
 
 
 def build(
@@ -78,6 +91,7 @@ def build(
     ) as page:
         gr.HTML(_top(), elem_id="top")
         gr.HTML(texts.HEADLINE, elem_id="headline")
+        gr.HTML(texts.INTRODUCTION, elem_id="intro")
         with gr.Row(elem_id="ask"):
             sentence = add_sentence(service.offered()[service.default])
             wide: dict[str, Any] = {"min_width": 110, "scale": 0}
@@ -85,25 +99,29 @@ def build(
             stop_button = gr.Button(
                 texts.STOP, variant="stop", interactive=False, elem_id="stop", **wide
             )
+            sentence.surprise.render()
+            sentence.toggle.render()
             settings_button = gr.Button(
                 texts.SETTINGS, min_width=90, elem_id="open-settings", scale=0
             )
         first, page.lantern_panel = first_view()
         words = texts.of_run(texts.SOURCES["recorded"], recorded_runs()[0].record)
         status = answer("status", status_html(words))
-        offers = add_offers()
+        offers = gr.HTML("", js_on_load=CHOSEN, elem_id="offers")
         arriving = gr.HTML("", elem_id="arriving")
         alikes = LookAlikes(service)
 
         def look(asked: Any) -> dict[str, Any]:  # no method: Gradio sets attributes on it
             return alikes.look(asked)
 
-        stage = add_stage(first, look)
+        stage = add_stage(first)
         runs, sheet = add_strip()
-        with gr.Tabs(elem_id="tabs") as tabs_of_page:
-            with gr.Tab(texts.NUMBERS_TAB, id="numbers"):
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab(texts.HOW_TAB, elem_id="how"):
+                add_panel(look)
+            with gr.Tab(texts.NUMBERS_TAB):
                 tabs = add_numbers(runs, sheet)
-            with gr.Tab(texts.SETTINGS, id="settings"):
+            with gr.Tab(texts.SETTINGS, elem_id="settings"):
                 form = add_settings(service, sentence)
         go = gr.Textbox(visible=False)
         w = Widgets(
@@ -120,10 +138,7 @@ def build(
             offers,
             go,
         )
-        to_settings = settings_button.click(
-            lambda: gr.Tabs(selected="settings"), None, [tabs_of_page], **AT_ONCE
-        )
-        to_settings.then(None, js=TO_THE_SETTINGS, **QUIET)
+        settings_button.click(None, js=TO_THE_SETTINGS, **QUIET)
         wire_prompt(service, sentence, offers)
         queued = partial(waiting, page, ON_DEVICE["concurrency_id"])
         _wire_runs(service, queued, w, form, tabs)
@@ -145,16 +160,17 @@ def _top() -> str:
 
     Its links open in a new tab, so that none ends a race.
     """
-    links, space = dict(texts.PAPERS), os.environ.get("SPACE_ID")
-    if space:
-        links[texts.REPOSITORY] = f"https://huggingface.co/spaces/{space}/tree/main"
+    links = dict(texts.PAPERS)
+    if space := os.environ.get("SPACE_ID"):
+        address = f"https://huggingface.co/spaces/{space}"
+        links |= {name: f"{address}/{path}" for name, path in texts.OF_A_SPACE.items()}
     shown = "".join(
         f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>'
         for name, to in links.items()
     )
     name = f"<b>{escape(texts.NAME)}</b> <span>{escape(texts.SUBJECT)}</span>"
     return (
-        f'<div class="top"><p>{name}</p><nav aria-label="{escape(texts.FOOT)}">{shown}</nav></div>'
+        f'<div class="top"><p>{name}</p><nav aria-label="{escape(texts.LINKS)}">{shown}</nav></div>'
     )
 
 
@@ -166,7 +182,12 @@ UNMOVED = """body .main.fillable {
   body .main.fillable { max-width: 1920px !important; padding-inline: 224px !important; }
 }
 body .main > .wrap.translucent { visibility: hidden; }
-body:not(.staged) footer { visibility: hidden; }"""
+body:not(.staged) footer { visibility: hidden; }
+/* On a low screen, also one that is enlarged, the lanes come first. */
+@media (max-height: 500px), (min-width: 700px) and (max-height: 700px) {
+  #intro, #strip, #tabs { order: 1; }
+  body:not(.staged) #intro { visibility: hidden; }
+}"""
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
@@ -260,10 +281,12 @@ def _wire_runs(
             **QUIET,
             **ON_DEVICE,
         )
+        pressed.then(None, js=KEEP_FOCUS, **QUIET)
         changed = list(dict.fromkeys([told, w.waits, *w.all()]))
         about = [w.shown, w.visited]
         # `then` also follows Stop, but not a refusal by the full queue.
-        running.then(end, about, changed, **AT_ONCE)
+        ended = running.then(end, about, changed, **AT_ONCE)
+        ended.then(None, js=KEEP_FOCUS, **QUIET)
         running.failure(partial(failed, w, told, end), [w.waits, *about], changed, **AT_ONCE)
         started.append(running)
 
@@ -326,4 +349,5 @@ def _wire_arrival(
     answered = page.load(first, [w.go], outputs, js=CAME_BY, **AT_ONCE)
     answered.then(None, [w.go], None, js=GO, **QUIET)
     page.load(None, js=BACK, **QUIET)
+    page.load(None, js=PAST_OPTIONS, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

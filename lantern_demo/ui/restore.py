@@ -86,9 +86,11 @@ def from_link(
         asked = link.read(parameters, info)
     except ValueError as error:
         why = texts.REFUSED_LINK.format(why=texts.to_visitor(str(error)))
-        return {**show_first(service, w), w.status: status_html(why, "error")}
-    if asked is None:
+        return {**show_first(service, w), w.status: status_html(why, "refused")}
+    if asked is None and "run" not in parameters:
         return None
+    if asked is None:
+        return {**show_first(service, w), w.status: status_html(texts.OLD_LINK)}
     if (example := _example_of(asked)) is not None:
         return show_run(service, w, form, Shown(), [], example)
     waiting = {w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens)}

@@ -16,8 +16,8 @@ from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 NAME, SUBJECT = "LANTERN", "speculative decoding for image models, live"
-HEADLINE = (
-    "<h1>The same prompt in fewer steps.</h1>"
+HEADLINE = "<h1>The same prompt in fewer steps.</h1>"
+INTRODUCTION = (
     "<p>An image model paints a picture piece by piece (token by token). Each piece takes one slow "
     "step (forward pass). These methods <b>guess ahead</b> (draft), and one step checks many "
     "guesses. LANTERN and LANTERN++ also keep <b>look-alikes</b> of the pieces that the model "
@@ -42,8 +42,13 @@ SEED_INFO = (
 )
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 OTHER_SETTINGS = (
-    "Links and the API have the other settings too: temperature, top-k, top-p, guidance, window, "
-    "the dynamic tree and the neighbours. docs/api.md lists them."
+    "The API and links have more settings: temperature, top-k, top-p, guidance, window, dynamic "
+    "tree and neighbours."
+)
+SJD = (
+    "SJD is speculative Jacobi decoding",
+    "https://arxiv.org/abs/2410.01699",
+    "It needs no drafter: in each step the model itself also guesses the pieces ahead.",
 )
 PAPER, RESET = "Paper settings", "Reset to preset"
 PAPER_TOLD = (
@@ -53,12 +58,13 @@ PAPER_TOLD = (
 PAPER_SLOW = "They are made for GPUs: here they make every other method slower than vanilla."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run again and compare"
-FOOT = "About this demo"
+LINKS = "About this demo"
 PAPERS = {
     "LANTERN paper": "https://arxiv.org/abs/2410.03355",
     "LANTERN++ paper": "https://arxiv.org/abs/2502.06352",
 }
-REPOSITORY = "Code, docs and licence"
+# by the name of a link, its place in a Space's repository
+OF_A_SPACE = {"Code": "tree/main", "Docs": "blob/main/README.md"}
 
 TABLE_NOTE = (
     "The first piece comes with the prompt, so vanilla takes one step less than there are pieces. "
@@ -76,7 +82,7 @@ REPEATED = (
     "Seconds and speedups are medians of {of} runs of the same prompt and seed. The other columns "
     "are those of the run above."
 )
-NUMBERS_TAB = "Numbers"
+HOW_TAB, NUMBERS_TAB = "How it works", "Numbers"
 TWIN = "Draw its exact twin"
 TWIN_NOTE = (
     "The twin has the same tree and the same random numbers, but keeps no look-alikes. The pieces "
@@ -90,8 +96,9 @@ TWIN_TOLD = (
     "{method} took {steps} steps and kept {count} look-alikes of {of} pieces. "
     "Its exact twin took {twin} steps."
 )
-TYPE, PICK, SURPRISE = "type \u2026", "Pick words", "Surprise"
-OFFERS = "Draw one of these instead"
+TYPE, PICK, SURPRISE = "type \u2026", "Lists", "Surprise"
+NOT_DRAWN = "The prompt names nothing that this model draws. It draws these:"
+OFFERS = "What this model draws"
 PARTS = {
     "count": "Number",
     "colour": "Colour",
@@ -104,9 +111,17 @@ ANY = {part: f"any {name.lower()}" for part, name in PARTS.items()}
 SOME_FAILED = "Some methods did not finish; their lanes show why."
 REPRODUCED = "Reproduced here: the same pieces in all {methods} methods."
 LEFT_OUT = "Left out:"
+# Words that nobody misses in a picture.
+SMALL = {
+    *("a", "an", "and", "are", "as", "at", "by", "for", "from", "in", "into", "is", "it", "its"),
+    *("of", "on", "or", "over", "the", "their", "that", "this", "to", "under", "with", "without"),
+}
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY_LINK = "Filled in from the link."
+OLD_LINK = (
+    "The link is of an older version, which kept runs. That run is gone; an example is shown."
+)
 RELOADED = (
     "The page was loaded anew. A run that was not done is stopped; Draw begins it from the start."
 )
@@ -170,7 +185,7 @@ KINDS = {
 # of one, the second of several.
 PANEL: dict[str, Any] = {
     "panel": "How a step works",
-    "close": "Close",
+    "hint": "Press a piece of any picture: the step that drew it is told here.",
     "back": "Back",
     "next": {"check": "Next: check", "keep": "Next: keep", "step": "Next step"},
     "stepTitle": "{method}, step {step} of {steps}",
@@ -254,6 +269,7 @@ WEB: dict[str, Any] = {
         "LANTERN and LANTERN++ roll their own dice, so they draw other pictures of the prompt."
     ),
     "disturbed": "Other programs used the processor, too, so the seconds are long.",
+    "before": "These pictures are of the run before.",
     "racing": "The methods take turns on one device. Each lane counts only its own computing time.",
     "controls": "Replay",
     "play": "\u25b6 Replay",
@@ -262,7 +278,7 @@ WEB: dict[str, Any] = {
     "copy": "Copy link",
     "copied": "Copied",
     "download": "Download the picture drawn with {method} (PNG)",
-    "explain": "How it works",
+    "explain": HOW_TAB,
     "open": "{method}: how its steps work",
 }
 
@@ -347,11 +363,15 @@ def starting(seed: int, new: bool) -> str:
 
 
 def named_words(words: Iterable[str]) -> list[str]:
-    """Return the words that a model does not know, without punctuation, at most MOST_WORDS."""
+    """Return the words that a model does not know, at most MOST_WORDS.
+
+    Punctuation and small words are left out.
+    """
     named = [
         word
         for word in dict.fromkeys(words)
-        if not all(unicodedata.category(letter).startswith("P") for letter in word)
+        if word not in SMALL
+        and not all(unicodedata.category(letter).startswith("P") for letter in word)
     ]
     return named[:MOST_WORDS]
 

@@ -1,15 +1,39 @@
 // A picture of which some tokens are there: covered where nothing is yet, with tokens marked on request.
 
+const palettes = new Map(); // by model, [V, 3] bytes, or null where there are none
+
+/** The colours of a model's tokens, asked for once; `then` is called when they come. */
+function paletteOf(model, then) {
+  if (!palettes.has(model)) {
+    palettes.set(model, null);
+    fetch(`palettes/${encodeURIComponent(model)}`)
+      .then((answer) => (answer.ok ? answer.arrayBuffer() : null))
+      .then(
+        (bytes) => {
+          palettes.set(model, bytes && new Uint8Array(bytes));
+          then();
+        },
+        () => {},
+      );
+  }
+  return palettes.get(model);
+}
+
+/** The mean colour of a token, or another one where there is no palette. */
+const colourOf = (palette, token, otherwise) =>
+  palette ? `rgb(${palette.slice(3 * token, 3 * token + 3).join(",")})` : otherwise;
+
+/** The colour of what is not painted yet. */
+const coverColour = () => getComputedStyle(document.body).getPropertyValue("--replay-cover").trim();
+
 const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
 
 /** The step that committed a token. */
 const stepOf = (lane, token) => countUpTo(lane.committed, token);
 
-/** How many tokens were there at a time of the clock that the lane's `times` are of. */
-function tokensAt(lane, time) {
-  const steps = countUpTo(lane.times, time);
-  return steps ? lane.committed[steps - 1] : 0;
-}
+/** How many tokens were there at a step, which may be a fraction, or below zero. */
+const tokensAt = ({ committed, steps }, step) =>
+  step < 0 ? 0 : committed[Math.min(Math.floor(step), steps)];
 
 /** The cell of a picture that an event points at. */
 function cellAt(canvas, grid, event) {
@@ -52,8 +76,8 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens. options: fresh (tokens from this one on show their marks),
- * edge (whether the last step's tokens are outlined), cell (the lit one, or -1), cover (a colour). */
+/** Paint a lane's first `count` tokens. options: cover (a colour); in a lane also fresh (tokens from
+ * this one on show their marks) and cell (the lit one, or -1): there the last step's tokens are outlined. */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;
@@ -85,7 +109,7 @@ function paint(canvas, lane, count, grid, options) {
     }
     g.fill();
   }
-  if (count < grid * grid && options.edge) {
+  if (count < grid * grid && options.cell !== undefined) {
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);

@@ -9,8 +9,8 @@ const EDGES = {
   untried: "#cbd5e1",
 };
 
-/** Make the panel. hooks: ask(asked), goTo(lane, step), cover(), colour(token, lane), closed(). */
-function stepPanel(hooks) {
+/** Make the panel. `look` asks the server for pictures of guesses. */
+function stepPanel(look) {
   const button = (name, text, onclick) =>
     el("button", { type: "button", class: name, onclick }, text);
   const large = el("canvas", { class: "large", role: "img", onclick: pick });
@@ -20,61 +20,41 @@ function stepPanel(hooks) {
   const next = button("next", "", () => move(1));
   const list = el("ol", { class: "guesses" });
   const note = el("p", { class: "note" });
-  const shut = button("close", "\u00d7", close);
-  shut.setAttribute("aria-label", WORDS.close);
   // A click anywhere in it leaves it the keys.
   const keys = { tabindex: "-1", onkeydown: steer };
   const root = el(
     "section",
-    { class: "panel", "aria-label": WORDS.panel, hidden: true, ...keys },
-    el("header", {}, title, shut),
+    { class: "panel", "aria-label": WORDS.panel, ...keys },
+    title,
     large,
     el("div", { class: "moves" }, back, next),
     text,
-    el("div", { class: "below" }, list, note),
+    el("div", { class: "below" }, list, note, el("p", { class: "hint" }, WORDS.hint)),
   );
-  let [view, lane, step, phase, opener] = [null, null, 0, "keep", null];
+  let [view, lane, step, phase] = [null, null, 0, "keep"];
   let [guesses, asking] = [[], 0];
   let decoded = null; // { strip, liked } of this step, once the server has decoded it
 
-  /** A run is over. Of the first one the steps come with this script. */
+  /** Tell a step of a run that is over, one that shows most. Of the first run the steps come with this script. */
   function set(whole) {
     if (!whole.lanes[0].trees) whole.lanes.forEach((one, i) => Object.assign(one, FIRST[i]));
     view = whole;
+    tell();
   }
 
-  /** Open it at a step of a lane. from: the element that it was opened with. */
-  function open(one, at, from) {
-    const small = root.hidden && from.querySelector("canvas")?.getBoundingClientRect();
-    opener = from;
-    root.hidden = false;
+  /** Tell the step that drew a piece of a lane; without them, one that shows most. */
+  function tell(one = tellingLane(view.lanes), cell) {
+    const at = cell === undefined ? tellingStep(one, view.grid) : stepOf(one, cell);
     turn(one, at, phasesOf(one, at)[0]);
+  }
+
+  /** The same for a visitor who asked for it. */
+  function open(one, cell) {
+    tell(one, cell);
     const boxes = [root, large, text].map((part) => part.getBoundingClientRect());
     const below = boxes.slice(1).some(({ bottom }) => bottom > innerHeight);
     if (boxes[0].top < 0 || below) root.scrollIntoView({ block: "start" });
     next.focus({ preventScroll: true });
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (small && !calm) growFrom(small);
-  }
-
-  /** The picture grows out of the lane's. */
-  function growFrom(small) {
-    const box = large.getBoundingClientRect();
-    const moved = `translate(${small.x - box.x}px, ${small.y - box.y}px)`;
-    const scaled = `scale(${small.width / box.width})`;
-    const transformOrigin = "0 0";
-    const start = { transform: `${moved} ${scaled}`, transformOrigin };
-    large.animate([start, { transform: "none", transformOrigin }], 300);
-  }
-
-  function close() {
-    if (root.hidden) return;
-    const held = root.contains(document.activeElement);
-    root.hidden = true;
-    clearTimeout(asking);
-    lane = null;
-    hooks.closed();
-    if (held) opener.focus({ preventScroll: true });
   }
 
   /** Show a phase of a step. */
@@ -100,7 +80,6 @@ function stepPanel(hooks) {
     next.setAttribute("aria-disabled", !onward);
     back.setAttribute("aria-disabled", !after(-1));
     root.dataset.phase = phase;
-    hooks.goTo(lane, phase === "keep" ? step : step - 1);
     repaint();
   }
 
@@ -121,16 +100,14 @@ function stepPanel(hooks) {
 
   function steer(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (event.key === "Escape") close();
-    else if (by) move(by);
-    else return;
+    if (!by) return;
+    move(by);
     event.preventDefault();
   }
 
   /** A click on a piece shows the step that drew it. */
   function pick(event) {
-    const to = stepOf(lane, cellAt(large, view.grid, event));
-    turn(lane, to, phasesOf(lane, to)[0]);
+    tell(lane, cellAt(large, view.grid, event));
   }
 
   /** Have the guesses decoded. Until then, and where nothing decodes, they are flat colours. */
@@ -138,9 +115,9 @@ function stepPanel(hooks) {
     const [one, at] = [lane, step];
     const { model, prompt, settings } = view;
     const wanted = askedFor(lane, step, guesses);
-    const found = await hooks
-      .ask({ model, prompt, settings, ...wanted })
-      .catch((error) => ({ error: String(error.message ?? error) }));
+    const found = await look({ model, prompt, settings, ...wanted }).catch((error) => ({
+      error: String(error.message ?? error),
+    }));
     if (one !== lane || at !== step) return;
     if (found.error) {
       note.textContent = found.error;
@@ -161,18 +138,17 @@ function stepPanel(hooks) {
     lane,
     grid: view.grid,
     strip: decoded?.strip ?? null,
-    colour: (token) => hooks.colour(token, lane),
+    colour: (token) => colourOf(paletteOf(view.model, repaint), token, lane.colour),
   });
 
   /** How a guess looks now: before its check all are alike. */
   const lookOf = ({ fate }) => (phase === "guess" ? "guess" : fate);
 
   function repaint() {
-    if (root.hidden) return;
     const { grid } = view;
     const [first, end, own] = addedBy(lane, step);
     const keeping = phase === "keep";
-    paint(large, lane, keeping ? end : first, grid, { cover: hooks.cover(), cell: -1 });
+    paint(large, lane, keeping ? end : first, grid, { cover: coverColour() });
     const g = large.getContext("2d");
     const cell = large.width / grid;
     const width = Math.max(2, cell / 10);
@@ -213,5 +189,5 @@ function stepPanel(hooks) {
     return el("li", { class: look }, el("div", {}, ...pieces), el("p", {}, name, ` ${told}`));
   }
 
-  return { root, set, open, close, repaint };
+  return { root, set, open, repaint };
 }

@@ -27,11 +27,10 @@ const scrub = el("input", {
     go(to);
   },
 });
-const explainButton = button("explain", words.explain, explain);
+const explainButton = button("explain", words.explain, () => look());
 const linkButton = button("link", words.copy, copyLink);
 const grid = el("div", { class: "lanes" });
 const why = el("p", { class: "why" });
-let [panel, coming] = [null, null];
 
 place.append(
   el("h2", { class: "spoken" }, words.stage),
@@ -69,7 +68,6 @@ function setHeadline([before, number, after, more]) {
 
 function show() {
   const view = JSON.parse(props.value);
-  panel?.close();
   const views = [...view.lanes, ...(view.rest ?? [])];
   const racing =
     Boolean(view.live) && views.some((one) => ["waiting", "drawing"].includes(one.phase));
@@ -87,7 +85,9 @@ function show() {
   if (view.own) setAddress(view.link);
   state.link = view.link ?? state.link;
   pause();
-  source.textContent = racing ? view.live : "";
+  // The words beside a race; or, as the styles have it, beside a refusal.
+  source.textContent = racing ? view.live : view.live ? "" : words.before;
+  source.toggleAttribute("data-live", racing);
   linkButton.textContent = words.copy;
   for (const part of [playButton, scrub, explainButton])
     part.disabled = Boolean(view.live);
@@ -125,7 +125,7 @@ async function copyLink() {
   linkButton.textContent = words.copied;
 }
 
-/** A run goes on: pieces are painted as they are told, and sharpened by decoded pictures. */
+/** A run goes on: pieces are painted as they are told, and a lane that arrives has its picture. */
 function goOn(view, views, racing) {
   why.textContent = racing ? words.racing : "";
   scrub.value = 0;
@@ -137,12 +137,11 @@ function goOn(view, views, racing) {
     const isNew = ([at]) => racing && !one.drawn.cells.has(at);
     one.drawn.fresh = told.filter(isNew).map(([at]) => at);
     for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
-    const address = view.pictures[one.view.id];
+    const address = one.view.phase === "done" && view.pictures[one.view.id];
     if (address) {
-      const sharp = new Set(one.drawn.cells.keys());
       const image = new Image();
       image.onload = () => {
-        Object.assign(one.drawn, { image, sharp });
+        one.drawn.image = image;
         mosaic(one);
       };
       image.src = address;
@@ -156,7 +155,7 @@ function mosaic(one) {
   const palette = state.model && paletteOf(state.model, () => state.lanes.forEach(mosaic));
   paintMosaic(one.canvas, one.drawn, state.grid, {
     palette,
-    cover: cover(),
+    cover: coverColour(),
     colour: one.view.colour,
   });
 }
@@ -169,7 +168,6 @@ function over(view) {
     data.kinds = [...data.kinds];
     for (const rising of ["milliseconds", "committed"]) data[rising] = summed(data[rising]);
     Object.assign(one, { data, shown: -1 });
-    data.times = data.committed.map((_, step) => step);
     const href = view.files?.[data.id];
     const save = {
       href,
@@ -206,7 +204,6 @@ function over(view) {
   const arrived = finished().sort((a, b) => a.steps - b.steps);
   const rank = (data) => arrived.findIndex((other) => other.steps === data.steps); // equals share it
   state.ranks = new Map(arrived.map((data) => [data.id, rank(data)]));
-  panel?.set(view);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.source.kind === "recorded" && !calm.matches;
@@ -219,22 +216,19 @@ function over(view) {
   });
 }
 
-const cover = () => getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
-
 function repaint() {
   for (const one of state.lanes) {
     one.shown = -1;
     if (!one.data && one.drawn.cells.size) mosaic(one);
   }
   draw();
-  panel?.repaint();
 }
 
 function draw() {
   const known = played();
   if (!known.length) return;
   const now = state.time;
-  const common = { cell: state.cell, cover: cover(), edge: true };
+  const common = { cell: state.cell, cover: coverColour() };
   const at = { now, ranks: state.ranks, here: state.here };
   for (const one of known) {
     const { data } = one;
@@ -271,7 +265,6 @@ function pause() {
 }
 
 function play() {
-  panel?.close();
   if (state.time >= state.total) state.time = 0;
   state.playing = true;
   state.last = performance.now();
@@ -296,55 +289,17 @@ function light(cell) {
   draw();
 }
 
-/** The panel that tells a step comes with its first use -> whether it is there. */
-function withPanel() {
-  const loaded = (done, failed) =>
-    document.head.append(el("script", { src: "panel.js", onload: done, onerror: failed }));
-  coming ??= new Promise(loaded).then(
-    () => {
-      const ask = (asked) => server.look(asked);
-      const palette = () => paletteOf(state.model, () => panel.repaint());
-      const colour = (token, lane) => colourOf(palette(), token, lane.colour);
-      panel = stepPanel({ ask, goTo, cover, colour, closed });
-      panel.set(state.whole);
-      grid.before(panel.root);
-      return true;
-    },
-    () => {
-      coming = null;
-    },
-  );
-  return coming;
+/** The tab "How it works" tells the step that drew a piece of a lane; without them, one that shows most. */
+function look(data, cell) {
+  document.getElementById("how-button").click();
+  document.dispatchEvent(new CustomEvent("lantern-look", { detail: { data, cell } }));
 }
 
-/** Tell a step of the lane that shows most. */
-async function explain() {
-  if (!(await withPanel())) return;
-  const lane = tellingLane(finished());
-  if (lane) panel.open(lane, tellingStep(lane, state.grid), explainButton);
-}
-
-/** Tell the step that drew the piece at which a click points, or one that shows most. */
-async function open(one, event) {
+/** A click points at a piece; a key does not. */
+function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  const cell = pointed ? cellAt(one.canvas, state.grid, event) : null;
-  if (!(await withPanel()) || !played().includes(one)) return;
-  const { data } = one;
-  const step = cell === null ? tellingStep(data, state.grid) : stepOf(data, cell);
-  panel.open(data, step, one.picture);
-}
-
-/** The panel is at a step of a lane: all lanes show the pieces that they have then. */
-function goTo(data, step) {
-  pause();
-  for (const one of state.lanes) one.root.toggleAttribute("data-chosen", one.data === data);
-  go(data.times[step]);
-}
-
-function closed() {
-  for (const one of state.lanes) one.root.removeAttribute("data-chosen");
-  if (state.lanes.some((one) => one.data)) go(state.total);
+  look(one.data, pointed ? cellAt(one.canvas, state.grid, event) : undefined);
 }
 
 new ResizeObserver(repaint).observe(grid);
