@@ -333,13 +333,22 @@ def premise_table(numbers: Numbers) -> str:
 
 
 def shape_table(numbers: Numbers) -> str:
-    """Show the shares of pictures that have the shape of the thing, by method."""
+    """Show the percentage of pictures that have the shape of the thing, by method."""
     found = numbers["shape"]
     methods = list(found["methods"])
-    rows = [[row["drawn"], *(percent(row[name]) for name in methods)] for row in found["things"]]
-    for key, name in (("mean_share", "all, mean"), ("least_share", "all, least")):
-        rows.append([name, *(percent(found["methods"][method][key]) for method in methods)])
-    return table(["drawn", *(f"`{name}`" for name in methods)], rows)
+    rows = [
+        [thing_of(row["drawn"]), *(f"{100 * row[name]:.0f}" for name in methods)]
+        for row in found["things"]
+    ]
+    for key, name in (("mean_share", "mean"), ("least_share", "least")):
+        shares = (found["methods"][method][key] for method in methods)
+        rows.append([name, *(f"{100 * share:.0f}" for share in shares)])
+    return table(["thing", *(f"`{name}`" for name in methods)], rows)
+
+
+def thing_of(prompt: str) -> str:
+    """Return the thing of "one THING PLACE TIME"."""
+    return prompt.split()[1]
 
 
 def audit_table(numbers: Numbers) -> str:
