@@ -102,7 +102,13 @@ def test_ctrl_c_while_a_command_imports(command: list[str]) -> None:
     """The moment is the first library after the handler; it is imported for seconds."""
     asked = [sys.executable, "-X", "importtime", *command]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(asked, cwd=ROOT, **pipes) as process:
+    # tests in the background of a script ignore Ctrl-C, and what they start would too
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(asked, cwd=ROOT, **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         assert process.stderr is not None
         told = ""
         for line in process.stderr:
